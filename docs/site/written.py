@@ -96,8 +96,7 @@ def keywords() -> str:
 
 
 def _keyword(name: str, kind: str) -> list[str]:
-    from cutaway.requests.keyword import Absent
-    from cutaway.requests.keywords import KEYWORDS
+    from cutaway.requests.keywords import KEYWORDS, Absent
 
     row = KEYWORDS[name]
     about = f"false: {row.help}" if row.kind == "off" else row.help

@@ -13,12 +13,12 @@ from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 if TYPE_CHECKING:
     from cutaway.api.async_llm import AsyncLLM
     from cutaway.api.llm import LLM
-    from cutaway.api.results import Results
+    from cutaway.api.text_writer import Results
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.engine import Ended, Request, Started, Step
     from cutaway.requests.completion import Completion
     from cutaway.requests.generations import Generations
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
     from cutaway.sampling import SamplingParams
 
 __all__ = [
@@ -44,12 +44,12 @@ __all__ = [
 _NAMES = {
     "api.llm": "LLM",
     "api.async_llm": "AsyncLLM",
-    "api.results": "Results",
+    "api.text_writer": "Results",
     "compute.loading.model": "LoadedModel",
     "engine": "Ended Request Started Step",
     "requests.completion": "Completion",
     "requests.generations": "Generations",
-    "requests.stream": "Stream",
+    "requests.sync_llm": "Stream",
     "sampling": "SamplingParams",
 }
 _HOME = {name: f"cutaway.{home}" for home, names in _NAMES.items() for name in names.split()}

@@ -54,17 +54,15 @@ BUILT_IN: Mapping[str, Feature] = {
         endpoints=(
             f"{GROUP}.ollama.endpoints",
             f"{GROUP}.ollama.models",
-            f"{GROUP}.ollama.embeddings",
         )
     ),
     "llama_cpp": Feature(
         endpoints=(
-            f"{GROUP}.llama_cpp.endpoints",
+            f"{GROUP}.llama_cpp.infill",
             f"{GROUP}.llama_cpp.properties",
-            f"{GROUP}.llama_cpp.loading",
         )
     ),
-    "batches": Feature(endpoints=(f"{GROUP}.batches.files", f"{GROUP}.batches.batches")),
+    "batches": Feature(endpoints=(f"{GROUP}.batches.endpoints",)),
     "cluster": Feature(),
     "integrations": Feature(),
     "revise": Feature(

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.requests import sync_llm
-from cutaway.requests.drafting import load_draft
+from cutaway.requests.sync_llm import load_draft
 from support.random_llama import WORDS, write_tiny_llama
 
 OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}

@@ -12,8 +12,8 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.features.cluster.plan import Plan
 from cutaway.server.model_cache import ModelCache
-from cutaway.server.names import names_of
 from cutaway.server.on_demand import OnDemandLLM
+from cutaway.server.service import names_of
 from support.adapters import adapter_of
 from support.server_processes import serve_arguments
 

@@ -14,9 +14,9 @@ import yaml
 from cutaway.cli import namespace, serve
 from cutaway.features.cluster.plan import read_replicas
 from cutaway.requests.options import OPTIONS
-from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.process import CUT_AFTER_S
+from cutaway.server.routes import status
 from support.server_processes import serve_arguments
 
 ROOT = Path(__file__).parents[2]

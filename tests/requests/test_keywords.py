@@ -7,8 +7,7 @@ import pytest
 from cutaway.cli import arguments
 from cutaway.cli.parser import Parser
 from cutaway.engine import ConstraintParams, RunParams, StopParams
-from cutaway.requests.keyword import Absent, Flag
-from cutaway.requests.keywords import KEYWORDS, RequestOptions
+from cutaway.requests.keywords import KEYWORDS, Absent, Flag, RequestOptions
 from cutaway.requests.options import Options, parse_options
 from cutaway.sampling import SamplingParams
 

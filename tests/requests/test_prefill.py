@@ -5,7 +5,7 @@ from weakref import ref
 from cutaway import LLM
 from cutaway.engine import Request, Score
 from cutaway.requests.prefill import each_ended
-from cutaway.requests.stream import LogitsReader
+from cutaway.requests.sync_llm import LogitsReader
 from support.block_integrity import check_blocks
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from cutaway import LLM, AsyncLLM
-from cutaway.requests.prepared import prepare
+from cutaway.requests.base import prepare
 from cutaway.text.grammar import compiler
 from support.random_llama import write_tiny_llama
 

@@ -12,8 +12,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway import LLM, InputError
 from cutaway.errors import CutawayError
-from cutaway.requests.runner import Runner
-from cutaway.requests.turns import Turns
+from cutaway.requests.owner import Runner, Turns
 from support.interrupted import bits, check_nothing_is_left
 from support.waiting import wait_until
 

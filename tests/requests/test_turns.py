@@ -5,7 +5,7 @@ from threading import Event, Thread
 
 import pytest
 
-from cutaway.requests.turns import Turns, pass_through
+from cutaway.requests.owner import Turns, pass_through
 from support.waiting import wait_until
 
 

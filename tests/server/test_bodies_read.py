@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from cutaway.errors import InputError
 from cutaway.requests import tools
+from cutaway.server import body as bodies_read
 from cutaway.server.app import ROUTERS
-from cutaway.server.http import strict_json
+from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.refusals import install
-from cutaway.server.http.strict_json import StrictRoute, bodies
-from cutaway.server.shared import request_models
+from cutaway.server.shared import fields
 from support.asgi_client import async_call, post, request, scope_of
 
 ROUTES = [
@@ -103,7 +103,7 @@ def held(monkeypatch):
             assert over.wait(20)
         return json.loads(body)
 
-    monkeypatch.setattr(strict_json, "parse", parse)
+    monkeypatch.setattr(bodies_read, "parse", parse)
     return began, over
 
 
@@ -144,7 +144,7 @@ SAID = {"messages": [{"role": "user", "content": "Hello"}]}
 TOOL = {"name": "a", "input_schema": {}}
 
 
-TOOLS, BIASES = (tools, "parse_tools"), (request_models, "bias_of")
+TOOLS, BIASES = (tools, "parse_tools"), (fields, "bias_of")
 BIAS = {"logit_bias": {"1": 1}}
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.server import fill
+from cutaway.server.routes import fill
 from support.served import serve
 
 

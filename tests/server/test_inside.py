@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.api.guest import Guests
+from cutaway.api.async_llm import Guests
 from cutaway.features.inside import inside, page_arrays
 from cutaway.features.inside.endpoints import inside as endpoint
 from cutaway.features.inside.summary import to_dict

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from cutaway.features.anthropic.requests import MessagesRequest
-from cutaway.features.ollama.fields import OllamaOptions
-from cutaway.features.ollama.requests import OllamaGenerateRequest
-from cutaway.requests.keyword import Absent
-from cutaway.requests.keywords import KEYWORDS, NOT_THERE
+from cutaway.features.ollama.requests import OllamaGenerateRequest, OllamaOptions
+from cutaway.requests.keywords import KEYWORDS, NOT_THERE, Absent
 from cutaway.server.openai.chat import ChatRequest
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.openai.responses_request import ResponsesRequest

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.errors import CutawayError
-from cutaway.features.anthropic.content import Blocks
+from cutaway.features.anthropic.endpoints import Blocks
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import TextJob
 from cutaway.text.tools import Content

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.features.anthropic.conversation import MessagesConversation
+from cutaway.features.anthropic.requests import MessagesConversation
 from cutaway.server.http.settings import ServerSettings
 from support.messages_client import ASK, SAID, Asker, built, events_of
 from support.served import serve

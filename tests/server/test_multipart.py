@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.features.batches.endpoints import _header_options, read_form
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.multipart import _header, read_form
 
 TYPE = "multipart/form-data; boundary=b"
 
@@ -38,7 +38,7 @@ def test_a_part_is_named_as_clients_do(options, filename):
 def test_quoted_values_are_read_as_they_were_written(options):
     quoted = ((name, value.replace("\\", "\\\\").replace('"', '\\"')) for name, value in options)
     value = "; ".join(["form-data", *(f'{name}="{value}"' for name, value in quoted)])
-    assert _header(value) == ("form-data", dict(options))
+    assert _header_options(value) == ("form-data", dict(options))
 
 
 HOSTILE = {

@@ -11,19 +11,17 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
-from cutaway.features.anthropic.blocks import TextBlock
-from cutaway.features.anthropic.requests import CountRequest, MessagesRequest
-from cutaway.features.anthropic.tools import ClientTool
+from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest, TextBlock
 from cutaway.features.evidence.signing import PrivateKey
 from cutaway.features.inside.endpoints.ablate import AblateRequest
 from cutaway.features.inside.endpoints.inside import InsideRequest
-from cutaway.server import endpoints
-from cutaway.server.fill import FillRequest
 from cutaway.server.http.settings import ServerSettings
+from cutaway.server.openai import endpoints
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
-from cutaway.server.shared.request_models import StreamOptions
-from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
+from cutaway.server.routes.fill import FillRequest
+from cutaway.server.routes.tokens import DetokenizeRequest, TokenizeRequest
+from cutaway.server.shared.fields import StreamOptions
 from support.adapters import adapter_of
 from support.documented import ask_for_everything
 from support.random_llama import write_tiny_llama

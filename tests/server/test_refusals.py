@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
 from cutaway.errors import ClosedError, CutawayError, FetchError, InputError, QueueFullError
+from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
-from cutaway.server.http.strict_json import StrictRoute, bodies
 from cutaway.server.openai.chat import ChatRequest
 from cutaway.server.openai.responses_request import ResponsesRequest
 from support.asgi_client import call, post, scope_of

@@ -8,8 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.openai.kept_responses import KeptResponses
-from cutaway.server.openai.responses_input import conversation
+from cutaway.server.openai.responses_request import KeptResponses, conversation
 from support.responses_client import LONG, MULTI_LINE, WIDE, asked, client_of
 from support.served import serve
 

@@ -4,7 +4,7 @@ import signal
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
-from cutaway.server.http.idle import IdleConnections
+from cutaway.server.http.process import IdleConnections
 from support.serving_child import LAST_CHUNK, serving
 
 

@@ -15,7 +15,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Policy
 from cutaway.errors import InputError
-from cutaway.features.ollama.keep_alive import seconds_of
+from cutaway.features.ollama.requests import seconds_of
 from cutaway.server.app import create_app
 from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM

@@ -6,8 +6,8 @@ import pytest
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel
 
+from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.refusals import install
-from cutaway.server.http.strict_json import StrictRoute, bodies
 from support.asgi_client import call, post, request, scope_of
 
 

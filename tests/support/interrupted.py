@@ -14,7 +14,7 @@ from typing import Any
 
 import cutaway
 from cutaway import LLM
-from cutaway.requests.runner import Runner
+from cutaway.requests.owner import Runner
 
 PACKAGE = str(Path(cutaway.__file__).parent)
 Line = tuple[str, int]

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from cutaway.requests.keyword import Fields
-from cutaway.requests.keywords import KEYWORDS
+from cutaway.requests.keywords import KEYWORDS, Fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 _BETWEEN = re.compile(r"(?<=<!-- fields -->\n).*(?=<!-- end -->)", re.DOTALL)

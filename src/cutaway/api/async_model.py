@@ -1,17 +1,21 @@
-"""AsyncModel: a model for an event loop, whose weights are in this process or elsewhere."""
+"""AsyncModel: a model for an event loop, whose weights are in this process or elsewhere.
 
-from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from functools import partial
+Knows what needs no weights: prompts, options, grammars. Methods of ``LLM`` become its own, with
+the same keywords, awaited.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cutaway.api.client_queue import ClientQueue
-from cutaway.api.forwarded import Forwarding, asking, blocking, in_thread, running_loop
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import EngineState, Step
+from cutaway.engine import ArrivalReader, EngineState, Request, Step
 from cutaway.errors import ClosedError, InputError
 from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
@@ -19,13 +23,21 @@ from cutaway.methods.late_interaction import token_vectors
 from cutaway.methods.nearness import nearness
 from cutaway.methods.reranking import reranking
 from cutaway.methods.scoring import likelihood, scores, scores_of_each
-from cutaway.requests.base import Message, common_options, read_messages
+from cutaway.requests.base import (
+    BaseLLM,
+    Message,
+    Prompt,
+    common_options,
+    infills_by_bayes,
+    one_or_many,
+    prepare,
+    read_messages,
+)
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
-from cutaway.requests.prefill import prefill_async
-from cutaway.requests.prepared import infills_by_bayes, prepare
-from cutaway.requests.prompts import Prompt, one_or_many
+from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import PrefillTask, prefill_async
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.compiler import UncompiledError
@@ -40,9 +52,83 @@ if TYPE_CHECKING:
     from cutaway.requests.tools import Tools, ToolUse
     from cutaway.text.grammar.compiler import Compiled
 
-
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", bound=EndListener)
+
+
+class Forwarding(BaseLLM, ABC):
+    """A model whose weights may be elsewhere: requests and functions are sent there."""
+
+    @abstractmethod
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
+        """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
+
+        Requests have their seeds already, from which ``Request.samples`` derives the samples'.
+        Raises InputError for a request the model cannot run, QueueFullError where there is no room.
+        """
+
+    @abstractmethod
+    async def run_blocking(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call ``function(llm, *args, **kwargs)`` where the weights are, and return its result.
+
+        The function must be importable by name; it, its arguments and its result may be pickled.
+        One is called at a time, while requests are served. When the task is cancelled, the
+        function's next call of the LLM raises.
+        """
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that this runs in; InputError where it is not asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise InputError(
+            "an AsyncLLM needs the event loop of asyncio, which does not run here; in trio use an "
+            "LLM, in a thread: trio.to_thread.run_sync"
+        ) from error
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As ``asyncio.to_thread``; InputError as for ``running_loop``."""
+    running_loop()
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def blocking(
+    method: Callable[Concatenate[LLM, P], T],
+) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
+    """Forward a method of ``LLM`` through ``run_blocking``."""
+
+    @wraps(method)
+    async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        running_loop()
+        return await self.run_blocking(method, *args, **kwargs)
+
+    return forward
+
+
+def asking(
+    method: Callable[Concatenate[LLM, P], T],
+    task: Callable[Concatenate[BaseLLM, P], PrefillTask[R, T]],
+) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
+    """Forward a prefill-only method of ``LLM`` as requests that are queued beside all others.
+
+    task: makes the requests, in a thread
+    """
+
+    @wraps(method)
+    async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked = await in_thread(task, self, *args, **kwargs)
+        return await prefill_async(self.queue, asked)
+
+    return forward
+
+
+# -- the model ---------------------------------------------------------------------------------
+
 
 LONG = 1 << 16
 """Characters, which take up to a second to read."""

@@ -11,8 +11,7 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Engine, Policy
 from cutaway.errors import InputError
 from cutaway.requests.base import ModelName, make_engine
-from cutaway.requests.owner import EngineOwner
-from cutaway.requests.runner import Runner
+from cutaway.requests.owner import EngineOwner, Runner
 from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cutaway.requests.keyword import Flag, Kind
-from cutaway.requests.keywords import KEYWORDS
+from cutaway.requests.keywords import KEYWORDS, Flag, Kind
 from cutaway.sampling import PARAMS
 
 if TYPE_CHECKING:

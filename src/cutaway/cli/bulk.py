@@ -18,7 +18,7 @@ from cutaway.files import hub
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.api.results import Result, Results
+    from cutaway.api.text_writer import Result, Results
 
 _LOADED = ("backend", "context", "quantize", "kv", "lora")
 """Options of the model that a text depends on."""

@@ -15,7 +15,7 @@ from cutaway.cli.terminal.streams import in_one_file
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.requests.completion import Completion
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
 
 
 class _Stoppable(Protocol):

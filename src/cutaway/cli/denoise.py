@@ -14,7 +14,7 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.requests.completion import Completion
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
 
 COMMON = "-m --rule --steps --threshold --max-tokens --temperature --seed --trace"
 EPILOG = f"""

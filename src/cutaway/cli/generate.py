@@ -11,7 +11,7 @@ from cutaway.registry import feature
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.requests.completion import Completion
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
 
 COMMON = "-m --max-tokens --temperature --seed --stop --json-schema --json --trace"
 EPILOG = """

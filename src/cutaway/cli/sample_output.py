@@ -12,7 +12,7 @@ from cutaway.text.grammar import KINDS
 if TYPE_CHECKING:
     from cutaway.methods.importance import ConstraintEstimate
     from cutaway.requests.completion import Completion
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
 
 
 _CUT = ("max_tokens", "context_full")  # how a text ends that is not whole

@@ -15,10 +15,9 @@ from cutaway.compute.model import POOLINGS
 from cutaway.compute.model.pooling import TOKENS
 from cutaway.engine import Embed, Embedded, Event, Request
 from cutaway.errors import InputError, TooLongError
-from cutaway.requests.base import limits_of
+from cutaway.requests.base import check_prompt, limits_of, one_or_many
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask
-from cutaway.requests.prompts import check_prompt, one_or_many
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from cutaway.errors import InputError
 from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pinned
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
-from cutaway.requests.stream import Stream
-from cutaway.requests.sync_llm import SyncLLM
+from cutaway.requests.sync_llm import Stream, SyncLLM
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 

@@ -37,8 +37,7 @@ from cutaway.engine.loop.pinned import (
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import R, each_ended
-from cutaway.requests.stream import LogitsReader
-from cutaway.requests.sync_llm import SyncLLM
+from cutaway.requests.sync_llm import LogitsReader, SyncLLM
 from cutaway.sampling import ReadRow, read_rows
 from cutaway.sampling.fixed_math import log_sum_exp
 from cutaway.text import Tokenizer

@@ -16,10 +16,9 @@ from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.engine import Event, Request, ScoreAnswers, Scored
 from cutaway.errors import InputError, TooLongError
 from cutaway.methods.rows import Ids, TextPositions, logits_at, logprob_of
-from cutaway.requests.base import limits_of
+from cutaway.requests.base import Prompt, check_prompt, limits_of
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask
-from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import ReadRow, SamplingParams
 

@@ -1,10 +1,14 @@
-"""BaseLLM: a loaded model that reads prompts and options."""
+"""From a prompt and options to the engine's request: BaseLLM reads them, ``prepare`` makes it.
+
+Knows a loaded model and its limits. Refuses to know who runs the request.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from numbers import Real
+from numbers import Integral, Real
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -12,20 +16,58 @@ from cutaway.base.checks import check_ids, shown
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.engine import ConstraintParams, Engine, Limits, Policy
+from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.engine.constraint import ConstraintVocabulary, WordAutomaton, unpacked
 from cutaway.errors import InputError
 from cutaway.requests.options import Options, parse_options
-from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.grammar import KINDS
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from cutaway.engine import Denoise
     from cutaway.requests.keywords import GrammarOptions
-    from cutaway.text.grammar.compiler import Accepted
+    from cutaway.text.grammar.compiler import Accepted, Compiled
     from cutaway.text.tools import Tool
+
+
+Prompt = str | Sequence[int]
+
+
+def one_or_many(prompt: Any) -> tuple[list[Any], bool]:
+    """A list of the prompts, and whether a list was given. An empty list is an empty prompt."""
+    prompt = _plain(prompt)
+    many = _is_list(prompt) and not _is_prompt(prompt)
+    return (list(prompt) if many else [prompt]), many
+
+
+def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
+    """A prompt, an array's ids as a list; InputError for anything else."""
+    prompt = _plain(prompt)
+    if not _is_prompt(prompt):
+        raise InputError(f"{name} must be a string or a list of token ids, not {shown(prompt)}")
+    checked: Prompt = prompt
+    return checked
+
+
+def _plain(prompt: Any) -> Any:
+    return prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
+
+
+def _is_list(prompt: Any) -> bool:
+    """Whether it may be a list of ids or prompts; bytes are not."""
+    raw = (str, bytes, bytearray, memoryview)
+    return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
+
+
+def _is_prompt(prompt: Any) -> bool:
+    listed = _is_list(prompt) and all(isinstance(token_id, Integral) for token_id in prompt)
+    return listed or isinstance(prompt, str)
+
+
+# -- a loaded model ----------------------------------------------------------------------------
+
 
 Message = Mapping[str, Any]
 _DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
@@ -246,3 +288,114 @@ def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
 
 
 ModelName = str | PathLike[str]
+
+
+# -- from a prompt and options to the engine's request -----------------------------------------
+
+
+class Prepared(NamedTuple):
+    """One prompt of a request.
+
+    request  for the engine, with its grammar compiled
+    options  the settings in force, as changed by the prompt
+    text     the prompt, where it was a text
+    notes    see ``Completion``
+    """
+
+    request: Request
+    options: Options
+    text: str | None
+    notes: tuple[str, ...]
+
+
+def prepare(
+    llm: BaseLLM, prompt: Prompt, options: Options, grammar: "Compiled | None" = None
+) -> Prepared:
+    """Prepare a prompt; InputError where it cannot be run.
+
+    grammar: the options' grammar, if it is compiled already
+    """
+    prompt = check_prompt(prompt)
+    text = prompt if isinstance(prompt, str) else None
+    ids = llm.read_prompt(prompt, options)
+    if options.suffix and options.denoise is None:
+        text, (ids, options) = None, _around_gap(llm, ids, options)
+    notes = [*llm.tokenizer.notes(ids, text if options.special else None)]
+    if (source := options.constraint.source) is not None:
+        from cutaway.text.grammar.compiler import notes_on
+
+        grammar = grammar or llm.model.grammars.compile(source)
+        notes += notes_on(source, grammar)
+    if options.constraint.heal is True:
+        ids, options = _healed(llm, ids, options)
+    ids, decoder = _decoder(llm, ids, options)
+    if decoder:
+        room = llm.model.context - len(ids) - len(decoder.suffix_ids)
+        options = fitted(options, min(options.stopping.max_tokens, room))
+    request = options.request(ids, tuple(llm.tokenizer.end_ids), decoder)
+    parts: dict[str, Any] = {"adapter": llm.adapter_hash(options.adapter), "grammar": grammar}
+    if options.interventions:
+        from cutaway.engine.interventions import bind
+
+        parts["interventions"] = bind(options.interventions, llm.graph, len(ids))
+    return Prepared(request.but(**parts), options, text, tuple(notes))
+
+
+def infills_by_bayes(llm: BaseLLM, options: Options) -> bool:
+    """Whether a suffix is given, the model has no fill-in-the-middle tokens, and no canvas."""
+    return bool(options.suffix) and options.denoise is None and llm.tokenizer.fim is None
+
+
+def fitted(options: Options, max_tokens: int) -> Options:
+    """Options with this ``max_tokens``, at least 1, unless the request or the server set it."""
+    if options.sources["max_tokens"] != "default":
+        return options
+    return replace(options, stopping=replace(options.stopping, max_tokens=max(1, max_tokens)))
+
+
+def _decoder(llm: BaseLLM, ids: list[int], options: Options) -> "tuple[list[int], Denoise | None]":
+    """The prompt's ids before the canvas, and the canvas's decoder; None without a canvas."""
+    if options.denoise is None:
+        return ids, None
+    from cutaway.engine import Denoise
+
+    tokenizer, after = llm.tokenizer, list[int]()
+    if options.suffix:
+        if llm.config.attention != "bidirectional":
+            raise InputError("suffix: this model does not see what follows a canvas: leave it out")
+        after = _suffix_ids(llm, options)
+    ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
+    ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
+    never = None if llm.config.is_causal else tokenizer.mask_id
+    return ids, Denoise(options.denoise, never, tuple(after))
+
+
+def _suffix_ids(llm: BaseLLM, options: Options) -> list[int]:
+    llm.check_length(options.suffix)
+    return llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True)
+
+
+def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
+    """Remove the last token to draw it again, if it is text and not the whole prompt."""
+    heals = len(ids) > 1 and bool(llm.tokenizer.token_bytes(ids[-1]))
+    heal = ids[-1] if heals else False
+    constraint = replace(options.constraint, heal=heal)
+    return ids[:-1] if heals else ids, replace(options, constraint=constraint)
+
+
+def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
+    """Lay out prompt and suffix with the model's FIM tokens, whose ends become stop tokens."""
+    if (middle := llm.tokenizer.fim) is None:
+        raise InputError(
+            "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "
+            "once all candidates are written: ask for it whole, with generate"
+        )
+    suffix = _suffix_ids(llm, options)
+    begun = ids[:1] == [llm.tokenizer.bos_id]
+    ids = [*ids[:begun], *middle.lay_out(ids[begun:], suffix)]
+    if len(ids) > (limits := limits_of(llm.model)).longest_prompt:
+        raise limits.too_long(len(ids), "suffix and prompt have")
+    if options.stopping.ignore_eos:
+        return ids, options
+    ends = (*options.stopping.stop_token_ids, *middle.ends)
+    return ids, replace(options, stopping=replace(options.stopping, stop_token_ids=ends))

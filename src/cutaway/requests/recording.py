@@ -1,4 +1,8 @@
-"""The head of a trace: the request and the model, before the first step."""
+"""What is told of a request and its model: the head of a trace, and what the page asks first.
+
+Knows what is there before the first step; of the page, what a server and a model in the page
+itself answer alike.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,7 +10,8 @@ from typing import Any
 from cutaway._version import __version__
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
-from cutaway.requests.prepared import Prepared
+from cutaway.requests.base import Prepared
+from cutaway.requests.keywords import fields_at
 from cutaway.trace import Head, Token
 from cutaway.trace.record import DecoderRecord, GrammarRecord, SizesRecord
 
@@ -66,3 +71,23 @@ def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
         return None
     attention, shift = model.config.attention, model.config.shift
     return DecoderRecord(made.rule, attention, shift, made.mask_id, made.suffix_ids)
+
+
+# -- what the page asks first ------------------------------------------------------------------
+
+
+def page_about(
+    model: str, weights: str, context: int, attention: str | int, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A model by its name and the hash of its weights, and what a request has by default.
+
+    context: tokens of prompt and text together. attention: see ``ModelConfig``
+    """
+    return {
+        "model": model,
+        "weights": weights,
+        "version": __version__,
+        "context": context,
+        "attention": attention,
+        "defaults": {name: defaults[name] for name in fields_at("chat") if name in defaults},
+    }

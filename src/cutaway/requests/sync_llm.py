@@ -1,28 +1,212 @@
-"""SyncLLM: a model whose engine is in this process; any thread may read its streams."""
+"""SyncLLM: a model whose engine is in this process; any thread may read its streams.
+
+Stream yields one sequence's steps as they are made; LogitsReader gathers its prompt's logits.
+Knows who steps the engine as an EngineOwner alone.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from cutaway.compute import backends, model
+from cutaway.compute.backends import Logits
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import Engine, Request
-from cutaway.errors import CutawayError, InputError
-from cutaway.requests.base import BaseLLM
-from cutaway.requests.drafting import load_draft
+from cutaway.compute.loading.open import model_name, open_model
+from cutaway.compute.loading.parts import Parts
+from cutaway.engine import (
+    DraftHead,
+    DraftModel,
+    EagleHead,
+    EagleTensors,
+    Ended,
+    Engine,
+    Event,
+    Pass,
+    Request,
+    Scored,
+    Step,
+)
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.files import hub
+from cutaway.requests.base import BaseLLM, Prepared, Prompt, prepare
+from cutaway.requests.completion import Completion
+from cutaway.requests.generation import Generation
 from cutaway.requests.options import Options
-from cutaway.requests.owner import EngineOwner
-from cutaway.requests.prepared import prepare
-from cutaway.requests.prompts import Prompt
-from cutaway.requests.stream import Stream
+from cutaway.requests.owner import EndListener, EngineOwner
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import RequestOptions
     from cutaway.text.grammar.compiler import Compiled
+
+
+class Stream(Generation, Iterator[Step]):
+    """Yields each Step of one sequence; ``completion()`` when they have ended.
+
+    Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
+    "aborted", as does an interrupt (KeyboardInterrupt) of who waits for a step; ``held_text`` is
+    the text that such an end releases. An error of this sequence alone, such as one in the caller's
+    own processor, is raised to its reader.
+    """
+
+    def __init__(
+        self,
+        owner: EngineOwner,
+        sequence: EngineSequence,
+        prepared: Prepared,
+        model: LoadedModel,
+        asked: float,
+    ) -> None:
+        """To be called between steps, for a sequence that was just added."""
+        super().__init__(sequence.id, prepared, model, asked)
+        self.stop_asked = False
+        self._owner, self._sequence = owner, sequence
+        self._outbox = owner.follow(sequence)
+        self._reading = Lock()  # one stream may be read by several threads
+
+    def __next__(self) -> Step:
+        while isinstance(event := self._next(), Pass):
+            pass
+        return event
+
+    def events(self) -> Iterator[Step | Pass]:
+        """Yield each step, and each pass of a canvas, as they are made."""
+        with suppress(StopIteration):
+            while True:
+                yield self._next()
+
+    def _next(self) -> Step | Pass:
+        try:
+            return self._wait_for_next()
+        except Exception:
+            raise
+        except BaseException:  # an interrupt ends the text: a notebook keeps the traceback, and us
+            self.close()
+            raise
+
+    def _wait_for_next(self) -> Step | Pass:
+        while not self._closed:
+            if self._outbox.has_news:
+                if (event := self._read()) is not None:
+                    return event
+            elif self.stop_asked or self._ended:
+                break
+            else:
+                self._owner.wait(self._has_news)
+        self.close()
+        if self.error:
+            raise self.error
+        raise StopIteration
+
+    # fmt: off
+    def _read(self) -> Step | Pass | None:  # on one line each: see owner.py
+        with self._reading: return self._take()  # noqa: E701
+
+    def _read_unseen(self) -> None:
+        with self._reading: self._note_all()  # noqa: E701
+    # fmt: on
+
+    def _note_all(self) -> None:
+        """Note the events that nobody read."""
+        while self._noted() is not None:
+            pass
+
+    def _take(self) -> Step | Pass | None:
+        """Take events up to the next step or pass; None where it has not come."""
+        while (event := self._noted()) is not None:
+            if isinstance(event, Step):
+                self.steps.append(event)
+                return event
+            if isinstance(event, Pass):
+                self.passes.append(event)
+                return event
+        return None
+
+    def _noted(self) -> Event | None:
+        """Take the next event and note it; None where it has not come."""
+        if (emission := self._outbox.take()) is None:
+            return None
+        self.speculation = emission.speculation
+        try:
+            self.arrived(emission.event, emission.made)
+        except CutawayError as error:  # of this sequence alone: its trace cannot be written
+            self._owner.call(partial(self._owner.engine.fail, self._sequence, error))
+        return emission.event
+
+    @property
+    def ended(self) -> Ended | None:
+        """The last event, as soon as it is there: also where steps before it are not read."""
+        return self._ended or self._outbox.end
+
+    @ended.setter
+    def ended(self, ended: Ended | None) -> None:
+        self._ended = ended
+
+    @property
+    def num_arrived(self) -> int:
+        """Tokens written so far, read or not."""
+        return len(self.steps) + sum(isinstance(event, Step) for event in self._outbox.news)
+
+    def _has_news(self) -> bool:
+        return self._outbox.has_news or self._closed or self.stop_asked
+
+    def stop(self) -> None:
+        """Begin no further step; steps that were made can still be read.
+
+        Safe in a signal handler.
+        """
+        self.stop_asked = True
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the sequence if it has not ended, and free its blocks."""
+        if not self._closed:
+            self._owner.abort(self._sequence)
+            self._read_unseen()  # a trace has them
+            self.abort()
+
+    def finish(self) -> Completion:
+        """Run to the end and return the completion; raises the sequence's error."""
+        for _ in self:
+            pass
+        return self.completion()
+
+
+class LogitsReader(EndListener):
+    """Gathers the logits of a scored sequence, from position ``start`` on."""
+
+    def __init__(self, rows: int, vocab: int, start: int) -> None:
+        super().__init__()
+        self._start = start
+        self._logits = np.empty((rows, vocab), np.float32)
+
+    def take(self, event: Event) -> None:
+        """See ``EndListener``."""
+        if isinstance(event, Scored) and event.logits is not None:
+            at = event.position - 1 - self._start
+            self._logits[at : at + len(event.logits)] = event.logits
+
+    def logits(self) -> Logits:
+        """Float32 (rows, vocab), once it has ended; raises the sequence's error."""
+        self.check("logits")
+        return self._logits
+
+
+# -- the model ---------------------------------------------------------------------------------
 
 
 class SyncLLM(BaseLLM):
@@ -108,3 +292,84 @@ class SyncLLM(BaseLLM):
             for stream in streams:
                 stream.close()
             raise
+
+
+# -- what drafts for it: another model, or a head of its own -----------------------------------
+
+
+def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
+    """Load a draft model, draft:MODEL, the model's own draft head, mtp, or one apart, eagle:PATH.
+
+    It computes on the threads of ``target``. InputError while texts run, where the vocabularies
+    differ, the model has no head, or memory is full.
+    """
+    if not engine.is_idle:
+        raise InputError("speculate: another draft model cannot be loaded while texts run")
+    try:
+        if name == DraftHead.kind:
+            engine.speculator.draft = _draft_head(target)
+        elif name.startswith(f"{EagleHead.kind}:"):
+            engine.speculator.draft = _eagle_head(name, target)
+        else:
+            engine.speculator.draft = _draft_model(name, target, progress=progress)
+    except MemoryError as error:
+        raise InputError(
+            f"speculate: {name} does not fit into memory beside the model: lower context"
+        ) from error
+
+
+def _draft_head(target: LoadedModel) -> DraftHead:
+    with target.opened() as file:
+        shapes = {name: info.shape for name, info in file.tensors.items()}
+        try:
+            graph = model.build_draft_head(file.metadata, shapes, target.context)
+        except FormatError as error:
+            raise InputError(
+                f"speculate: {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
+            ) from error
+        backend = target.backend.beside(graph, file)
+        read = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
+        read |= {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+        share = sum(file.tensors[name].nbytes for name in read) / target.parts.nbytes
+    return DraftHead(backend, share)
+
+
+def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
+    from cutaway.files.huggingface.eagle import EagleFolder
+
+    path = Path(name.partition(":")[2]).expanduser()
+    if not path.is_dir():
+        raise InputError(f"speculate: {path} is no folder; name that of an EAGLE-3 head")
+    try:
+        with EagleFolder(path) as file:
+            shapes = {at: info.shape for at, info in file.tensors.items()}
+            made = model.build_eagle(file.metadata, shapes, target.graph)
+            backend = target.backend.beside(made.graph, file)
+            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
+    except FormatError as error:
+        raise InputError(f"speculate: {path.name}: {error}") from error
+    own, tokens = (made.own, made.hidden), target.graph.ops[-1].out.width
+    of = EagleTensors(made.streams, own, made.target_ids, tokens)
+    return EagleHead(backend, share, name, of)
+
+
+def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftModel:
+    path = hub.resolve(name.partition(":")[2], progress=progress)
+    with open_model(path) as file:
+        parts = Parts.read(file, target.context)
+        if not parts.tokenizer.has_tokens_of(target.tokenizer):
+            raise InputError(
+                f"speculate: {model_name(path)} has other tokens than the model it is to draft "
+                "for; a draft model must have the same"
+            )
+        if parts.graph.has_state:
+            raise InputError(
+                f"speculate: layers of {model_name(path)} have a recurrent state, which a draft "
+                "model cannot have; name another, or speculate ngram"
+            )
+        context = min(parts.config.context_length, target.context)
+        backend = backends.load(
+            target.backend.name, parts.graph, file, kv_blocks=target.backend.kv_blocks,
+            context=context, beside=target.backend,
+        )  # fmt: skip
+    return DraftModel(backend, context, parts.nbytes / target.parts.nbytes, name)

@@ -17,7 +17,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
-from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.request import bound, check_from_left, check_vocabulary, prompt_of, settings_of
 from cutaway.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Parent, Trace

@@ -13,7 +13,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine import Pass, PassCell, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion
-from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.request import (
     UNSTOPPED,
     Disagreement,

@@ -12,7 +12,7 @@ from cutaway.base.checks import check_ids
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
-from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import Stream
 from cutaway.sampling import SamplingParams
 from cutaway.trace import Head, Trace
 from cutaway.trace.figures import chain_label

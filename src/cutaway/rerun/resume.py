@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from cutaway.api.llm import LLM
 from cutaway.engine import Pass, Step
 from cutaway.errors import CutawayError, InputError, ReplayError
-from cutaway.requests.stream import Stream
+from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.asking import AnswerPart, RefusedError, Server, UnansweredError, UnreadableError
 from cutaway.rerun.request import (
     check_from_left,

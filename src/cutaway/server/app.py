@@ -13,39 +13,25 @@ from starlette.types import Scope
 from cutaway import registry
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
-from cutaway.server import (
-    adapters,
-    embeddings,
-    endpoints,
-    fill,
-    multi_vector,
-    page,
-    status,
-    tokens,
-)
+from cutaway.server.body import bodies
 from cutaway.server.document import Documented
 from cutaway.server.http import errors, refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.http.strict_json import bodies
 from cutaway.server.job import AccessRecord
-from cutaway.server.models import ServedModels
-from cutaway.server.names import Names, names_of
 from cutaway.server.on_demand import OnDemandLLM
-from cutaway.server.openai import response_schemas
-from cutaway.server.openai.kept_responses import KeptResponses
-from cutaway.server.scores import decisions, rerank, score
+from cutaway.server.openai import endpoints, response_schemas
+from cutaway.server.openai.responses_request import KeptResponses
+from cutaway.server.routes import embeddings, fill, page, status, tokens
+from cutaway.server.scores import decisions, relevance
 from cutaway.server.scores import schemas as score_schemas
-from cutaway.server.service import Service
-from cutaway.server.shared import chat_schemas, plain_schemas, schemas
+from cutaway.server.service import Names, ServedModels, Service, names_of
+from cutaway.server.shared import plain_schemas, schemas
 
-_ROUTERS = (
-    endpoints, embeddings, multi_vector, score, rerank, decisions, fill, tokens, status, page,
-    adapters,
-)  # fmt: skip
-_SCHEMAS = (schemas, chat_schemas, response_schemas, plain_schemas, score_schemas, errors)
+_ROUTERS = (endpoints, embeddings, relevance, decisions, fill, tokens, status, page)
+_SCHEMAS = (schemas, response_schemas, plain_schemas, score_schemas, errors)
 
 MODULES = (*_ROUTERS, *registry.endpoints())
 """Those of all endpoints: the core's, and those of features, which the registry has."""

@@ -10,8 +10,8 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import finalize
 
+from cutaway.api.async_llm import Guests
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Arrival, ArrivalReader, AsyncEngine, EngineState, Policy, Request

@@ -1,30 +1,99 @@
-"""What the endpoints share: the model, its names, its metrics, and the limits of a request."""
+"""What the endpoints share: models, their names and metrics, and the limits of a request.
 
-from collections.abc import Iterable, Sequence
+Knows which model a request names. Refuses to know any protocol, and how models are loaded.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any
+from uuid import uuid4
 from weakref import WeakSet
+
+from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.compute.backends import KV_BLOCK
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine.canvas import most_computed
 from cutaway.errors import InputError
 from cutaway.methods.infill import DRAWN, WEIGHED
-from cutaway.requests.base import Message
+from cutaway.requests.base import Message, Prompt, fitted, infills_by_bayes
 from cutaway.requests.options import Options
-from cutaway.requests.prepared import fitted, infills_by_bayes
-from cutaway.requests.prompts import Prompt
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.metrics import Metrics
+from cutaway.server.http.metrics import Metrics, several
 from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.model_cache import ModelSlot
-from cutaway.server.names import Names
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.text.tools import Tool
 from cutaway.trace import TraceBuffer
+
+
+class Names:
+    """Those of one model.
+
+    first  its name in answers to requests that name none
+    every  all of them, its own first, then those of adapters
+    """
+
+    def __init__(self, model: LoadedModel, own: Sequence[str]) -> None:
+        self._model, self.first, self._own = model, own[0], tuple(own)
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """See the class; adapters come and go."""
+        return (*self._own, *self._model.adapters)
+
+    def known(self, name: str) -> str | None:
+        """The name as this model has it; None if it is another model's."""
+        bare = name.removesuffix(":latest")  # as Ollama's clients write it
+        return next((own for own in (name, bare) if own in self.every), None)
+
+    def named(self, name: str | None) -> str:
+        """As ``known``, for a request to this model; without a name, the first."""
+        return (name and self.known(name)) or self.first
+
+    def adapter(self, name: str | None) -> str:
+        """The adapter of which this is the name; "": none."""
+        own = self.named(name)
+        return own if own in self._model.adapters else ""
+
+    def model(self, name: str | None) -> LoadedModel:
+        """The model, with the adapter of which this is the name."""
+        return self._model.with_adapter(self.adapter(name))
+
+    def fingerprint(self, name: str | None) -> str:
+        """What computes: OpenAI's ``system_fingerprint``."""
+        return self.model(name).system_fingerprint
+
+
+def names_of(models: Mapping[str, AsyncModel], usual: Sequence[str]) -> list[Names]:
+    """Of each, by the name that it was given, by its own, and those of its adapters.
+
+    usual: of one whose name is ""
+    InputError where an adapter has the name of a model, or of another adapter.
+    """
+    own = Counter(one.name for one in models.values()) + Counter(models.keys())
+    found = []
+    for name, one in models.items():
+        called = [name] if name else usual
+        alone = [one.name] if own[one.name] == 1 or one.name == name else []
+        found.append(Names(one.model, [*dict.fromkeys([*called, *alone])]))
+    count = Counter(name for names in found for name in names.every)
+    for one in models.values():
+        for name in one.model.adapters:
+            if count[name] > 1:
+                raise InputError(
+                    f"adapters: {name} is the name of a model or of another adapter: give another"
+                )
+    return found
+
+
+# -- one model ---------------------------------------------------------------------------------
+
 
 MOST_TEXTS = 128
 """Samples of all prompts of one request."""
@@ -224,3 +293,102 @@ class Service:
 def _length(messages: Sequence[Message]) -> int:
     """How many characters their texts have."""
     return sum(len(text) for said in messages for text in said.values() if isinstance(text, str))
+
+
+# -- all that are served -----------------------------------------------------------------------
+
+
+class ServedModels:
+    """One or several; requests that name none are for the first."""
+
+    def __init__(self, services: Sequence[Service]) -> None:
+        self.services, self.first = services, services[0]
+
+    def named(self, name: str | None) -> Service:
+        """The model that a request asks for; ApiError for an unknown name."""
+        if name is None:
+            return self.first
+        for service in self.services:
+            if service.names.known(name) is not None:
+                return service
+        known = ", ".join(self.names)
+        raise ApiError(
+            404, f"model {name!r:.100} is not here; this server has {known}",
+            param="model", code="model_not_found",
+        )  # fmt: skip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which requests may ask for them."""
+        return tuple(name for service in self.services for name in service.names.every)
+
+    @property
+    def jobs(self) -> Iterable[TextJob]:
+        """All running jobs."""
+        return (job for service in self.services for job in service.jobs)
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which a full queue may have room."""
+        return max(service.retry_after for service in self.services)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more requests are accepted."""
+        return self.first.draining
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of them take requests."""
+        return all(service.llm.alive for service in self.services)
+
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """The page of metrics and its content type; of several models each sample has a label."""
+        if len(self.services) == 1:
+            return self.first.metrics.page(accept)
+        return several({one.names.first: one.metrics for one in self.services}, accept)
+
+    def stop(self) -> None:
+        """Accept no more requests and load no more models; running requests finish."""
+        for service in self.services:
+            service.stop()
+
+    def close(self) -> None:
+        """End all texts."""
+        for service in self.services:
+            service.llm.close()
+
+
+def models_of(request: Request) -> ServedModels:
+    """The models of the request's server."""
+    models: ServedModels = request.app.state.models
+    return models
+
+
+def admit(
+    request: Request, name: str | None, user: str | None, said: Callable[[], Any]
+) -> tuple[Service, AccessRecord]:
+    """The model that a request names, and its record for the log; ApiError 503 at the server's end.
+
+    said: the prompt, which the log shows with --log-prompts
+    """
+    service = service_of(request, name)
+    service.check_open()
+    access = AccessRecord(service.names.named(name), user)
+    access.prompt = said() if service.log_prompts else None
+    request.state.access = access
+    return service, access
+
+
+def answer_id(request: Request) -> str:
+    """The request's id; where the client chose that, with a random end.
+
+    Others may send the same, and what is kept of an answer is found by its id.
+    """
+    id: str = request.state.request_id
+    return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id
+
+
+def service_of(request: Request, name: str | None) -> Service:
+    """The model that a request asks for; ApiError for an unknown name."""
+    return models_of(request).named(name)

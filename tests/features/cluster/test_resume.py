@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway import AsyncLLM
 from cutaway.engine import Ended
 from cutaway.errors import CutawayError
-from cutaway.requests.prepared import prepare
+from cutaway.requests.base import prepare
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_qwen35 import write_tiny_qwen35

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from cutaway import LLM
-from cutaway.server.http.multipart import read_form
+from cutaway.features.batches.endpoints import read_form
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from support.fuzz.format import Format
 from support.fuzz.mutation import in_bytes, in_json, in_text

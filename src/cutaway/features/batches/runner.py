@@ -8,16 +8,152 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
+from starlette.types import ASGIApp, Message
+
+from cutaway.base.strict_json import parse
 from cutaway.base.whole_files import is_full, only_owner
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.features.batches.folder import BatchFolder, whole_lines
-from cutaway.features.batches.lines import Line, check_lines
-from cutaway.features.batches.schemas import BatchObject
+from cutaway.features.batches.schemas import BatchObject, LineFault
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.own_request import OwnAnswer
+
+MOST_LINES = 50_000
+_MOST_FAULTS = 100
+_FIELDS = ("custom_id", "method", "url", "body")
+
+
+class Line(NamedTuple):
+    """A request. number: from 1; body: its fields."""
+
+    number: int
+    custom_id: str
+    body: dict[str, Any]
+
+
+class Checked(NamedTuple):
+    """The lines, or what is wrong with them: at most the first hundred faults."""
+
+    lines: list[Line]
+    faults: list[LineFault]
+
+
+def check_lines(data: bytes, endpoint: str) -> Checked:
+    """Read a file of requests to one endpoint."""
+    lines, faults = list[Line](), list[LineFault]()
+    places = dict[str, int]()
+    for number, text in enumerate(data.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        line = _read(text, number, endpoint)
+        if isinstance(line, Line) and line.custom_id in places:
+            line = _fault(
+                number, "duplicate_custom_id", "custom_id",
+                f"custom_id: line {places[line.custom_id]} has the same: give each its own",
+            )  # fmt: skip
+        if isinstance(line, Line):
+            places[line.custom_id] = number
+            lines.append(line)
+        elif len(faults) < _MOST_FAULTS:
+            faults.append(line)
+    if not lines and not faults:
+        faults.append(_fault(None, "empty_file", None, "the file has no line: give one at least"))
+    if len(lines) > MOST_LINES:
+        said = f"the file has {len(lines)} lines; at most {MOST_LINES} are one batch: split it"
+        faults.append(_fault(None, "too_many_requests", None, said))
+    return Checked(lines, faults)
+
+
+def _read(text: bytes, number: int, endpoint: str) -> Line | LineFault:
+    try:
+        given = parse(text, "this line")
+    except InputError as error:
+        return _fault(number, "invalid_json_line", None, str(error))
+    for param, said in _wrong(given, endpoint):
+        return _fault(number, "invalid_request", param, said)
+    return Line(number, given["custom_id"], given["body"])
+
+
+def _wrong(given: Any, endpoint: str) -> Iterator[tuple[str | None, str]]:
+    """(field, sentence) of what is wrong with a line."""
+    if not isinstance(given, dict):
+        yield None, f"a line must be an object with {', '.join(_FIELDS)}"
+        return
+    yield from ((name, f"{name} is missing") for name in _FIELDS if given.get(name) is None)
+    unknown = [name for name, value in given.items() if name not in _FIELDS and value is not None]
+    yield from ((name, f"unknown field {name!r:.40}") for name in unknown)
+    if not isinstance(given["custom_id"], str) or not 0 < len(given["custom_id"]) <= 512:
+        yield "custom_id", "custom_id must be a text of 1 to 512 characters"
+    if given["method"] != "POST":
+        yield "method", "method must be POST"
+    if given["url"] != endpoint:
+        yield "url", f"url must be the batch's endpoint, {endpoint}"
+    if not isinstance(given["body"], dict):
+        yield "body", "body must be an object: the fields of the request"
+    elif given["body"].get("stream"):
+        yield "body.stream", "body.stream: a batch has whole answers: leave it out"
+
+
+def _fault(line: int | None, code: str, param: str | None, message: str) -> LineFault:
+    return {"code": code, "line": line, "message": message, "param": param}
+
+
+# -- a request that the server asks itself: checked, logged and counted as any other -----------
+
+
+class OwnAnswer(NamedTuple):
+    """A whole answer; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str | None:
+        """Of its error."""
+        error = json.loads(self.body).get("error")
+        return error.get("code") if isinstance(error, dict) else None
+
+
+async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> OwnAnswer:
+    """The answer of an application to a POST of JSON; cancelled, the request is.
+
+    id: of the request; key: what clients must send
+    """
+    said, status, headers = bytearray(), 500, dict[str, str]()
+    parts = [body]
+
+    async def receive() -> Message:
+        if not parts:
+            await asyncio.get_running_loop().create_future()  # nobody disconnects
+        return {"type": "http.request", "body": parts.pop(), "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = {k.decode().lower(): v.decode("latin-1") for k, v in message["headers"]}
+        else:
+            said.extend(message.get("body", b""))
+
+    given = {"host": "localhost", "content-type": "application/json", "x-request-id": id}
+    if key is not None:
+        given["authorization"] = f"Bearer {key}"
+    raw = [(k.encode(), v.encode("utf-8", "surrogateescape")) for k, v in given.items()]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+        "method": "POST", "scheme": "http", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "root_path": "", "headers": raw, "client": None, "server": None,
+        "state": {},
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return OwnAnswer(status, headers, bytes(said))
+
+
+# -- batches, one after another ----------------------------------------------------------------
+
 
 AT_ONCE = 32
 """Lines that are asked at once; the engine batches them with all other requests."""

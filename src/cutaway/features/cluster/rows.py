@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.api.llm import LLM
-from cutaway.api.results import Result
+from cutaway.api.text_writer import Result
 from cutaway.base.checks import shown
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cutaway.api.llm import LLM
 from cutaway.engine import Step
 from cutaway.errors import InputError
-from cutaway.requests.prompts import Prompt
+from cutaway.requests.base import Prompt
 from cutaway.rerun.request import UNSTOPPED
 
 _TOP = 1000

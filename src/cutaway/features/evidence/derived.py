@@ -14,7 +14,7 @@ from cutaway.engine.events import Phases, chain_as_data
 from cutaway.errors import InputError
 from cutaway.features.evidence.fields import flat, is_signed, plain, same
 from cutaway.features.evidence.receipt import Receipt, check_repeatable
-from cutaway.requests.prepared import Prepared, prepare
+from cutaway.requests.base import Prepared, prepare
 from cutaway.requests.recording import head_of
 from cutaway.rerun.request import settings_of
 from cutaway.sampling import Sampled, build_chain

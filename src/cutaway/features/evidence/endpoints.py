@@ -20,11 +20,11 @@ from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_log import ReceiptLog
 from cutaway.features.evidence.signing import PrivateKey
 from cutaway.requests.generation import Generation
+from cutaway.server.body import StrictRoute
 from cutaway.server.document import replies
 from cutaway.server.http import log
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.shared.plain_schemas import AnswerReceipts, ProvenReceipt, ReceiptsHead
 from cutaway.trace.write import end_of
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cutaway.features.evidence.receipt import Receipt
     from cutaway.features.evidence.signing import PrivateKey
-    from cutaway.requests.stream import Stream
+    from cutaway.requests.sync_llm import Stream
 
     Streams = Iterable[Stream]
 

@@ -8,7 +8,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine import Sequence, Step
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
-from cutaway.requests.prepared import prepare
+from cutaway.requests.base import prepare
 from cutaway.rerun.request import settings_of
 from cutaway.sampling import RowDraw, sample
 from cutaway.trace import Head, Trace

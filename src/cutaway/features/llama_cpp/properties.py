@@ -1,4 +1,7 @@
-"""``/props``, ``/slots`` and ``/apply-template``: what llama-server's clients ask beside texts."""
+"""What llama-server's clients ask beside texts: properties, slots, templates, loading a model.
+
+Knows what is told of a model and of its sequences; models of ``--memory`` come and go by request.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -9,19 +12,15 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.errors import InputError
-from cutaway.features.llama_cpp.schemas import Properties, SequenceSlot, TemplateApplied
+from cutaway.features.llama_cpp.schemas import Done, Properties, SequenceSlot, TemplateApplied
 from cutaway.sampling import PARAMS
-from cutaway.server.body import ModelNamed, examples, optional
+from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies
-from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.http.exchange import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
-from cutaway.server.service import Service
-from cutaway.server.shared.messages import TurnFields
-from cutaway.server.shared.thinking import EffortFields
-from cutaway.server.shared.tools import WithTools
+from cutaway.server.service import Service, service_of
+from cutaway.server.shared.conversation import EffortFields, TurnFields, WithTools
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
@@ -124,3 +123,43 @@ def _numbers(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _slot(service: Service, id: int) -> SequenceSlot:
     return {"id": id, "n_ctx": service.room, "speculative": False, "is_processing": False}
+
+
+# -- models that come and go -------------------------------------------------------------------
+
+
+class LoadRequest(Body):
+    """A model."""
+
+    model_config = examples({"model": "smollm2"})
+    model: str = Field(description="one of /v1/models")
+
+
+@router.post("/models/load", responses=replies(Done, *FIELDS, 429, 503))
+async def load(body: LoadRequest, request: Request) -> Response:
+    """Load a model; the answer comes when it is loaded."""
+    service = service_of(request, body.model)
+    service.check_open()
+    if slot := service.slot:
+        await cancel_on_disconnect(request.receive, slot.use())
+        slot.keep_as_usual()
+        slot.done()
+    return _done()
+
+
+@router.post("/models/unload", responses=replies(Done, *FIELDS))
+async def unload(body: LoadRequest, request: Request) -> Response:
+    """Unload a model, once the texts that it writes have ended."""
+    slot = service_of(request, body.model).slot
+    if slot is None:
+        raise ApiError(
+            400, f"model: {body.model[:100]!r} stays loaded; start the server with --unload-after "
+            "or --memory for models that come and go", param="model", code="stays_loaded",
+        )  # fmt: skip
+    slot.keep(0)
+    return _done()
+
+
+def _done() -> Response:
+    answer: Done = {"success": True}
+    return JSONResponse(answer)

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.server.body import doc
-from cutaway.server.shared.chat_schemas import LikelyToken
-from cutaway.server.shared.schemas import SettingsAndEnding, Traced
+from cutaway.server.shared.schemas import LikelyToken, SettingsAndEnding, Traced
 
 StopType = Literal["none", "eos", "limit", "word"]
 

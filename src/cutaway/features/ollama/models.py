@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
-from cutaway.features.ollama.answers import when
+from cutaway.features.ollama.endpoints import when
 from cutaway.features.ollama.schemas import (
     OllamaDetails,
     OllamaModel,
@@ -19,11 +19,9 @@ from cutaway.features.ollama.schemas import (
     OllamaTags,
     OllamaVersion,
 )
-from cutaway.server.body import Body, examples, optional
+from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import models_of, service_of
-from cutaway.server.service import Service
+from cutaway.server.service import Service, models_of, service_of
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 

@@ -1,21 +1,171 @@
-"""The requests of ``/api/generate`` and ``/api/chat``."""
+"""The requests of ``/api/generate`` and ``/api/chat``: the fields that both share, and options.
+
+Knows ``keep_alive``, how long an idle model stays loaded. Refuses to know answers.
+"""
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from cutaway.errors import InputError
-from cutaway.features.ollama.fields import OllamaFields
-from cutaway.requests.prompts import Prompt
-from cutaway.server.body import Body, Unsupported, examples, optional
+from cutaway.requests.base import Prompt
+from cutaway.requests.keywords import fields_at
+from cutaway.requests.tools import ToolUse
+from cutaway.server.body import Body, Stops, Unsupported, examples, optional
+from cutaway.server.model_cache import ModelSlot
 from cutaway.server.service import Service
-from cutaway.server.shared.conversing import Messages
-from cutaway.server.shared.messages import ONLY_TEXT
-from cutaway.server.shared.request_models import Read
+from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages, ThinkingFields
+from cutaway.server.shared.fields import NumberFields, Read, own_form
 from cutaway.text.thinking import NO_WISH, ThinkingWish
+
+KeepAlive = float | str | None
+STAYS = (
+    "how long the model stays loaded when idle: seconds, or as in 5m; 0 unloads it, below 0: "
+    "always; ignored by a server of one model without --unload-after"
+)
+INERT = "ignored: an option of cutaway serve"
+
+
+class _Context(Body):
+    num_ctx: int | None = optional(
+        "an option of cutaway serve (--context); a note says if the server's is less"
+    )
+    num_keep: int | None = optional("ignored: no text is cut here")
+
+
+_INERT: dict[str, Any] = {
+    name: (kind, Field(None, description=INERT))
+    for kind, names in (
+        (int | None, "num_batch num_gpu main_gpu num_thread"),
+        (bool | None, "numa low_vram f16_kv logits_all vocab_only use_mmap use_mlock"),
+        (bool | None, "embedding_only"),
+    )
+    for name in names.split()
+}
+OllamaMachine: Any = create_model(
+    "OllamaMachine", __base__=_Context, __doc__="How a machine computes.", **_INERT
+)
+
+
+class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as TextFields
+    """Ollama's options, and those of the sampler that it does not have."""
+
+    num_predict: int | None = optional(
+        "new tokens at most; -1 or left out: as many as fit the context"
+    )
+    seed: int | None = optional("below 0 or left out: one is chosen")
+    stop: Stops | None = None
+    repeat_penalty: float | None = optional("Ollama's name of repetition_penalty")
+    mirostat_tau: float | None = optional("ignored without mirostat")
+    mirostat_eta: float | None = optional("ignored without mirostat")
+    unsupported: ClassVar[Unsupported] = {
+        "mirostat": ((0,), "is not supported; leave it out"),
+        "tfs_z": ((1, 1.0), "is not supported; leave it out"),
+        "penalize_newline": ((True,), "a line feed is penalized like any token here; leave it out"),
+        "repeat_last_n": ((-1,), "penalties apply to all of a text here; leave it out"),
+    }
+
+    def given(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        if self.repeat_penalty is not None and self.repetition_penalty is not None:
+            raise InputError("repeat_penalty is repetition_penalty: give one")
+        given = {name: getattr(self, name) for name in own_form("ollama")}
+        given["max_tokens"] = self.num_predict
+        if self.repeat_penalty is not None:
+            given["repetition_penalty"] = self.repeat_penalty
+        if self.seed is not None and self.seed < 0:
+            given["seed"] = None
+        if self.top_k == -1:
+            given["top_k"] = 0
+        if self.num_predict in (-1, -2):
+            given["max_tokens"] = None
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class OllamaFields(ThinkingFields, Conversing):
+    """What every request for text may say."""
+
+    FACE: ClassVar[str] = "chat"  # by whose names an answer has the settings in force
+    PROMPT: ClassVar[str] = "prompt"
+    FILL: ClassVar[bool] = True
+    user: ClassVar[None] = None
+    trace: ClassVar[bool] = False
+    return_token_ids: ClassVar[bool] = False
+    readings: ClassVar[Sequence[str]] = ()
+
+    model: str | None = optional("one of /api/tags, with :latest or without; left out: the first")
+    stream: bool = Field(True, description="lines of JSON, a token at a time")
+    format: Literal["", "json"] | dict[str, Any] | None = optional(
+        "json: any object; or the JSON schema of the text"
+    )
+    options: OllamaOptions | None = optional("what is left out is as for /v1")
+    think: bool | Literal["low", "medium", "high", "max"] | None = optional(
+        "whether the model thinks, or how much; left out: as its template has it"
+    )
+    logprobs: bool | None = optional("include each token's log-probability")
+    top_logprobs: int | None = optional("and those of the likeliest tokens in its place, 0 to 1000")
+    keep_alive: KeepAlive = optional(STAYS)
+    unsupported: ClassVar[Unsupported] = {
+        "truncate": ((False,), "nothing is cut here; shorten it yourself"),
+        "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
+    }
+
+    def said(self) -> Any:
+        """The prompt as it was sent, for the log."""
+        return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
+
+    def called(self) -> Mapping[str, str]:
+        """A keyword -> the name of its field in this request."""
+        renamed = {"repetition_penalty": "repeat_penalty"}
+        return {"prompt": self.PROMPT, **fields_at("ollama"), **renamed}
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        given = self.options.given() if self.options else {}
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InputError("top_logprobs needs logprobs: true")
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        schema = {"type": "object"} if self.format == "json" else self.own_schema
+        return given if schema is None else {**given, "json_schema": schema}
+
+    @property
+    def own_schema(self) -> dict[str, Any] | None:
+        """Of the format; "json" has none."""
+        return self.format if isinstance(self.format, dict) else None
+
+    def _checked(self, service: Service) -> ToolUse:
+        """InputError where the model is to think and cannot."""
+        if self.think and service.llm.model.thinking is None:
+            raise InputError(
+                f"think: {self.model or service.names.first} does not support thinking: its "
+                "template has no tokens for it; leave it out"
+            )
+        return ToolUse(service.llm.model, self.offered(), wish=self.wish(service))
+
+    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+        """What it says of thinking."""
+        return self.asked(self.think, "think")
+
+    def offered(self) -> Sequence[Any]:
+        """What the answer may call."""
+        return ()
+
+    def notes(self, service: Service) -> Iterator[str]:
+        """What has no effect here."""
+        yield from self.settled
+        room = self.options and self.options.num_ctx
+        if room and room > service.room:
+            yield f"num_ctx: the server has room for {service.room} tokens; --context says so"
+
+
+# -- the two requests --------------------------------------------------------------------------
+
 
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
 
@@ -193,3 +343,40 @@ def _answered(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> 
         f"messages[{i}] is of a tool, and no call before it is without an answer; give the "
         "assistant's message with its tool_calls"
     )
+
+
+# -- how long an idle model stays loaded -------------------------------------------------------
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(rf"[+-]?(?:{_PART.pattern})+")
+_LONGEST = 10.0 * 365 * 24 * 3600
+
+
+def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
+    """What to call once a request has begun; it does nothing for a model that is always loaded.
+
+    InputError for what is no duration.
+    """
+    if slot is None:
+        return lambda: None
+    if keep_alive is None:
+        return slot.keep_as_usual
+    seconds = seconds_of(keep_alive)
+    return partial(slot.keep, seconds if 0 <= seconds <= _LONGEST else None)
+
+
+def seconds_of(keep_alive: float | str) -> float:
+    """Of a number of seconds, or of a text such as "1h30m"; below 0: for ever."""
+    if not isinstance(keep_alive, str):
+        return keep_alive
+    text = keep_alive.strip()
+    if re.fullmatch(r"[+-]?\d+\.?\d*", text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        raise InputError(
+            f"keep_alive must be seconds, or a time as in 5m or 1h30m, not {text!r:.40}"
+        )
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return -total if text.startswith("-") else total

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.server.body import doc
-from cutaway.server.shared.chat_schemas import ChatToken
-from cutaway.server.shared.schemas import SettingsAndEnding
+from cutaway.server.shared.schemas import ChatToken, SettingsAndEnding
 
 
 class EndingWithThought(SettingsAndEnding):

@@ -23,8 +23,7 @@ from cutaway.features.page.inside import page_inside
 from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
-from cutaway.requests.recording import sizes_of
-from cutaway.server.page_about import page_about
+from cutaway.requests.recording import page_about, sizes_of
 from cutaway.text.chat_probe import ChatPieces
 from cutaway.trace import Head
 from cutaway.trace.page import catalogue

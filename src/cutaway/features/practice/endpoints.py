@@ -37,9 +37,8 @@ from cutaway.features.practice.told import (
     told_solution,
     told_start,
 )
-from cutaway.server.body import Body
+from cutaway.server.body import Body, StrictRoute
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.http.strict_json import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

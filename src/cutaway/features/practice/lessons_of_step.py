@@ -10,8 +10,8 @@ from cutaway.features.inside.endpoints.inside import StepOfText, beside, traced
 from cutaway.features.practice import Exercise
 from cutaway.features.practice.lessons import Scene, possible
 from cutaway.features.practice.lessons.ways import ways
-from cutaway.server.exclusive import run_exclusive
-from cutaway.server.models import service_of
+from cutaway.server.answering import run_exclusive
+from cutaway.server.service import service_of
 
 _KEPT = 16  # steps
 

@@ -31,8 +31,7 @@ from cutaway.features.revise.rules import Better, Gibbs, Metropolis, RevisionRul
 from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
 from cutaway.features.revise.words import WordRule
 from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
-from cutaway.requests.base import BaseLLM, limits_of
-from cutaway.requests.prompts import Prompt, check_prompt
+from cutaway.requests.base import BaseLLM, Prompt, check_prompt, limits_of
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import coin, trial_seed
 from cutaway.sampling.fixed_math import exp

@@ -1,13 +1,21 @@
-"""One HTTP request and its response, with limits on the body's size and on how long each takes."""
+"""One HTTP request and its response, with limits on the body's size and on how long each takes.
+
+Knows when the client has gone, and ends what works for it.
+"""
 
 import asyncio
 import zlib
+from collections.abc import Awaitable
 from contextlib import suppress
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway.server.http.errors import ApiError
+
+T = TypeVar("T")
+
 
 CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection unanswered
 _DRAIN_BYTES, _DRAIN_SECONDS = 16 << 20, 2.0
@@ -204,3 +212,26 @@ def _too_long(limit: int) -> ApiError:
     message = f"the body is longer than {limit} bytes; shorten it"
     message += ", or start the server with a larger --max-body"
     return ApiError(413, message, code="body_too_large")
+
+
+# -- work that ends where the client disconnects -----------------------------------------------
+
+
+async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of ``work``; if the client disconnects first, it is cancelled and ClientDisconnect
+    raised."""
+    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise ClientDisconnect
+        return doing.result()
+    finally:
+        for task in (doing, gone):
+            task.cancel()
+        await asyncio.gather(doing, gone, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,12 +1,16 @@
-"""The serving process: signals, shutdown in stages, and running out of connections."""
+"""The serving process: signals, shutdown in stages, and running out of connections.
+
+Knows sockets and uvicorn; the application is something that it runs.
+"""
 
 import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +18,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cutaway.base import system
 from cutaway.errors import CutawayError
-from cutaway.server.http.idle import IdleConnections
 from cutaway.server.http.log import event
 from cutaway.server.http.sockets import ListeningSocket
 
@@ -224,3 +227,45 @@ class _Watched:
                 stage = "shutdown" if self._sent else "startup"
                 await send({"type": f"lifespan.{stage}.failed"})
             raise
+
+
+# -- connections on which no request runs ------------------------------------------------------
+# They are closed, so that they cannot use up all file descriptors. Only the time until a request's
+# head has arrived is limited here: bodies and responses have timeouts of their own (guard.py), and
+# uvicorn limits how long a connection waits for its next request.
+
+
+_Idle = tuple[Any, float]
+"""The connection's last request, if there was one, and since when there is no newer one."""
+
+
+class IdleConnections:
+    """Which connections were seen without a running request, and since when."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, _Idle] = {}
+
+    def close(self, connections: Iterable[Any], now: float, patience: float) -> None:
+        """Close those without a request for ``patience`` seconds. Call it regularly.
+
+        connections: all that uvicorn has; now: in seconds, on any clock
+        """
+        seen, self._seen = self._seen, {}
+        for connection in filter(_is_idle, connections):
+            last, since = seen.get(connection, (None, now))
+            since = since if last is connection.cycle else now
+            self._seen[connection] = connection.cycle, since
+            if now - since >= patience:
+                connection.transport.close()
+
+    def close_longest(self, connections: Iterable[Any], now: float) -> bool:
+        """Close the connection that has been idle longest; False where none is."""
+        idle = [c for c in connections if _is_idle(c) and not c.transport.is_closing()]
+        longest = min(idle, key=lambda c: self._seen.get(c, (None, now))[1], default=None)
+        if longest is not None:
+            longest.transport.close()
+        return longest is not None
+
+
+def _is_idle(connection: Any) -> bool:
+    return connection.cycle is None or connection.cycle.response_complete

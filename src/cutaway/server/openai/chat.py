@@ -11,17 +11,27 @@ from cutaway.requests.answer import AnswerPart
 from cutaway.server.body import Body, Unsupported, examples, optional
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
-from cutaway.server.openai.choices import Choices, Delta
+from cutaway.server.openai.completions import Choices, Delta
 from cutaway.server.service import Service
-from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
-from cutaway.server.shared.conversing import Messages
-from cutaway.server.shared.formats import ChatFormat, ChatSchema, constraint, schema_of
-from cutaway.server.shared.logprobs import Entry, chat_form
-from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, TurnFields, only_types
-from cutaway.server.shared.request_models import ONE_CACHE, Read, SampledFields
-from cutaway.server.shared.schemas import CompletionUsage
-from cutaway.server.shared.thinking import EffortFields
-from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
+from cutaway.server.shared.answers import Entry, chat_form
+from cutaway.server.shared.conversation import (
+    ONLY_TEXT,
+    BaseMessage,
+    ChatFormat,
+    ChatSchema,
+    EffortFields,
+    Messages,
+    Tools,
+    TurnFields,
+    WithTools,
+    constraint,
+    finish_reason,
+    only_types,
+    piece,
+    schema_of,
+)
+from cutaway.server.shared.fields import ONE_CACHE, Read, SampledFields
+from cutaway.server.shared.schemas import ChatDelta, ChatLogprobs, ChatMessage, CompletionUsage
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 

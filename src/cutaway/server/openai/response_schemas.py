@@ -6,8 +6,14 @@ from typing_extensions import TypedDict
 
 from cutaway.server.body import doc
 from cutaway.server.http.errors import Fault
-from cutaway.server.shared.chat_schemas import ChatToken
-from cutaway.server.shared.schemas import InForce, PromptIds, SettingsAndEnding, TokenIds, Traced
+from cutaway.server.shared.schemas import (
+    ChatToken,
+    InForce,
+    PromptIds,
+    SettingsAndEnding,
+    TokenIds,
+    Traced,
+)
 
 MessageStatus = Literal["in_progress", "completed", "incomplete"]
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]

@@ -10,7 +10,7 @@ from fastapi import Request
 from cutaway.api.async_model import AsyncModel
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
-from cutaway.server.prefill import prefill_texts
+from cutaway.server.answering import prefill_texts
 from cutaway.server.scores.schemas import Answered, ScoredToken, TracedAnswer
 from cutaway.server.service import Service
 from cutaway.server.shared.plain_schemas import TokensRead

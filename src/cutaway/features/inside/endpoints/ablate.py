@@ -7,10 +7,9 @@ from cutaway.api.llm import LLM
 from cutaway.features.inside import ablate
 from cutaway.features.inside.endpoints.inside import StepOfText, beside, traced
 from cutaway.features.inside.endpoints.schemas import AblationOfStep
-from cutaway.server.body import examples, optional
+from cutaway.server.answering import dumps
+from cutaway.server.body import StrictRoute, examples, optional
 from cutaway.server.document import WRITTEN, replies
-from cutaway.server.events import dumps
-from cutaway.server.http.strict_json import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 

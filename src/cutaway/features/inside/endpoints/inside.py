@@ -20,13 +20,11 @@ from cutaway.features.inside import (
 )
 from cutaway.features.inside.endpoints import schemas
 from cutaway.features.inside.endpoints.schemas import InsideOfStep
-from cutaway.server.body import Body, examples, optional
+from cutaway.server.answering import dumps, run_exclusive
+from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import WRITTEN, replies
-from cutaway.server.events import dumps
-from cutaway.server.exclusive import run_exclusive
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.service import service_of
 from cutaway.trace import Trace
 
 SCHEMAS = (schemas,)

@@ -9,11 +9,9 @@ from cutaway.api.llm import LLM
 from cutaway.errors import InputError
 from cutaway.features.inside import text_attention
 from cutaway.methods.nearness import splits
-from cutaway.server.body import Body, optional
-from cutaway.server.events import dumps
-from cutaway.server.exclusive import run_exclusive
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.answering import dumps, run_exclusive
+from cutaway.server.body import Body, StrictRoute, optional
+from cutaway.server.service import service_of
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -8,10 +8,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway.methods.reranking import method_of
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import models_of, service_of
-from cutaway.server.page_about import page_about
-from cutaway.server.service import Service
+from cutaway.requests.recording import page_about
+from cutaway.server.body import StrictRoute
+from cutaway.server.service import Service, models_of, service_of
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
 

@@ -1,23 +1,137 @@
 """The fields that requests share, and what they mean as options of the engine.
 
-Knows names and shapes of fields.
+Knows names and shapes of fields; types, descriptions and keywords are of the table of keywords.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 
 from cutaway.base.checks import check_int
+from cutaway.engine.canvas import RULES, SETTING_WORDS, Setting, read_rule
 from cutaway.errors import InputError
-from cutaway.requests.keywords import fields_at
-from cutaway.requests.prompts import Prompt
+from cutaway.requests.base import Prompt
+from cutaway.requests.keywords import KEYWORDS, Fields, Kind, fields_at
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Unsupported, optional, refused
+from cutaway.sampling import PARAMS
+from cutaway.server.body import Body, Stops, Unsupported, optional, refused
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
-from cutaway.server.shared.keyword_fields import NumberFields, own_form, with_keywords
+
+_JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+
+
+def _checked_rule(value: Any) -> Any:
+    """The rule unchanged; false means none."""
+    if value is False:
+        return None
+    try:
+        read_rule(value)
+    except InputError as error:
+        said = str(error).removeprefix("denoise: ").removeprefix("denoise ")
+        raise refused(f"{{field}}: {said}") from error
+    return value
+
+
+def _setting_schema(setting: Setting) -> dict[str, Any]:
+    if setting.type is tuple:
+        cell = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}
+        schema: dict[str, Any] = {"type": "array", "items": cell}
+    else:
+        schema = {"type": _JSON_TYPES[setting.type]}
+        schema |= {"enum": list(setting.choices)} if setting.choices else {}
+    return {**schema, "description": setting.help}
+
+
+_RULE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "boolean"},
+        {"enum": list(RULES)},
+        {
+            "type": "object",
+            "properties": {name: _setting_schema(each) for name, each in SETTING_WORDS.items()},
+            "additionalProperties": False,
+        },
+    ]
+}
+
+Denoised = Annotated[
+    Any,
+    BeforeValidator(_checked_rule),
+    WithJsonSchema(_RULE_SCHEMA),
+]
+
+
+# -- fields from the table of keywords ---------------------------------------------------------
+
+
+def _as_far_as_right(value: Any) -> Any:
+    """Of an object with a value that is no number, the first: pydantic would refuse each."""
+    if not isinstance(value, dict):
+        return value
+    wrong = next((key for key, bias in value.items() if type(bias) not in (int, float)), None)
+    return value if wrong is None else {wrong: value[wrong]}
+
+
+_TYPES: Mapping[Kind, Any] = {
+    "int": int,
+    "bool": bool,
+    "off": bool,
+    "text": str,
+    "grammar": str,
+    "texts": list[str],
+    "names": list[str],
+    "stops": Stops,
+    "breakers": list[str | int],
+    "ids": list[int],
+    "tokens": list[int],
+    "biases": Annotated[dict[str, float], BeforeValidator(_as_far_as_right)],
+    "schema": dict[str, Any] | bool,
+    "interventions": list[str | dict[str, Any]],
+    "rule": Denoised,
+}
+
+
+def with_keywords(name: str, base: type[Body], names: Iterable[str]) -> Any:
+    """A kind of request with fields for these keywords, besides those that it has."""
+    fields = {k: _field(k) for k in names if k not in base.model_fields}
+    return create_model(name, __base__=base, **fields)  # type: ignore[call-overload]
+
+
+def own_form(*faces: str) -> list[str]:
+    """The keywords that all of these faces have by their own name, in their own form."""
+    return [
+        name
+        for name, row in KEYWORDS.items()
+        if isinstance(row.fields, Fields) and {*faces} <= {*row.fields.faces}
+    ]
+
+
+def _field(name: str) -> tuple[Any, Any]:
+    row = KEYWORDS[name]
+    assert isinstance(row.fields, Fields)
+    kind = PARAMS[name].type if row.kind == "number" else _TYPES[row.kind]
+    if row.choices:
+        kind = Literal[row.choices]
+    about = f"{'' if row.fields.openai else 'ours: '}{'false: ' * (row.kind == 'off')}{row.help}"
+    said = "; ".join(filter(None, (about, row.fields.more)))
+    return kind | None, Field(None, description=said, fail_fast=_is_list(kind) or None)
+
+
+def _is_list(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is list
+
+
+NumberFields: Any = with_keywords("NumberFields", Body, PARAMS)
+"""The settings of the sampler that are one number."""
+CACHE_SALT: Any = _field("cache_salt")[1]
+"""Of requests whose texts are only read."""
+
+
+# -- what requests for text have ---------------------------------------------------------------
+
 
 When = Literal["before", "after"]
 

@@ -8,17 +8,15 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
 
 from cutaway.server.answering import answer
+from cutaway.server.body import StrictRoute
 from cutaway.server.document import WRITTEN, replies
-from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
-from cutaway.server.openai.kept_responses import KeptResponses
 from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseDeleted, ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer
-from cutaway.server.openai.responses_request import ResponsesRequest
-from cutaway.server.shared.chat_schemas import ChatChunk, ChatCompletion
-from cutaway.server.shared.schemas import CompletionChunk, TextCompletion
+from cutaway.server.openai.responses_request import KeptResponses, ResponsesRequest
+from cutaway.server.shared.schemas import ChatChunk, ChatCompletion, CompletionChunk, TextCompletion
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 

@@ -7,13 +7,10 @@ from starlette.responses import Response
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
 from cutaway.methods.filling import split_at_masks
-from cutaway.server.body import Body, examples, optional
+from cutaway.server.answering import dumps, run_exclusive
+from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import TEXT, replies
-from cutaway.server.events import dumps
-from cutaway.server.exclusive import run_exclusive
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
-from cutaway.server.service import MOST_ROWS
+from cutaway.server.service import MOST_ROWS, service_of
 from cutaway.server.shared.plain_schemas import FilledIn
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])

@@ -8,15 +8,13 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
-from cutaway.server.body import Body, ModelNamed, examples, optional
+from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies
-from cutaway.server.http.disconnect import cancel_on_disconnect
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.http.exchange import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
-from cutaway.server.service import Service
-from cutaway.server.shared.messages import TurnFields
+from cutaway.server.service import Service, service_of
+from cutaway.server.shared.conversation import TurnFields
 from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])

@@ -1,8 +1,14 @@
-"""``/v1/rerank``, in the form of Jina and Cohere: documents in the order of their relevance."""
+"""``/v1/score`` and ``/v1/rerank``: how well texts go with another, as a number or an order.
+
+Knows both requests and their documents; what is computed is of ``likelihoods.py`` and
+``methods/reranking.py``.
+"""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from math import fsum, sqrt
+from time import time
+from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -14,24 +20,136 @@ from cutaway.methods.reranking import Method, Reranking, reranking
 from cutaway.methods.reranking import method_of as ranks_by
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.requests.prefill import PrefillTask
-from cutaway.server.body import Body, Unsupported, examples, optional
+from cutaway.server.answering import prefill_texts
+from cutaway.server.body import Body, StrictRoute, Texts, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
-from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import answer_id, service_of
-from cutaway.server.prefill import prefill_texts
-from cutaway.server.scores.cosines import cosines, refuse_asked
+from cutaway.server.routes.embeddings import check_count, embed_texts
 from cutaway.server.scores.likelihoods import (
     PromptAnswers,
     check_amount,
     lead_of,
     likelihoods,
+    method_of,
+    scored_tokens,
 )
-from cutaway.server.scores.schemas import HowRanked, Ranked, Ranking
-from cutaway.server.service import Service
-from cutaway.server.shared.keyword_fields import CACHE_SALT
+from cutaway.server.scores.schemas import HowRanked, PairScore, Ranked, Ranking, Scores
+from cutaway.server.service import Service, answer_id, service_of
+from cutaway.server.shared.fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import TokensRead
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+
+class ScoreRequest(Body):
+    """Pairs of texts."""
+
+    model_config = examples(
+        {"text_1": "Paris is in", "text_2": [" France.", " Peru."]},
+        {"text_1": ["a", "b"], "text_2": ["a", "b"], "method": "cosine"},
+        {"text_1": [79, 110], "text_2": "ce", "trace": True},
+    )
+    model: str | None = optional("one of /v1/models; left out: the first")
+    text_1: Texts = Field(description="a text or token ids, or a list of either")
+    text_2: Texts = Field(description="as many, or any number where text_1 is one")
+    user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
+    method: Literal["log_likelihood", "cosine"] | None = optional(
+        "ours: the log-probability of text_2 after text_1, or the cosine of their "
+        "vectors; left out: the former, but the latter of a model that is made for vectors or "
+        "does not write"
+    )
+    trace: bool = Field(False, description="ours: the tokens of each log-probability")
+    unsupported: ClassVar[Unsupported] = {
+        "truncate_prompt_tokens": ((), "no text is cut here; leave it out"),
+        "priority": ((0,), "scores go with the others; leave it out"),
+    }
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Places in text_1 and text_2."""
+        first, second = len(self.text_1), len(self.text_2)
+        if first not in (1, second):
+            raise InputError(
+                f"text_1 has {first} texts and text_2 has {second}: give one text_1, or as "
+                "many of each"
+            )
+        return [(0 if first == 1 else i, i) for i in range(second)]
+
+    def check(self) -> int:
+        """How many characters there are; InputError where these are too many."""
+        pairs = self.pairs
+        length = sum(len(self.text_1[a]) + len(self.text_2[b]) for a, b in pairs)
+        check_amount("text_2", len(pairs), length)
+        return length
+
+
+@router.post("/v1/score", responses=replies(Scores, *TEXT))
+async def score(body: ScoreRequest, request: Request) -> Response:
+    """How likely text_2 is after text_1, or how near their vectors are, of each pair."""
+    service = service_of(request, body.model)
+    name, length = service.names.named(body.model), body.check()
+    method = body.method or method_of(service.llm)
+    refuse_asked(method, trace=body.trace)
+    read = (
+        _scores_by_vectors(body, request)
+        if method == "cosine"
+        else _scores_by_model(body, request, length)
+    )
+    data, usage = await read
+    answer: Scores = {
+        "id": f"score-{answer_id(request)}",
+        "object": "list",
+        "created": int(time()),
+        "model": name,
+        "data": data,
+        "usage": usage,
+        "system_fingerprint": service.names.fingerprint(body.model),
+        "cutaway": {"method": method},
+    }
+    return JSONResponse(answer)
+
+
+async def _scores_by_model(
+    body: ScoreRequest, request: Request, length: int
+) -> tuple[list[PairScore], TokensRead]:
+    def cut(service: Service) -> Iterator[Cut]:
+        cutter = Cutter(service.llm)
+        for a, b in body.pairs:
+            yield cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
+
+    said = {"text_1": body.text_1, "text_2": body.text_2}
+    found = await likelihoods(
+        request, body.model, cut, said=said, length=length, user=body.user,
+        cache_salt=body.cache_salt,
+    )  # fmt: skip
+    llm = service_of(request, body.model).llm
+    data: list[PairScore] = []
+    for i, one in enumerate(found.each):
+        data.append({"index": i, "object": "score", "score": one.total})
+        if body.trace:
+            tokens = scored_tokens(llm, one)
+            data[i]["cutaway"] = {"is_greedy": one.is_greedy, "tokens": tokens}
+    return data, found.usage
+
+
+async def _scores_by_vectors(
+    body: ScoreRequest, request: Request
+) -> tuple[list[PairScore], TokensRead]:
+    first = len(body.text_1)
+
+    def named(i: int) -> str:
+        return f"text_1[{i}]" if i < first else f"text_2[{i - first}]"
+
+    each, usage = await cosines(
+        request, body.model, [*body.text_1, *body.text_2],
+        [(a, first + b) for a, b in body.pairs], fields="text_2 with text_1", named=named,
+        user=body.user, cache_salt=body.cache_salt,
+    )  # fmt: skip
+    return [{"index": i, "object": "score", "score": one} for i, one in enumerate(each)], usage
+
+
+# -- /v1/rerank, in the form of Jina and Cohere ------------------------------------------------
+
 
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _SYSTEM = (
@@ -135,11 +253,11 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     refuse_asked(method, **given, trace=body.trace)
     how: HowRanked = {"method": method}
     if method in _BY_MODEL:
-        results, usage = await _by_model(body, request, length)
+        results, usage = await _ranked_by_model(body, request, length)
     elif method == "cosine":
-        results, usage = await _by_vectors(body, request)
+        results, usage = await _ranked_by_vectors(body, request)
     else:
-        results, usage = await _by_answers(body, request, length)
+        results, usage = await _ranked_by_answers(body, request, length)
         wording = body.wording
         how = {
             "method": "answers",
@@ -160,7 +278,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     return JSONResponse(answer)
 
 
-async def _by_answers(
+async def _ranked_by_answers(
     body: RerankRequest, request: Request, length: int
 ) -> tuple[list[Ranked], TokensRead]:
     questions: list[PromptAnswers] = []
@@ -179,7 +297,7 @@ async def _by_answers(
     results: list[Ranked] = []
     for i, question in enumerate(questions):
         weighed = question.weigh(each)
-        result = _result(body, i, weighed.probabilities[0])
+        result = _ranked(body, i, weighed.probabilities[0])
         result["cutaway"] = weighed.answered(llm, traced=body.trace)
         results.append(result)
     return results, found.usage
@@ -197,7 +315,7 @@ def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Prompt
     return ask
 
 
-async def _by_model(
+async def _ranked_by_model(
     body: RerankRequest, request: Request, length: int
 ) -> tuple[list[Ranked], TokensRead]:
     def ask(service: Service) -> PrefillTask[Any, Reranking]:
@@ -208,11 +326,13 @@ async def _by_model(
         request, body.model, ask, said=said, length=length, user=body.user,
         cache_salt=body.cache_salt,
     )  # fmt: skip
-    results = [_result(body, one.index, one.relevance) for one in found.results]
+    results = [_ranked(body, one.index, one.relevance) for one in found.results]
     return results, {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
 
 
-async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranked], TokensRead]:
+async def _ranked_by_vectors(
+    body: RerankRequest, request: Request
+) -> tuple[list[Ranked], TokensRead]:
     def named(i: int) -> str:
         return f"documents[{i - 1}]" if i else "query"
 
@@ -222,11 +342,55 @@ async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranke
         request, body.model, texts, pairs, fields="documents with query", named=named,
         user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
-    return [_result(body, i, one) for i, one in enumerate(each)], usage
+    return [_ranked(body, i, one) for i, one in enumerate(each)], usage
 
 
-def _result(body: RerankRequest, index: int, score: float) -> Ranked:
+def _ranked(body: RerankRequest, index: int, score: float) -> Ranked:
     result: Ranked = {"index": index, "relevance_score": score}
     if body.return_documents:
         result["document"] = {"text": body.texts[index]}
     return result
+
+
+# -- cosines of texts' vectors -----------------------------------------------------------------
+
+
+async def cosines(
+    request: Request,
+    model: str | None,
+    texts: Sequence[str | list[int]],
+    pairs: Sequence[tuple[int, int]],
+    *,
+    fields: str,
+    named: Callable[[int], str],
+    user: str | None,
+    cache_salt: str | None,
+) -> tuple[list[float], TokensRead]:
+    """Of each pair of the texts, and how many tokens were read.
+
+    fields: which have the texts, and named: which has one of them, in errors
+    """
+    check_count(fields, len(texts))
+    try:
+        found = await embed_texts(request, model, texts, "texts", user=user, cache_salt=cache_salt)
+    except InputError as error:
+        message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
+        raise type(error)(message) from error
+    rows: list[list[float]] = found.vectors.astype(float).tolist()
+    lengths = [sqrt(fsum(x * x for x in row)) or 1.0 for row in rows]
+    each = [_dot(rows[a], rows[b]) / (lengths[a] * lengths[b]) for a, b in pairs]
+    read = sum(found.tokens)
+    return each, {"prompt_tokens": read, "total_tokens": read}
+
+
+def refuse_asked(method: str, **fields: bool) -> None:
+    """InputError naming the first given field that a comparison of vectors does not have."""
+    known = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
+    what = known.get(method)
+    for field in (field for field, given in fields.items() if given and what):
+        why = "is of no tokens" if field == "trace" else "is asked nothing"
+        raise InputError(f"{field}: {what} {why}; leave it out")
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return fsum(x * y for x, y in zip(a, b, strict=True))  # in no order that a machine chooses

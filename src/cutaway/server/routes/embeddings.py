@@ -1,0 +1,214 @@
+"""``/v1/embeddings``, and ``/v1/multi-vector`` in the form of Jina: vectors of texts or tokens.
+
+Knows the fields and the document of each. Refuses to know how a vector is made of rows.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.errors import InputError
+from cutaway.methods.embedding import Embeddings, VectorReader, embedding
+from cutaway.methods.late_interaction import TokenVectors, token_vectors
+from cutaway.requests.prefill import PrefillTask
+from cutaway.server.answering import dumps, prefill_texts
+from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
+from cutaway.server.document import TEXT, replies
+from cutaway.server.service import Service, service_of
+from cutaway.server.shared.fields import CACHE_SALT
+from cutaway.server.shared.plain_schemas import EmbeddingList, MultiVectorList
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+
+class EmbeddingsRequest(Body):
+    """Texts, and the form that their vectors have."""
+
+    model_config = examples(
+        {"input": "Paris is in France."},
+        {"input": ["Paris", [79, 110]], "encoding_format": "base64", "pooling": "mean"},
+    )
+    model: str | None = optional("one of /v1/models; left out: the first")
+    input: Texts = Field(description="a text or token ids, or a list of either")
+    encoding_format: Literal["float", "base64"] | None = optional("default float")
+    dimensions: int | None = optional("how many numbers of each vector, from its first")
+    user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
+    pooling: Literal["mean", "cls", "last", "weighted"] | None = optional(
+        "ours: how rows become one vector; left out: as the model's files say"
+    )
+    normalize: bool | None = optional(
+        "ours: to length 1; left out: as the model's files say, or true"
+    )
+    prompt: str | None = optional(
+        "ours: the name of one of the model's files, in front of each text (query, document)"
+    )
+    task: str | None = optional(
+        "of a model that has adapters for tasks (jina v3): which computes, with its instruction as "
+        "the prompt; as in Jina's API"
+    )
+    truncate: bool = Field(False, description="ours: cut texts that are too long")
+
+
+@router.post("/v1/embeddings", responses=replies(EmbeddingList, *TEXT))
+async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
+    """A vector of each text, computed together with whatever else runs."""
+    names = service_of(request, body.model).names
+    if body.task is not None and names.adapter(body.model):
+        raise InputError(
+            "task: model names an adapter, and a task has its own: name one of the two"
+        )
+    found = await embed_texts(
+        request, body.model, body.input, "input", user=body.user, cache_salt=body.cache_salt,
+        pooling=body.pooling, normalize=body.normalize, dimensions=body.dimensions,
+        prompt=body.prompt, task=body.task, truncate=body.truncate,
+    )  # fmt: skip
+    name = names.named(body.model)
+    data = await asyncio.to_thread(_vectors, found, name, body.encoding_format)
+    return Response(data, media_type="application/json")
+
+
+def _vectors(found: Embeddings, model: str, form: str | None) -> bytes:
+    little = found.vectors.astype("<f4")
+    each: list[Any] = (
+        [b64encode(vector.tobytes()).decode() for vector in little]
+        if form == "base64"
+        else numbers_of(found)
+    )
+    tokens = sum(found.tokens)
+    return dumps(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(each)
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            **found.how(),
+        }
+    )
+
+
+# -- /v1/multi-vector: a vector of each token, for late interaction ----------------------------
+
+
+class MultiVectorRequest(Body):
+    """Texts whose tokens have a vector each."""
+
+    model_config = examples(
+        {"input": ["Paris is in France."]},
+        {"input": ["Where is Paris?"], "input_type": "query", "dimensions": 2},
+    )
+    model: str | None = optional("one of /v1/models; left out: the first")
+    input: Texts = Field(description="a text or token ids, or a list of either")
+    input_type: Literal["query", "document"] = Field(
+        "document", description="how the model reads them"
+    )
+    embedding_type: Literal["float"] = Field("float", description="the numbers as JSON has them")
+    dimensions: int | None = optional("how many numbers of each vector, from its first")
+    user: str | None = optional("is in the log")
+    cache_salt: str | None = CACHE_SALT
+    truncate: bool = Field(False, description="ours: cut texts that are too long")
+
+
+@router.post("/v1/multi-vector", responses=replies(MultiVectorList, *TEXT))
+async def multi_vector(body: MultiVectorRequest, request: Request) -> Response:
+    """A matrix of each text, computed together with whatever else runs."""
+
+    def ask(service: Service) -> PrefillTask[VectorReader, TokenVectors]:
+        check_count("input", len(body.input))
+        for text in body.input:
+            if isinstance(text, str) and not body.truncate:
+                service.llm.check_length(text)
+        try:
+            return token_vectors(
+                service.llm, body.input, body.input_type, body.dimensions, truncate=body.truncate,
+                name="input[{i}]",
+            )  # fmt: skip
+        except InputError as error:
+            raise type(error)(str(error).replace("texts", "input", 1)) from error
+
+    found, _ = await prefill_texts(
+        request, body.model, ask, said=[*body.input], length=sum(map(len, body.input)),
+        user=body.user, cache_salt=body.cache_salt,
+    )  # fmt: skip
+    name = service_of(request, body.model).names.named(body.model)
+    data = await asyncio.to_thread(_matrices, found, name)
+    return Response(data, media_type="application/json")
+
+
+def _matrices(found: TokenVectors, model: str) -> bytes:
+    tokens = sum(found.tokens)
+    each: list[Any] = [one.astype(np.float64).tolist() for one in found.vectors]
+    return dumps(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embeddings", "index": i, "embeddings": one, "token_ids": [*ids]}
+                for i, (one, ids) in enumerate(zip(each, found.token_ids, strict=True))
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            "truncated": [*found.truncated],
+        }
+    )
+
+
+# -- texts that are embedded, batched with all other requests ----------------------------------
+
+
+MOST_TEXTS = 2048  # as OpenAI has it
+
+
+async def embed_texts(
+    request: Request,
+    model: str | None,
+    texts: Sequence[str | list[int]],
+    field: str,
+    *,
+    user: str | None = None,
+    cache_salt: str | None = None,
+    **how: Any,
+) -> Embeddings:
+    """Those of the texts in a field of a request; ``how``: keywords of ``LLM.embed``."""
+    found, _ = await prefill_texts(
+        request, model, partial(_read, texts=texts, field=field, how=how), said=[*texts],
+        length=sum(map(len, texts)), user=user, cache_salt=cache_salt,
+    )  # fmt: skip
+    return found
+
+
+def _read(
+    service: Service, texts: Sequence[str | list[int]], field: str, how: dict[str, Any]
+) -> PrefillTask[VectorReader, Embeddings]:
+    """The texts' tokens."""
+    check_count(field, len(texts))
+    for text in texts:
+        if isinstance(text, str) and not how.get("truncate"):
+            service.llm.check_length(text)
+    try:
+        return embedding(service.llm, texts, **how)
+    except InputError as error:
+        raise type(error)(str(error).replace("texts", field, 1)) from error
+
+
+def check_count(field: str, count: int) -> None:
+    """InputError for more texts than one request may have."""
+    if count > MOST_TEXTS:
+        raise InputError(
+            f"{field}: there are {count} texts, and at most {MOST_TEXTS} in one request: ask "
+            "several times"
+        )
+
+
+def numbers_of(found: Embeddings) -> list[list[float]]:
+    """The vectors as JSON has them."""
+    numbers: list[list[float]] = found.vectors.astype(np.float64).tolist()
+    return numbers
