@@ -31,7 +31,7 @@ from cutaway import LLM
 from cutaway.base.progress import say
 from cutaway.engine import Engine
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.features.measure.runs import MOST_STREAMS
+from cutaway.features.measure.bench import MOST_STREAMS
 from script import check_page, grid, parser_of, publish, words
 from serving_runs import CONTEXT, add_text, random_tokens
 

@@ -23,7 +23,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from cutaway.features.measure.runs import STEPS, WARM
+from cutaway.features.measure.bench import STEPS, WARM
 from peers.client import PeerError, Worker
 from script import grid, parser_of
 

@@ -26,8 +26,7 @@ from tempfile import NamedTemporaryFile
 from cutaway import LLM
 from cutaway.errors import CutawayError
 from cutaway.features.evidence.oracle import Oracle, Told, oracle, read_told, write_told
-from cutaway.features.evidence.oracle.in_process import ask_transformers
-from cutaway.features.evidence.oracle.remote import ask
+from cutaway.features.evidence.oracle.engines import ask, ask_transformers
 from cutaway.rerun.asking import Server
 from script import check_page, grid, parser_of, publish
 

@@ -28,7 +28,7 @@ from ray.serve.config import RequestRouterConfig
 from cluster import memory, tree
 from script import check_page, grid, parser_of, publish
 
-ROUTER = "cutaway.features.cluster.prefix_router.PrefixRouter"
+ROUTER = "cutaway.features.cluster.serving.PrefixRouter"
 
 
 class Empty:

@@ -10,8 +10,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from cutaway.features.cluster.prompts import Prompt, digest
-from cutaway.features.cluster.routing import Load, Router
+from cutaway.features.cluster.routing import Load, Prompt, Router, digest
 from routing_replicas import Replica
 
 FIRST_BLOCKS = 4

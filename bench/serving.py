@@ -24,7 +24,7 @@ import numpy as np
 import serving_runs as runs
 from cutaway import LLM
 from cutaway.base.progress import say
-from cutaway.features.measure.runs import MOST_STREAMS
+from cutaway.features.measure.bench import MOST_STREAMS
 from script import check_page, grid, parser_of, publish
 
 PASSAGE = (

@@ -14,7 +14,7 @@ import numpy as np
 from cutaway import LLM
 from cutaway.engine import Engine, Request, Step, StopParams
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.features.measure import runs
+from cutaway.features.measure import bench as runs
 from cutaway.sampling import SamplingParams
 
 Prompt = str | Sequence[int]

@@ -7,8 +7,8 @@ import numpy as np
 
 from cutaway import LLM
 from cutaway._version import __version__
-from cutaway.features.measure import runs
-from cutaway.features.measure.limits import costs_of
+from cutaway.features.measure import bench as runs
+from cutaway.features.measure.machine import costs_of
 from cutaway.files.weights import GGUFFile
 from cutaway.sampling import SamplingParams
 

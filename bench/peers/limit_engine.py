@@ -9,8 +9,7 @@ from typing import Any
 
 from cutaway.base import _native
 from cutaway.compute.loading.parts import Parts
-from cutaway.features.measure.limits import costs_of
-from cutaway.features.measure.machine import STREAMS
+from cutaway.features.measure.machine import STREAMS, costs_of
 from cutaway.files.weights import GGUFFile
 
 

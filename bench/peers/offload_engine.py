@@ -7,7 +7,7 @@ import numpy as np
 
 from cutaway import LLM
 from cutaway._version import __version__
-from cutaway.features.measure import runs
+from cutaway.features.measure import bench as runs
 
 
 class Engine:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from cutaway import LLM
 from cutaway.cli.main import main as cutaway
 from cutaway.engine.events import Step
-from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside import inside, summary
 from cutaway.features.inside.look import Look
 from cutaway.rerun import branch
 from cutaway.sampling import Candidate
@@ -123,8 +123,8 @@ def look(llm: LLM, trace: Trace, step: int) -> Look:
 def _look(llm: LLM, trace: Trace, step: int) -> tuple[Look, bytes]:
     seen = inside(llm, trace, step)
     found = seen, seen.logit_attribution(), seen.lens(1)
-    header = page_arrays.about(*found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name)
-    return seen, page_arrays.to_bytes(*found, header)
+    header = summary.about(*found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name)
+    return seen, summary.to_bytes(*found, header)
 
 
 def point(text: str, step: int | None = None, *, run: int = 1, **shows: Any) -> Point:

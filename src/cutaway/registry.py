@@ -30,7 +30,7 @@ class Feature(NamedTuple):
     """What a folder or a package adds.
 
     commands: by name, or by two words for a verb of a command: "trace inside". Their modules
-    are as ``cutaway.cli.parser.run_command`` says
+    are as ``cutaway.cli.options.parser.run_command`` says
     endpoints: modules with a ``router``; where there is more to them, with SCHEMAS, the modules of
     their answers' shapes, and ``install(app, settings)``, which gives the application what they
     share and returns what ends with it
@@ -76,19 +76,15 @@ BUILT_IN: Mapping[str, Feature] = {
         {
             "trace inside": _command(
                 "show attention, logit attribution and the lens of one step",
-                "inside.commands.inside",
+                "inside.inside_command",
             ),
             "trace ablate": _command(
                 "leave out each part of the text before a step, and show what changes",
-                "inside.commands.ablate",
+                "inside.ablate_command",
             ),
-            "near": _rare("show why two texts are near", "inside.commands.near"),
+            "near": _rare("show why two texts are near", "inside.near_command"),
         },
-        (
-            f"{GROUP}.inside.endpoints.inside",
-            f"{GROUP}.inside.endpoints.ablate",
-            f"{GROUP}.inside.endpoints.near",
-        ),
+        (f"{GROUP}.inside.endpoints",),
     ),
     "practice": Feature(
         {"practice": _rare("do a sampling step by hand", "practice.command")},
@@ -97,47 +93,47 @@ BUILT_IN: Mapping[str, Feature] = {
     "experiments": Feature(
         {
             "snowball": _rare(
-                "measure what one wrong token changes", "experiments.commands.snowball"
+                "measure what one wrong token changes", "experiments.snowball_command"
             ),
             "exposure": _rare(
-                "compare a human text with the model's own", "experiments.commands.exposure"
+                "compare a human text with the model's own", "experiments.exposure_command"
             ),
             "compare": _rare(
-                "run one prompt under several settings", "experiments.commands.compare"
+                "run one prompt under several settings", "experiments.compare_command"
             ),
             "repair": _rare(
-                "measure whether a rule takes mistakes back", "experiments.commands.repair"
+                "measure whether a rule takes mistakes back", "experiments.repair_command"
             ),
         }
     ),
     "measure": Feature(
         {
-            "bench": _command("measure speed beside the machine's limit", "measure.commands.bench"),
+            "bench": _command("measure speed beside the machine's limit", "measure.bench_command"),
             "verify": _command(
-                "check that logits are bit-identical in any batch", "measure.commands.verify"
+                "check that logits are bit-identical in any batch", "measure.verify_command"
             ),
             "imatrix": _rare(
-                "collect what quantising should keep exact", "measure.commands.imatrix"
+                "collect what quantising should keep exact", "measure.imatrix_command"
             ),
             "doctor": _rare(
-                "measure what quantisation costs on your text", "measure.commands.doctor"
+                "measure what quantisation costs on your text", "measure.doctor_command"
             ),
-            "ab": _rare("compare two ways to answer, with the same luck", "measure.commands.ab"),
+            "ab": _rare("compare two ways to answer, with the same luck", "measure.ab_command"),
         }
     ),
     "evidence": Feature(
         {
             "oracle": _rare(
-                "hold another engine's answers against the model", "evidence.commands.oracle"
+                "hold another engine's answers against the model", "evidence.oracle_command"
             ),
             "audit": _rare(
-                "find out whether a text was drawn by a seed's luck", "evidence.commands.audit"
+                "find out whether a text was drawn by a seed's luck", "evidence.audit_command"
             ),
             "conform": _rare(
-                "compare a server's answers that should be equal", "evidence.commands.conform"
+                "compare a server's answers that should be equal", "evidence.conform_command"
             ),
             "receipt": _rare(
-                "sign a run, and check what others signed", "evidence.commands.receipt"
+                "sign a run, and check what others signed", "evidence.receipt_command"
             ),
         },
         (f"{GROUP}.evidence.endpoints",),

@@ -12,8 +12,8 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Request
 from cutaway.engine.interventions import scale
 from cutaway.errors import InputError
-from cutaway.features.cluster.job import Job, OtherBitsError
 from cutaway.features.cluster.replica import Replica
+from cutaway.features.cluster.wire import Job, OtherBitsError
 from cutaway.requests.base import prepare
 from cutaway.rerun import replay
 from cutaway.trace import Trace

@@ -10,8 +10,8 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.features.measure import runs
-from cutaway.features.measure.report import BenchmarkSettings, benchmark
+from cutaway.features.measure import bench as runs
+from cutaway.features.measure.bench import BenchmarkSettings, benchmark
 from support.random_llama import write_tiny_llama
 
 SMALL = ["--context", "8,16", "--batch", "1,2", "--prompt", "16", "--repeats", "1"]
@@ -114,7 +114,7 @@ def test_streams_that_take_many_steps_to_begin_are_measured_together(tmp_path, b
 
 
 def test_it_needs_the_native_backend(capsys, monkeypatch, tiny_path):
-    monkeypatch.setattr("cutaway.features.measure.commands.bench.find_spec", lambda name: None)
+    monkeypatch.setattr("cutaway.features.measure.bench_command.find_spec", lambda name: None)
     code, printed = bench(capsys, tiny_path)
     assert code == 2
     assert "native backend" in printed.err

@@ -10,7 +10,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway.compute import model
 from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.compute.loading.info import ModelInfo
-from cutaway.features.measure.limits import Costs, costs_of
+from cutaway.features.measure.machine import Costs, costs_of
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 

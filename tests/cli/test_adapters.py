@@ -6,7 +6,7 @@ import json
 import pytest
 
 from cutaway import LLM
-from cutaway.cli import served_models
+from cutaway.cli import serve
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
@@ -42,7 +42,7 @@ def test_a_run_with_an_adapter_is_replayed_with_it(tiny_path, lora, tmp_path, cu
 
 
 def adapters(*words):
-    return [one.adapters for one in served_models.models(serve_arguments(*words))]
+    return [one.adapters for one in serve.models(serve_arguments(*words))]
 
 
 def test_adapters_of_a_server_have_names():
@@ -61,7 +61,7 @@ def test_an_adapter_belongs_to_the_model_before_it():
     words = ["-m", "a=x", "--adapter", "poet=1", "-m", "b=y", "--adapter", "clerk=2",
              "--adapter", "cook=3", "-m", "c=z", "--lora", "4"]  # fmt: skip
     assert adapters(*words) == [{"poet": "1"}, {"clerk": "2", "cook": "3"}, {}]
-    assert [one.lora for one in served_models.models(serve_arguments(*words))] == [None, None, "4"]
+    assert [one.lora for one in serve.models(serve_arguments(*words))] == [None, None, "4"]
     assert adapters("-m", "a=x", "--adapter", "p=1", "-m", "b=y", "--adapter", "p=2") == [
         {"p": "1"}, {"p": "2"}
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def test_replicas_get_the_paths_of_the_files(tiny_path, lora, monkeypatch):
 def test_each_of_several_models_has_its_own(tiny_path, lora):
     words = ["-m", f"a={tiny_path}", "--adapter", f"poet={lora}", "-m", f"b={tiny_path}",
              "--lora", f"{lora}:0.5", "-q"]  # fmt: skip
-    with served_models.served(serve_arguments(*words), {}, print) as llms:
+    with serve.served(serve_arguments(*words), {}, print) as llms:
         assert [one.model.adapters for one in llms.values()] == [["poet"], []]
         assert llms["b"].name == "tiny+poet"
         names = names_of(llms, [])

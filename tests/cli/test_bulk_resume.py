@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import InputError
-from cutaway.cli.batch_files import Lines, Records
+from cutaway.cli.bulk import Lines, Records
 from support.bulk_runs import PYTHON, by_line, essence, records
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.base.progress import inert
-from cutaway.cli.terminal.canvas import CanvasView
+from cutaway.cli.denoise import CanvasView
 from cutaway.engine.canvas import SETTING_WORDS, SETTINGS
 
 SEED = ("--seed", "1", "--max-tokens", "12", "--temperature", "1")

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cutaway.cli import namespace, serve
+from cutaway.cli import serve
+from cutaway.cli.options import namespace
 from cutaway.features.cluster.plan import read_replicas
 from cutaway.requests.options import OPTIONS
 from cutaway.server.http.guard import OPEN_PATHS

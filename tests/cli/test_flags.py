@@ -12,8 +12,8 @@ from inspect import signature
 import pytest
 
 from cutaway import LLM
-from cutaway.cli import arguments, namespace
-from cutaway.cli.parser import Parser
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.options.parser import Parser
 from cutaway.requests.options import OPTIONS
 from support.random_llama import write_tiny_llama
 

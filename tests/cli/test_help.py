@@ -2,9 +2,8 @@
 
 import pytest
 
-from cutaway.cli.help import LINES
 from cutaway.cli.main import command_words, main
-from cutaway.cli.parser import as_typed
+from cutaway.cli.options.parser import LINES, as_typed
 
 EVERY = [(), *command_words()]
 

@@ -16,7 +16,7 @@ import pytest
 import cutaway
 from cutaway.cli import main as cli
 from cutaway.cli.main import main
-from cutaway.cli.parser import unknown
+from cutaway.cli.options.parser import unknown
 from cutaway.errors import FetchError, FormatError, InputError
 
 
@@ -341,10 +341,10 @@ def test_help_imports_no_command():
         "cutaway._version",
         "cutaway.base",
         "cutaway.cli",
-        "cutaway.cli.completion",
-        "cutaway.cli.help",
+        "cutaway.cli.options",
+        "cutaway.cli.options.completion",
+        "cutaway.cli.options.parser",
         "cutaway.cli.main",
-        "cutaway.cli.parser",
         "cutaway.cli.terminal",
         "cutaway.cli.terminal.streams",
         "cutaway.errors",

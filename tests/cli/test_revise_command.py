@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from cutaway import LLM
-from cutaway.cli import console
+from cutaway.cli.terminal import console
 from support.revised import DRAFT
 
 

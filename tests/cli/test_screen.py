@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from cutaway.cli.terminal import screen
+from cutaway.features.players import screen
 
 
 def test_a_signal_may_come_while_the_screen_is_drawn(monkeypatch):

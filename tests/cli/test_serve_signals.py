@@ -12,11 +12,11 @@ from cutaway.cli.main import main
 
 LOADING = """
 import sys, time
-from cutaway.cli import served_models
+from cutaway.cli import serve
 def served(*_):
     print("loading", file=sys.stderr, flush=True)
     time.sleep(60)
-served_models.served = served
+serve.served = served
 from cutaway.cli.main import main
 sys.exit(main())
 """

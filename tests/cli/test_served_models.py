@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from cutaway import InputError
-from cutaway.cli import arguments, serve, served_models
+from cutaway.cli import serve
+from cutaway.cli.options import arguments
 from support.random_llama import write_tiny_llama
 from support.server_processes import serve_arguments, server
 
@@ -18,7 +19,7 @@ def path(tmp_path):
 
 def test_what_each_is_called(path):
     def named(*models):
-        return served_models.named(serve_arguments(*(word for m in models for word in ("-m", m))))
+        return serve.named(serve_arguments(*(word for m in models for word in ("-m", m))))
 
     assert named() == [("smollm2", "smollm2")]
     assert named(str(path)) == [(None, str(path))]
@@ -49,7 +50,7 @@ def test_what_cannot_be(words, told):
     args = serve_arguments(*words, "-q")
     with pytest.raises(InputError, match=told):
         serve._settings(args)
-        with served_models.served(args, {}, print):
+        with serve.served(args, {}, print):
             pass
 
 
@@ -71,14 +72,14 @@ def test_what_is_no_size_is_refused(text):
 def test_a_model_that_can_never_fit_is_refused_before_anything_is_loaded(path):
     args = serve_arguments("-m", f"a={path}", "-m", f"b={path}", "--memory", "1kB", "-q")
     told = r"memory: tiny takes .* with its keys and values, and all models together may have 1.0"
-    with pytest.raises(InputError, match=told), served_models.served(args, {}, print):
+    with pytest.raises(InputError, match=told), serve.served(args, {}, print):
         pass
 
 
 def test_two_files_of_one_name_need_other_names(path):
     args = serve_arguments("-m", str(path), "-m", str(path), "-q")
     told = pytest.raises(InputError, match="two models have the name tiny")
-    with told, served_models.served(args, {}, print):
+    with told, serve.served(args, {}, print):
         pass
 
 

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cutaway.cli import chat, console
+from cutaway.cli import chat
+from cutaway.cli.terminal import console
 from support.random_llama import write_tiny_llama
 
 CUTAWAY = f"{quote(sys.executable)} -m cutaway"

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from cutaway.cli.main import command_words
-from cutaway.cli.terminal.drawing import Style
-from cutaway.cli.terminal.tokens import names_of, quoted, visible
+from cutaway.cli.terminal.drawing import Style, names_of, quoted, visible
 from cutaway.requests.recording import token_of
 from cutaway.trace import Parent, Trace, to_csv
 from support.trace_by_hand import made_bytes, made_step

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, width
 from cutaway.engine.canvas import Rule
-from cutaway.features.players.play_canvas import CanvasPlayer, pass_line, undoes
+from cutaway.features.players.canvas_player import CanvasPlayer, pass_line, undoes
 from cutaway.trace import Trace
 from support.canvas_traces import RULES, events_of, file_of
 

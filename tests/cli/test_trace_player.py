@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
-from cutaway.cli.terminal.screen import Screen, keys_of
 from cutaway.features.inside import inside
 from cutaway.features.players.play import _Looking, add_arguments
-from cutaway.features.players.play_screen import StepPlayer
+from cutaway.features.players.screen import Screen, keys_of
+from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, step_view
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.cli.terminal.drawing import width
-from cutaway.cli.terminal.word_wrap import WordWrap
+from cutaway.cli.terminal.drawing import WordWrap, width
 
 texts = st.text(st.sampled_from("ab  \n猫"), max_size=60)
 

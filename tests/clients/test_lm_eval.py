@@ -12,7 +12,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
-from cutaway.features.measure.commands.question_files import read_questions
+from cutaway.features.measure.ab_command import read_questions
 from support.page_sections import blocks
 
 lm_eval = pytest.importorskip("lm_eval", reason="pip install 'cutaway[lm-eval]', to try lm-eval")

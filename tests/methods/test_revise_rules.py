@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from cutaway.features.revise import How, _plan, _Revision, _silent, rules
-from cutaway.features.revise.places import PlaceReader
-from cutaway.features.revise.rules import Better, Gibbs, Metropolis
-from cutaway.features.revise.state import RevisedText
+from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader, RevisedText
 from cutaway.methods.rows import ScoredText
 from support.revise_table import ALLOWED, TOKENS, Table
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from cutaway.cli import arguments
-from cutaway.cli.parser import Parser
+from cutaway.cli.options import arguments
+from cutaway.cli.options.parser import Parser
 from cutaway.engine import ConstraintParams, RunParams, StopParams
 from cutaway.requests.keywords import KEYWORDS, Absent, Flag, RequestOptions
 from cutaway.requests.options import Options, parse_options

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import InputError
-from cutaway.cli import svg
+from cutaway.features.measure import svg
 from cutaway.rerun import Estimate, bands
 
 BITS = st.floats(-30, 30)

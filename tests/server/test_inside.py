@@ -12,8 +12,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.async_llm import Guests
-from cutaway.features.inside import inside, page_arrays
-from cutaway.features.inside.endpoints import inside as endpoint
+from cutaway.features.inside import endpoints as endpoint
+from cutaway.features.inside import inside, summary
 from cutaway.features.inside.summary import to_dict
 from cutaway.trace import Trace
 from support.inside_asked import asked_about
@@ -71,7 +71,7 @@ def test_the_file_has_the_same(asked, look, how):
     start = 8 + int.from_bytes(answer.content[:8], "little")
     header = json.loads(answer.content[8:start])
     told, found, lens = header.pop("__metadata__"), look.logit_attribution(), look.lens(1)
-    expected = page_arrays.page_arrays(look, found, lens)
+    expected = summary.page_arrays(look, found, lens)
     assert header.keys() == expected.keys()
     for name, array in expected.items():
         begin, end = header[name]["data_offsets"]

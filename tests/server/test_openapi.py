@@ -12,9 +12,8 @@ from jsonschema import Draft202012Validator
 
 from cutaway import LLM
 from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest, TextBlock
-from cutaway.features.evidence.signing import PrivateKey
-from cutaway.features.inside.endpoints.ablate import AblateRequest
-from cutaway.features.inside.endpoints.inside import InsideRequest
+from cutaway.features.evidence.receipt import PrivateKey
+from cutaway.features.inside.endpoints import AblateRequest, InsideRequest
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.openai import endpoints
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart

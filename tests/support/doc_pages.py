@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from cutaway.cli.main import main
-from cutaway.cli.parser import Parser
+from cutaway.cli.options.parser import Parser
 from doc_blocks import Block, blocks_of, without_blocks
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside import inside, summary
 
 
 def asked(trace, step, rival=None):
@@ -40,14 +40,14 @@ def check_same(file, llm, trace, step, rival=None):
     said, there = arrays(file)
     look = inside(llm, trace, step)
     found = look, look.logit_attribution(rival), look.lens(1)
-    here = page_arrays.page_arrays(*found)
+    here = summary.page_arrays(*found)
     assert there.keys() == here.keys()
     for name, array in here.items():
         if array.dtype == np.float32:
             np.testing.assert_allclose(there[name], array, rtol=1e-5, atol=2e-6, err_msg=name)
         else:
             np.testing.assert_array_equal(there[name], array, err_msg=name)
-    told = page_arrays.about(*found, llm.tokenizer.token_name, trace="", model="")
+    told = summary.about(*found, llm.tokenizer.token_name, trace="", model="")
     same = "row", "token", "rival", "parts", "sinks", "lens_first", "lens_settled", "draw_settled"
     assert [said[name] for name in same] == [told[name] for name in same]
     for name in "kv_bytes", "total":

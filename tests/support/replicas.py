@@ -13,8 +13,8 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Arrival, Pass, Scored, Step
 from cutaway.errors import ReplicaLostError
 from cutaway.features.cluster.front import ClusterLLM
-from cutaway.features.cluster.job import Job, Update
 from cutaway.features.cluster.replica import Replica
+from cutaway.features.cluster.wire import Job, Update
 
 NAMES = count()
 

@@ -19,7 +19,7 @@ def row(text: tuple[int, ...]) -> np.ndarray:
 
 
 class Table:
-    """See ``cutaway.features.revise.state.RevisionModel``."""
+    """See ``cutaway.features.revise.rules.RevisionModel``."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, ...], np.ndarray] = {}

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from threading import Thread
 
 from cutaway.cli import serve
-from cutaway.cli.parser import Parser
+from cutaway.cli.options.parser import Parser
 
 
 def serve_arguments(*words):

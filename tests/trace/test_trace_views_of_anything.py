@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.features.players import play_lines
-from cutaway.features.players.play_screen import StepPlayer
+from cutaway.features.players import step_player
+from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, diff_texts, step_view, to_csv, to_html, to_openai, why
 from support.made_traces import embedded, runs, write
 
@@ -25,8 +25,8 @@ def test_every_view_of_anything(tmp_path_factory, run, unicode):
     json.dumps([to_openai(trace), to_openai(trace, "after")])
     assert len(list(csv.reader(io.StringIO(to_csv(trace))))) == 1 + len(trace.steps)
     assert embedded(to_html(trace)).steps == trace.steps
-    shown = [play_lines.summary(style, trace), play_lines.ending(style, trace)]
-    shown += [play_lines.step_line(style, trace, step) for step in trace.steps]
+    shown = [step_player.summary(style, trace), step_player.ending(style, trace)]
+    shown += [step_player.step_line(style, trace, step) for step in trace.steps]
     shown += StepPlayer(trace).frame(90, 40, style)
     for line in shown:
         assert line.isprintable()

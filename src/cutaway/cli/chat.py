@@ -1,20 +1,20 @@
-"""``cutaway chat``: a conversation in the terminal, in the model's own template."""
+"""``cutaway chat``: a conversation in the terminal, in the model's own template.
 
+Knows what a person types, and what they say of thinking (--think, /think). Tools are for ``tools``,
+what outlives the program for ``saved_chat``.
+"""
+
+import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say, say_error
-from cutaway.cli import (
-    arguments,
-    console,
-    namespace,
-    rule_arguments,
-    sample_output,
-    thinking,
-    tools,
-)
+from cutaway.cli import tools
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, reports
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
     from cutaway.text.thinking import ThinkingWish
+
 
 COMMON = "-m --system --tools --resume --max-tokens --temperature --seed --json-schema"
 EPILOG = '''
@@ -73,9 +74,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="FILE", help="save the conversation in FILE, and continue it"
     )
-    rule_arguments.add_rule_name(parser)
+    arguments.add_rule_name(parser)
     tools.add_arguments(parser)
-    thinking.add_arguments(parser)
+    add_thinking(parser)
     arguments.add_model_arguments(parser)
     arguments.add_groups(parser, *arguments.REQUEST)
     arguments.add_interventions(parser)
@@ -85,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
-    options, wish = namespace.request_options(args), thinking.wish_of(args)
+    options, wish = namespace.request_options(args), wish_of(args)
     toolbox = tools.Toolbox(args)
     with _kept(args) as kept:
         return _talk(args, options, toolbox, kept, wish)
@@ -106,7 +107,7 @@ def _talk(
     options |= namespace.tracked(args, llm)
     use = toolbox.use(llm, wish)
     use.options(options)  # refuse bad options before anybody types
-    thinking.say_notes(use)
+    say_notes(use)
     conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
@@ -143,7 +144,7 @@ class Conversation:
     ) -> None:  # fmt: skip
         self._llm, self._args, self._options = llm, args, options
         self._toolbox, self._kept = toolbox, kept
-        self._wish = thinking.wish_of(args)
+        self._wish = wish_of(args)
         self.refused = False
         self._system: str | None = args.system
         self._messages: list[Message] = []
@@ -221,13 +222,13 @@ class Conversation:
     def _think(self, word: str) -> None:
         """Set what the model is to think from here on, or say what is set."""
         if not word:
-            say(f"(think: {thinking.in_words(self._wish)})")
+            say(f"(think: {wish_in_words(self._wish)})")
             return
         before = self._wish
         try:
-            self._wish = thinking.changed(before, word)
-            thinking.say_notes(self._use())
-            say(f"(think: {thinking.in_words(self._wish)})")
+            self._wish = changed_wish(before, word)
+            say_notes(self._use())
+            say(f"(think: {wish_in_words(self._wish)})")
         except InputError as error:
             self._wish = before
             say(f"({error})")
@@ -298,7 +299,7 @@ class Conversation:
         return done, reader.has_called and done.finish_reason != "aborted"
 
     def _show_figures(self, done: "Completion") -> None:
-        sample_output.show_figures(self._args, done)
+        reports.show_figures(self._args, done)
         if "trace" in self._options and not self._args.quiet:
             console.say_where_traces_are(self._options["trace"], [self._asked])
 
@@ -310,3 +311,66 @@ class Conversation:
         from cutaway.trace.write import numbered
 
         return self._options | {"trace": numbered(self._options["trace"], self._asked)}
+
+
+# -- thinking --------------------------------------------------------------------------------------
+
+
+_OTHERS = ("--think-budget", "--chat-template-kwargs")
+_THINK = "let the model think before it answers, as much as LEVEL says (low, medium, high, ...)"
+_BUDGET = "tokens of a thought at most; then it is closed"
+_VARIABLES = "variables of the model's chat template, as a JSON object"
+_SWITCH = {"on": True, "off": False}
+
+
+def add_thinking(parser: ArgumentParser) -> None:
+    """Add --think and what belongs to it."""
+    group = parser.add_argument_group("thinking", argument_default=SUPPRESS)
+    either = group.add_mutually_exclusive_group()
+    either.add_argument("--think", nargs="?", const=True, metavar="LEVEL", help=_THINK)
+    either.add_argument("--no-think", dest="think", action="store_false", help="no thoughts")
+    group.add_argument("--think-budget", type=int, metavar="N", help=_BUDGET)
+    group.add_argument("--chat-template-kwargs", metavar="JSON", help=_VARIABLES)
+
+
+def wish_of(args: Namespace) -> "ThinkingWish":
+    """What the options say; InputError for bad ones."""
+    from cutaway.text.thinking import ThinkingWish
+
+    think = getattr(args, "think", None)
+    think = _SWITCH.get(think, think) if isinstance(think, str) else think
+    variables = _object(getattr(args, "chat_template_kwargs", None))
+    name = "--no-think" if think is False else "--think"
+    return ThinkingWish(think, getattr(args, "think_budget", None), variables, (name, *_OTHERS))
+
+
+def changed_wish(wish: "ThinkingWish", word: str) -> "ThinkingWish":
+    """As /think says: on, off, or a level."""
+    think = _SWITCH.get(word, word)
+    tokens = None if think is False else wish.tokens
+    return replace(wish, think=think, tokens=tokens, names=("/think", *_OTHERS))
+
+
+def wish_in_words(wish: "ThinkingWish") -> str:
+    """What is set."""
+    said = {None: "as the model's template has it", True: "on", False: "off"}
+    budget = f", at most {wish.tokens} tokens" if wish.tokens is not None else ""
+    return f"{wish.think if isinstance(wish.think, str) else said[wish.think]}{budget}"
+
+
+def say_notes(use: "ToolUse") -> None:
+    """How the wish was read."""
+    for note in use.notes:
+        say(f"note: {note}")
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        read = json.loads(text or "{}")
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise InputError(
+            f"--chat-template-kwargs must be a JSON object, such as '{{\"a\": true}}', not {text}"
+        )
+    return read

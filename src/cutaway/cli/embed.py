@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import Bar
-from cutaway.cli import arguments, console, namespace
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import clip, print_report, table
 from cutaway.errors import InputError
 

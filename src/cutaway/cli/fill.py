@@ -5,9 +5,9 @@ from argparse import ArgumentParser, Namespace
 from math import log
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal.drawing import Style, print_report, table
-from cutaway.cli.terminal.tokens import quoted, text_of
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import Style, print_report, quoted, table, text_of
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace, sample_output
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, reports
 from cutaway.errors import InputError
 from cutaway.registry import feature
 
@@ -112,7 +113,7 @@ def _one(args: Namespace) -> int:
     options = namespace.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
-    sign = args.receipt and feature("evidence.receipt_files").signer(args.receipt, options)
+    sign = args.receipt and feature("evidence.receipt_command.sign").signer(args.receipt, options)
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt
@@ -126,7 +127,7 @@ def _one(args: Namespace) -> int:
             done = [_aligned(args, streams)]
         else:
             done = [_written(args, streams, place) for place in range(len(streams))]
-    code = sample_output.finish(args, streams, done, constraint_estimate(done))
+    code = reports.finish(args, streams, done, constraint_estimate(done))
     if sign:
         sign(streams)
     return code
@@ -157,13 +158,13 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     if not args.json:
         console.put(done.text)
         console.end_line(figures=not args.quiet)
-    sample_output.show_figures(args, done)
+    reports.show_figures(args, done)
     return done
 
 
 def _written(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
     """Print one sample and its statistics; the others are generated at the same time."""
-    sample_output.begin(args, streams, place)
+    reports.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)
-    sample_output.end(args, streams, completion)
+    reports.end(args, streams, completion)
     return completion

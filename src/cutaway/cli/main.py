@@ -16,8 +16,8 @@ from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 from cutaway._version import __version__
 from cutaway.base.progress import say_error
-from cutaway.cli.completion import SCRIPTS, ShellCompletion
-from cutaway.cli.parser import Parser, as_typed, run_command, words_of
+from cutaway.cli.options.completion import SCRIPTS, ShellCompletion
+from cutaway.cli.options.parser import Parser, as_typed, run_command, words_of
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
 

@@ -6,7 +6,8 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int
-from cutaway.cli import arguments, console, namespace
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway._version import __version__
 from cutaway.base.progress import Bar, megabytes, say
-from cutaway.cli.namespace import gguf_output
-from cutaway.cli.terminal import signals, streams
+from cutaway.cli.options.namespace import gguf_output
+from cutaway.cli.terminal import console, streams
 from cutaway.cli.terminal.drawing import print_lines
 from cutaway.errors import InputError
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES
@@ -121,7 +121,7 @@ def _write(args: Namespace, path: Path, output: Path, made: "QuantisedFile") -> 
     read = [path] if args.imatrix is None else [path, Path(args.imatrix).expanduser()]
     made_of = repr((__version__, [stamp(stat_model(each)) for each in read]))
     try:
-        with signals.leaving_nothing(), bar:
+        with console.leaving_nothing(), bar:
             write_resumable_gguf(output, made, made_of, update, begin_after)
     except (KeyboardInterrupt, SystemExit):
         if done + there and not args.quiet:

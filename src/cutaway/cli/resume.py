@@ -8,7 +8,8 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, reports
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, reports
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from cutaway.base import strict_json
 from cutaway.base.checks import shown
 from cutaway.base.progress import say, say_error
 from cutaway.base.whole_files import check_place, whole_file
-from cutaway.cli.terminal import signals
+from cutaway.cli.terminal import console
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.hub import cache_dir
 from cutaway.text.messages import for_template
@@ -123,8 +123,8 @@ class SavedChat:
 
     def _write(self, llm: "LLM", data: bytes, prompt: Sequence[int] | None) -> None:
         try:
-            unbroken = signals.handling({SIGINT: lambda _number, _frame: None})
-            with signals.leaving_nothing(), unbroken, whole_file(self.path) as out:
+            unbroken = console.handling({SIGINT: lambda _number, _frame: None})
+            with console.leaving_nothing(), unbroken, whole_file(self.path) as out:
                 out.write(data)
             self.failed = False
         except CutawayError as error:
@@ -133,7 +133,7 @@ class SavedChat:
         if prompt is None:
             return
         try:
-            with signals.leaving_nothing():
+            with console.leaving_nothing():
                 llm.save_prefix(self.prefix, prompt, compute=False)
         except CutawayError as error:
             say(f"note: {error}; the conversation will be computed again")

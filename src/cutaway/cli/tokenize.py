@@ -3,10 +3,9 @@
 from argparse import ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, namespace
+from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import print_lines
-from cutaway.cli.terminal.tokens import names_of, quoted
+from cutaway.cli.terminal.drawing import names_of, print_lines, quoted
 
 EPILOG = """
 examples:

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import inert, say
-from cutaway.cli import console
-from cutaway.cli.terminal.word_wrap import WordWrap
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import WordWrap
 from cutaway.errors import InputError
 from cutaway.text.characters import printable
 

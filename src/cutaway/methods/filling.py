@@ -107,8 +107,6 @@ def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCan
 
 # -- a text with masks -------------------------------------------------------------------------
 
-__all__ = ["MARK", "FillCandidate", "Filled", "Joint", "fill"]
-
 MARK = "[MASK]"
 
 

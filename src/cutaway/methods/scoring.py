@@ -256,19 +256,6 @@ def joined(parts: Sequence[Likelihood]) -> Likelihood:
 
 # -- likelihoods of texts ----------------------------------------------------------------------
 
-__all__ = [
-    "Cut",
-    "Cutter",
-    "Likelihood",
-    "LookUpReader",
-    "Pair",
-    "likelihood",
-    "scores",
-    "scores_of_each",
-    "scoring",
-    "windows",
-]
-
 Pair = tuple[Prompt, Prompt]
 _CHUNK = 512  # pairs of many that are read ahead
 

@@ -2,8 +2,8 @@
 
 ``KEYWORDS`` has a row for each: how its value is written, its default, what it does, its flag at a
 terminal and its field over HTTP, or why it has none there. From it come the flags and their help
-(``cli/arguments.py``), the fields with their types and refusals (``server/shared/fields.py``), and
-the tables in the docs.
+(``cli/options/arguments.py``), the fields with their types and refusals
+(``server/shared/fields.py``), and the tables in the docs.
 
 A new keyword is written in two files: in the class that checks it (``SamplingParams``,
 ``StopParams``, ``ConstraintParams``, ``RunParams``; or ``Options`` for what the engine never sees),

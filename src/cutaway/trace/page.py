@@ -32,7 +32,7 @@ class ShownRun:
     """A run of a page. One whose parent is among the runs before it is shown as its fork.
 
     name   what the page calls it
-    looks  by step, files of ``cutaway.features.inside.page_arrays``
+    looks  by step, files of ``cutaway.features.inside.summary``
     """
 
     trace: Trace
@@ -85,7 +85,7 @@ class Guide:
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
-    looks: by step, files of ``cutaway.features.inside.page_arrays``; other steps need the model
+    looks: by step, files of ``cutaway.features.inside.summary``; other steps need the model
     """
     title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
     return runs_to_html([ShownRun(trace, title, looks or {})], title)

@@ -89,7 +89,7 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(q8_path):
 
 
 def test_the_exit_code_where_bits_differ(q8_path, capsys, monkeypatch):
-    import cutaway.features.measure.commands.verify as face
+    import cutaway.features.measure.verify_command as face
 
     def forgetful(load, *more):
         return checks(lambda *asked: Forgetful(load(*asked)), *more)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cutaway import CutawayError, InputError
-from cutaway.features.cluster.checkpoint import Checkpoint, part_name, write_part
+from cutaway.features.cluster.rows import Checkpoint, part_name, write_part
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[test-ray]'")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install '.[test-ray]'")

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from cutaway.engine import Request
-from cutaway.features.cluster.job import Job
-from cutaway.features.cluster.wire import Address
+from cutaway.features.cluster.wire import Address, Job
 
 
 @pytest.mark.parametrize("given_up", [True, False])
 async def test_a_call_that_was_given_up_before_it_was_sent_is_forgotten(given_up):
     pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
-    from cutaway.features.cluster.prefix_router import PrefixRouter
+    from cutaway.features.cluster.serving import PrefixRouter
 
     router = object.__new__(PrefixRouter)
     router.initialize_state()

@@ -10,7 +10,7 @@ from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request, RunParams
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.engine.memory.block_manager import BlockManager
-from cutaway.features.cluster.prompts import block_keys, read_prompt
+from cutaway.features.cluster.routing import block_keys, read_prompt
 from cutaway.sampling import Observe
 
 TEXTS = st.tuples(

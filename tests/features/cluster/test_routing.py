@@ -10,8 +10,7 @@ import pytest
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request
 from cutaway.errors import InputError
-from cutaway.features.cluster.prompts import read_prompt
-from cutaway.features.cluster.routing import READ, TEXT_ROWS, Load, Router
+from cutaway.features.cluster.routing import READ, TEXT_ROWS, Load, Router, read_prompt
 
 
 def prompt(*blocks, tail=1, texts=1):

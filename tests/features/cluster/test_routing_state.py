@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.features.cluster.prompts import Prompt, block_keys
-from cutaway.features.cluster.routing import DRAWN, KNOWING, Load, ReplicaCost, Router
+from cutaway.features.cluster.routing import (
+    DRAWN,
+    KNOWING,
+    Load,
+    Prompt,
+    ReplicaCost,
+    Router,
+    block_keys,
+)
 
 NAMES = [f"r{i}" for i in range(9)]
 JOBS = [f"j{i}" for i in range(6)]

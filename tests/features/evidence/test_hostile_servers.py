@@ -6,8 +6,8 @@ import time
 import pytest
 
 from cutaway import LLM
-from cutaway.cli import console
 from cutaway.cli.main import main
+from cutaway.cli.terminal import console
 from cutaway.errors import CutawayError
 from cutaway.features.integrations.served import ServedModel
 from cutaway.rerun import asking

@@ -7,7 +7,7 @@ import pytest
 from cutaway.cli.main import main
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.evidence.oracle import oracle
-from cutaway.features.evidence.oracle.remote import ask, ask_echo, kind_of
+from cutaway.features.evidence.oracle.engines import ask, ask_echo, kind_of
 from cutaway.rerun.asking import Server
 from support.pretended import pretended
 from support.served import serve

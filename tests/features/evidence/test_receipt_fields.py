@@ -9,11 +9,18 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.errors import FormatError
-from cutaway.features.evidence.checked import check_all, check_some
-from cutaway.features.evidence.derived import Derived, differing
-from cutaway.features.evidence.fields import DERIVED, SIGNED, entry, flat, is_signed
-from cutaway.features.evidence.receipt import Receipt, ReceiptStep, chain_root
-from cutaway.features.evidence.signing import PrivateKey
+from cutaway.features.evidence.checked import Derived, check_all, check_some, differing
+from cutaway.features.evidence.receipt import (
+    DERIVED,
+    SIGNED,
+    PrivateKey,
+    Receipt,
+    ReceiptStep,
+    chain_root,
+    entry,
+    flat,
+    is_signed,
+)
 from cutaway.rerun.request import settings_of
 from cutaway.sampling.observe import START, chain_hash
 from cutaway.trace.write import end_of

@@ -11,7 +11,7 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style, width
 from cutaway.features.inside import ablate
-from cutaway.features.inside.commands.ablate_tables import lines
+from cutaway.features.inside.ablate_command import lines
 from cutaway.trace import Trace
 
 STEP = 6

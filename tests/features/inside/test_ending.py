@@ -6,7 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
-from cutaway.cli.terminal.tokens import names_of
+from cutaway.cli.terminal.drawing import names_of
 from cutaway.features.inside import end_attribution, inside
 from cutaway.trace import Trace, why
 from support.random_llama import write_tiny_llama

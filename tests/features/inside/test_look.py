@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
 from cutaway.compute.backends.cpu import tiers
-from cutaway.features.inside import embedding, inside, nearest
+from cutaway.features.inside import inside, nearest
 from cutaway.features.inside.summary import heads
 from cutaway.trace import Trace
 from support.block_integrity import check_blocks
@@ -217,7 +217,7 @@ def test_a_head_that_looks_behind_an_earlier_place_of_its_token(paths, traces):
 
 @pytest.mark.parametrize("name", ["F32", "Q8_0"])
 def test_the_nearest_embeddings_by_brute_force(paths, traces, name, monkeypatch):
-    monkeypatch.setattr(embedding, "_AT_ONCE", 64 * 50)  # the table in pieces
+    monkeypatch.setattr("cutaway.features.inside.lens._AT_ONCE", 64 * 50)  # the table in pieces
     llm = LLM(paths[name])
     table = llm.backend.weight("token_embd.weight").astype(float)
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)

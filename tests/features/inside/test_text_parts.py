@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.features.inside.text_parts import BY, text_parts
+from cutaway.features.inside.ablate import BY, text_parts
 
 
 def parts(text, by):

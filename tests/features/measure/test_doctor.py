@@ -19,9 +19,13 @@ from cutaway.features.measure.doctor import (
     TensorChoice,
     propose,
 )
-from cutaway.features.measure.doctor.damage import bootstrap
-from cutaway.features.measure.doctor.draws import parted, prompts
-from cutaway.features.measure.doctor.picture import map_of_tensors, place_of
+from cutaway.features.measure.doctor.findings import (
+    bootstrap,
+    map_of_tensors,
+    parted,
+    place_of,
+    prompts,
+)
 from cutaway.features.measure.doctor.reading import windows
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.quantised import MixedFile

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.features.practice import SAMPLE, Table, comparison, exercises
-from cutaway.features.practice.outcome import WAYS, draws, outcome
+from cutaway.features.practice.start import WAYS, draws, outcome
 from cutaway.sampling import (
     CompiledChain,
     History,

@@ -5,12 +5,11 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.features.inside import ablate
+from cutaway.features.practice.exercises import number
 from cutaway.features.practice.lessons import LESSONS, lessons, scene
-from cutaway.features.practice.lessons.cut import CHOICES, judged
-from cutaway.features.practice.lessons.induction import TEXT as NAMES
-from cutaway.features.practice.lessons.induction import repeated
+from cutaway.features.practice.lessons.attention import CHOICES, judged, repeated
+from cutaway.features.practice.lessons.attention import TEXT as NAMES
 from cutaway.features.practice.lessons.scene import TEXT
-from cutaway.features.practice.tables import number
 from cutaway.trace import Trace
 from cutaway.trace.figures import percent
 from support.random_llama import write_tiny_llama

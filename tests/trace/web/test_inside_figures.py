@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import inside, page_arrays
-from cutaway.features.inside.commands.inside_tables import _settled
+from cutaway.features.inside import inside, summary
+from cutaway.features.inside.inside_tables import _settled
 from cutaway.features.inside.summary import heads, places
 from cutaway.files.weights.safetensors import write_safetensors
 from cutaway.trace import Trace
@@ -41,8 +41,8 @@ def page(look, tmp_path_factory):
     """What the page finds, of all heads together and of one."""
     path = tmp_path_factory.mktemp("files") / "look.safetensors"
     found, lens = look.logit_attribution(), look.lens(1)
-    about = page_arrays.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
-    write_safetensors(path, page_arrays.page_arrays(look, found, lens), about)
+    about = summary.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
+    write_safetensors(path, summary.page_arrays(look, found, lens), about)
     one = ",".join(map(str, HEAD))
     return {key: json.loads(in_node(JS / "step-inside.mjs", path, *arg))
             for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip

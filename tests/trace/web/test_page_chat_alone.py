@@ -10,8 +10,7 @@ from string import printable
 
 import pytest
 
-from cutaway.features.page.folder import WEB
-from cutaway.features.page.tokenizer import page_tokenizer
+from cutaway.features.page.folder import WEB, page_tokenizer
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.chat_probe import ChatPieces
 from support.page_modules import in_node

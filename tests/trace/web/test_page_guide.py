@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.features.inside import inside, page_arrays
+from cutaway.features.inside import inside, summary
 from cutaway.rerun import branch
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html
 from support.made_traces import embedded
@@ -23,8 +23,8 @@ def runs(tiny_path, tmp_path_factory):
         fork = Trace.read(folder / "b")
         look = inside(llm, fork, 4)
         found = look, look.logit_attribution(), look.lens(1)
-        told = page_arrays.about(*found, llm.tokenizer.token_name, trace="", model=llm.name)
-    return ShownRun(run, "as drawn"), ShownRun(fork, SAID, {4: page_arrays.to_bytes(*found, told)})
+        told = summary.about(*found, llm.tokenizer.token_name, trace="", model=llm.name)
+    return ShownRun(run, "as drawn"), ShownRun(fork, SAID, {4: summary.to_bytes(*found, told)})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from cutaway.features.practice import (
     cell_exercises,
     exercises,
 )
-from cutaway.features.practice.told import told_judge, told_question
+from cutaway.features.practice.page_exercises import told_judge, told_question
 from support.browser import loaded
 from support.page_modules import in_node
 from support.wasm import NEEDS

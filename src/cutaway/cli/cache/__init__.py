@@ -1,6 +1,6 @@
 """``cutaway cache VERB``: a prompt's KV cache, in a file."""
 
-from cutaway.cli.parser import Parser, run_command
+from cutaway.cli.options.parser import Parser, run_command
 from cutaway.errors import InputError
 
 VERBS = {

@@ -7,10 +7,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from cutaway.base.progress import Bar, megabytes
-from cutaway.cli import console
-from cutaway.cli.arguments import add_loading_arguments, add_report_arguments
-from cutaway.cli.namespace import model_options
-from cutaway.cli.terminal import streams
+from cutaway.cli.options.arguments import add_loading_arguments, add_report_arguments
+from cutaway.cli.options.namespace import model_options
+from cutaway.cli.terminal import console, streams
 from cutaway.errors import InputError
 from cutaway.files.prefix import PrefixReader
 

@@ -6,8 +6,8 @@ from time import perf_counter
 
 from cutaway.base.progress import megabytes, say
 from cutaway.base.whole_files import check_place
-from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import signals, streams
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, streams
 from cutaway.errors import InputError
 
 EPILOG = """
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
     text = namespace.read_text(args.prompt)
     llm = console.load(args)
     started = perf_counter()
-    with signals.leaving_nothing():
+    with console.leaving_nothing():
         prefix = llm.save_prefix(place, text, special=args.special)
     seconds, tokens = perf_counter() - started, len(prefix.token_ids)
     if args.json:

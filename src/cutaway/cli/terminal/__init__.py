@@ -1,1 +1,1 @@
-"""What a terminal shows and how it is left: text, screens, keys, standard streams and signals."""
+"""What a terminal shows: text, what a person sees beside it, standard streams and signals."""

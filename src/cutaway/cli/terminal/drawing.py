@@ -1,22 +1,28 @@
 """Text on a terminal: what it may show, how wide it is, bars, sparklines and colour.
 
 Knows encodings, display widths and escape sequences; it is the only place that writes the latter
-into text.
+into text. Shows tokens in every command alike: a character that cannot be seen is an escape, as
+``\n``; a byte that is no whole character is ``\xe4``; a token without text is shown by its name,
+as ``<|im_end|>``.
 """
 
 import os
 import sys
-import unicodedata
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from cutaway.cli.terminal.streams import print_json
 from cutaway.text.characters import printable
 from cutaway.trace.html import heat_of_text
+
+if TYPE_CHECKING:
+    pass  # MOVED
+    from cutaway.text import Tokenizer
+
 
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -126,6 +132,8 @@ def width(text: str) -> int:
 
 
 def _cells(character: str) -> int:
+    import unicodedata  # here, since few texts need it
+
     if unicodedata.category(character) in ("Mn", "Me") or "\u1160" <= character <= "\u11ff":
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -180,3 +188,73 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(fit(c, w) for c, w in zip(row, widths, strict=True)) for row in rows)
     return [line.rstrip() for line in lines]
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+def text_of(tokenizer: "Tokenizer", ids: Sequence[int]) -> str:
+    """What tokens add to the text, or their names: of one token as ``Trace.name_of``."""
+    each = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
+    return b"".join(each).decode("utf-8", "backslashreplace")
+
+
+def names_of(tokenizer: "Tokenizer") -> Callable[[int], str]:
+    """The function from a token's id to its name."""
+    return lambda token_id: text_of(tokenizer, [token_id])
+
+
+def quoted(name: str) -> str:
+    """A name in quotes, so that the spaces at its ends are seen."""
+    return f"'{printable(name)}'"
+
+
+def visible(style: "Style", name: str) -> str:
+    """A name without quotes: the spaces at its ends are marks."""
+    inner, blank = name.strip(" "), style.pick("␣", "_")
+    if not inner:
+        return blank * len(name) or "<>"
+    left = len(name) - len(name.lstrip(" "))
+    right = len(name) - left - len(inner)
+    return blank * left + style.text(inner) + blank * right
+
+
+# -- text as it comes, wrapped between words -------------------------------------------------------
+
+
+class WordWrap:
+    """Writes a text piece by piece; a word is held until it is whole, or too long for a line.
+
+    write    of text that can be shown
+    columns  how many there are now: a terminal's size may change
+    """
+
+    def __init__(self, write: Callable[[str], object], columns: Callable[[], int]) -> None:
+        self._write, self._columns = write, columns
+        self._used, self._word = 0, ""  # cells of the line; a word, with the blanks before it
+
+    def push(self, text: str) -> None:
+        """Add to the text."""
+        for character in text:
+            if character == "\n":
+                self.flush()
+                self._write("\n")
+                self._used = 0
+                continue
+            is_wide = width(character) > 1  # Chinese, Japanese: a line may end at each character
+            if is_wide or (character == " " and self._word.strip(" ")):
+                self.flush()
+            self._word += character
+            if is_wide or width(self._word) >= self._columns():
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is held: the text has ended."""
+        if not self._word:
+            return
+        columns = max(self._columns(), 1)
+        if self._used and self._used + width(self._word) > columns:
+            self._word, self._used = self._word.lstrip(" "), 0
+            self._write("\n")
+        self._write(self._word)
+        self._used, self._word = min(self._used + width(self._word), columns), ""

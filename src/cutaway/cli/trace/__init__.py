@@ -1,6 +1,6 @@
 """``cutaway trace VERB``: what can be done with a recorded run."""
 
-from cutaway.cli.parser import Parser, run_command
+from cutaway.cli.options.parser import Parser, run_command
 
 VERBS = {
     "why": "explain why a text ended, and why not earlier; of a canvas, what became of a cell",

@@ -4,9 +4,9 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace, reports, sample_output
-from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.tokens import names_of, quoted
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, reports, streams
+from cutaway.cli.terminal.drawing import names_of, quoted
 from cutaway.errors import InputError
 from cutaway.trace import Trace
 from cutaway.trace.figures import percent, probability
@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
         console.end_line(figures=not args.quiet)
     if not args.quiet and len(stream.steps) > args.at:
         say(_fork(trace, args.at, stream.steps[args.at], llm))
-    sample_output.show_figures(args, done)
+    reports.show_figures(args, done)
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, [1])
     return 130 if done.finish_reason == "aborted" else 0

@@ -5,7 +5,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutaway.cli import arguments, console
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal import console
 from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
 from cutaway.errors import InputError
 from cutaway.registry import feature
@@ -90,14 +91,14 @@ def _steps(text: str, count: int) -> list[int]:
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
-    inside, page_arrays = feature("inside"), feature("inside.page_arrays")
+    inside, summary = feature("inside"), feature("inside.summary")
     llm = console.load(args)
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):
             look = inside.inside(llm, trace, step)
             found = look, look.logit_attribution(), look.lens(1)
-            told = page_arrays.about(
+            told = summary.about(
                 *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
             )
-            yield step, page_arrays.to_bytes(*found, told)
+            yield step, summary.to_bytes(*found, told)
             report("looking inside", done + 1, len(steps))

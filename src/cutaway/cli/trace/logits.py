@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console
-from cutaway.cli.terminal import streams
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal import console, streams
 from cutaway.errors import InputError
 from cutaway.trace import Trace
 

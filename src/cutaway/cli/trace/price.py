@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.trace import Trace
 

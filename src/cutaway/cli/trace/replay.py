@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report
 from cutaway.trace import Trace
 

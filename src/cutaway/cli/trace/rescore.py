@@ -4,9 +4,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal.drawing import print_report, table
-from cutaway.cli.terminal.tokens import names_of, quoted
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import names_of, print_report, quoted, table
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:

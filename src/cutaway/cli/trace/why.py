@@ -4,9 +4,8 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from cutaway.cli import arguments
-from cutaway.cli.terminal.drawing import print_report, table
-from cutaway.cli.terminal.tokens import names_of
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal.drawing import names_of, print_report, table
 from cutaway.errors import InputError
 from cutaway.registry import feature
 from cutaway.trace import CellMoment, Trace, cell_life, why
@@ -69,7 +68,7 @@ def run(args: Namespace) -> int:
 
 def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
     """The end token's logit attribution, as data and as lines."""
-    from cutaway.cli import console
+    from cutaway.cli.terminal import console
 
     with console.load(args) as llm:
         found = feature("inside").end_attribution(llm, trace)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.cluster.checkpoint import Checkpoint, part_name, write_part
 from cutaway.features.cluster.cores import claim
-from cutaway.features.cluster.rows import BulkJob, digest
+from cutaway.features.cluster.rows import BulkJob, Checkpoint, digest, part_name, write_part
 from cutaway.requests.base import common_options
 
 if TYPE_CHECKING:

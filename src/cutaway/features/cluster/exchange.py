@@ -13,17 +13,19 @@ from cutaway.compute.backends import Computer
 from cutaway.engine import Arrival, EngineState, Request
 from cutaway.engine.events import explained
 from cutaway.errors import ReplicaLostError
-from cutaway.features.cluster.job import (
+from cutaway.features.cluster.wire import (
     Abort,
+    Connection,
+    ConnectionLostError,
     Hello,
     Job,
     JobAccepted,
     Leaving,
+    Listener,
     Pulse,
     Replicas,
     Update,
 )
-from cutaway.features.cluster.wire import Connection, ConnectionLostError, Listener
 
 _EVERY_S = 0.5
 

@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 from cutaway.api.async_llm import AsyncLLM
 from cutaway.engine import Arrival, ArrivalReader
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
-from cutaway.features.cluster.job import (
+from cutaway.features.cluster.wire import (
     Abort,
+    Address,
+    Connection,
+    ConnectionLostError,
     Hello,
     Job,
     JobAccepted,
@@ -19,8 +22,8 @@ from cutaway.features.cluster.job import (
     OtherBitsError,
     Pulse,
     Update,
+    connect,
 )
-from cutaway.features.cluster.wire import Address, Connection, ConnectionLostError, connect
 
 T = TypeVar("T")
 

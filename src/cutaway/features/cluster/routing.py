@@ -15,16 +15,137 @@ itself: as soon as waiting for the replicas that have it costs more than computi
 one computes it. There is no threshold.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
-from cutaway.features.cluster.prompt_blocks import PromptBlocks, PromptMatches
-from cutaway.features.cluster.prompts import Prompt, digest
+from cutaway.compute.backends import KV_BLOCK
+from cutaway.engine import Request
+from cutaway.engine.limits import shares_blocks
+
+
+class Prompt(NamedTuple):
+    """What a router knows of a request.
+
+    keys      of its whole blocks, each a hash of the text up to the block's end
+    reusable  how many of these are not computed again by a replica that has them
+    tokens    number of the prompt's tokens
+    texts     number of samples
+    """
+
+    keys: tuple[int, ...]
+    reusable: int
+    tokens: int
+    texts: int
+
+
+def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
+    """A request as a router sees it. attention: the model's, see ``Limits.attention``.
+
+    Blocks are shared only where they do not depend on later tokens. The last token is always
+    computed, for its logits; all tokens are where the prompt is scored.
+    """
+    ids, salt = request.prompt_token_ids, request.salt
+    keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
+    known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
+    return Prompt(keys, min(known, len(keys)), len(ids), texts)
+
+
+def block_keys(ids: Sequence[int], salt: tuple[int, str] | None = None) -> tuple[int, ...]:
+    """A number for each whole block: a hash of its tokens and of the key before it.
+
+    As in the prefix cache, a salt changes the keys from the block on in which it begins. A
+    collision would cost time, and change no bits.
+    """
+    try:
+        tokens = np.array(ids[: len(ids) // KV_BLOCK * KV_BLOCK], "<i8").tobytes()
+    except OverflowError:  # no model has such an id: the replica refuses it
+        return ()
+    keys, key, size = [], b"", 8 * KV_BLOCK
+    for place, start in enumerate(range(0, len(tokens), size)):
+        if salt and salt[0] // KV_BLOCK == place:
+            key += salt[1].encode()
+        key = digest(key + tokens[start : start + size])
+        keys.append(int.from_bytes(key, "little"))
+    return tuple(keys)
+
+
+def digest(data: bytes) -> bytes:
+    """Eight bytes, the same in every process."""
+    return blake2b(data, digest_size=8).digest()
+
+
+# -- which replicas have which blocks: key of a block -> bits of replicas --------------------------
+
+
+class PromptMatches:
+    """How much of one prompt each replica has.
+
+    levels    (bits of replicas, number of leading blocks they have), ascending
+    next_key  of the first block that no replica has; None if some replica has all
+    """
+
+    def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.levels: list[tuple[int, int]] = []
+        blocks = 0
+        for key in prompt.keys:
+            who = known.get(key)
+            if who is None:
+                break
+            blocks += 1
+            if self.levels and self.levels[-1][0] == who:
+                self.levels.pop()
+            self.levels.append((who, blocks))
+        self.next_key = prompt.keys[blocks] if blocks < len(prompt.keys) else None
+
+    def matched(self, bit: int) -> int:
+        """How many tokens of the prompt the replica can take from its cache."""
+        blocks = next((blocks for who, blocks in reversed(self.levels) if who & bit), 0)
+        return min(blocks, self.prompt.reusable) * KV_BLOCK
+
+
+class PromptBlocks:
+    """The blocks of all prompts that were sent, at most ``most``; least recently used are evicted.
+
+    A block's parent is written after it, so it is evicted later: a replica that is known to have a
+    block is known to have all blocks before it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.by_key: OrderedDict[int, int] = OrderedDict()
+
+    def of(self, prompt: Prompt) -> PromptMatches:
+        """How much of a prompt each replica has."""
+        return PromptMatches(self.by_key, prompt)
+
+    def learn(self, bit: int, keys: Sequence[int]) -> None:
+        """Note that a replica has these blocks; the first becomes the most recently used."""
+        for key in reversed(keys):
+            who = self.by_key.get(key)
+            self.by_key[key] = who | bit if who else bit  # reuses an int that many keys share
+            self.by_key.move_to_end(key)
+        while len(self.by_key) > self._most:
+            self.by_key.popitem(last=False)
+
+    def forget(self, bits: int) -> None:
+        """Remove these replicas."""
+        for key, who in [(key, who) for key, who in self.by_key.items() if who & bits]:
+            if who & ~bits:
+                self.by_key[key] = who & ~bits
+            else:
+                del self.by_key[key]
+
+
+# -- the choice ------------------------------------------------------------------------------------
+
 
 Scores = NDArray[np.uint64]
 

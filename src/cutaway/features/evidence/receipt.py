@@ -1,26 +1,262 @@
 """A receipt: what a run depended on and what it computed, in one chain of hashes that is signed.
 
-Knows the document and its chain. Keys are for ``signing``, the model for ``checked``, and a log of
-many receipts for ``receipt_log``.
+Knows the document and its chain, each field by its path, such as "head.params.top_p", and the keys
+that sign. The model is for ``checked``, and a log of many receipts for ``receipt_log``.
 
 The chain: SHA-256 of a prefix and the head, then for each step of the link before it and the step,
 then of the last link, the end and the text. Everything is written as JSON with sorted keys, without
 spaces, in UTF-8. So no field can be changed, and no step moved or left out, without another root.
+
+A field is compared with that of the run computed again unless it stands under ``SIGNED``; so one
+that is new is compared, until somebody writes there that nothing shows it. Keys are Ed25519, in PEM
+files as ``openssl genpkey -algorithm ed25519`` writes them; the library ``cryptography`` computes.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cutaway.base.strict_json import parse
 from cutaway.base.whole_files import read_bounded
 from cutaway.engine import Step
-from cutaway.errors import FormatError, InputError
-from cutaway.features.evidence.signing import PrivateKey, PublicKey
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.trace import End, Head, check
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+_MOST_OF_A_KEY = 1 << 20  # of a key's file
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """Whose signatures can be checked. hex: its 32 bytes."""
+
+    hex: str
+
+    @classmethod
+    def of_hex(cls, text: Any) -> Self:
+        """FormatError where this is no key."""
+        if not _is_hex(text, 32):
+            raise FormatError("public_key must be 64 hex digits, of an Ed25519 key")
+        return cls(text)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """Of a PEM file, or of a file that has the 64 digits. InputError where it has neither."""
+        data = _read(path)
+        try:
+            return cls.of_hex(data.decode().strip())
+        except (FormatError, UnicodeDecodeError):
+            pass
+        key = _load(path, data, "load_pem_public_key", "Ed25519PublicKey")
+        return cls(key.public_bytes_raw().hex())
+
+    def check(self, signature: Any, message: bytes) -> None:
+        """FormatError unless the signature, in hex, is this key's of the message."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        wrong = FormatError(f"the signature is not one of the key {self.hex[:16]}…")
+        if not _is_hex(signature, 64):  # one form alone: fromhex ignores spaces
+            raise wrong
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.hex)).verify(
+                bytes.fromhex(signature), message
+            )
+        except (InvalidSignature, ValueError):
+            raise wrong from None
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    """What signs."""
+
+    _key: "Ed25519PrivateKey"
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """Of a PEM file without a password. InputError where it has none."""
+        return cls(_load(path, _read(path), "load_pem_private_key", "Ed25519PrivateKey", None))
+
+    @classmethod
+    def create(cls, path: str | PathLike[str]) -> Self:
+        """A new key in a file that only its owner may read. InputError where the file exists."""
+        serialization, ed25519 = _library()
+        key = ed25519.Ed25519PrivateKey.generate()
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )  # fmt: skip
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise InputError(f"{path}: the key cannot be written: {error.strerror}") from error
+        with os.fdopen(file, "wb") as out:
+            out.write(pem)
+        return cls(key)
+
+    @cached_property
+    def public(self) -> PublicKey:
+        """What others need to check its signatures."""
+        return PublicKey(self._key.public_key().public_bytes_raw().hex())
+
+    def sign(self, message: bytes) -> str:
+        """In hex, 128 digits."""
+        return self._key.sign(message).hex()
+
+
+def _is_hex(text: Any, size: int) -> bool:
+    return isinstance(text, str) and re.fullmatch(f"[0-9a-f]{{{2 * size}}}", text) is not None
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    try:
+        return read_bounded(path, _MOST_OF_A_KEY)
+    except OSError as error:
+        raise InputError(f"{path}: the key cannot be read: {error.strerror}") from error
+
+
+def _load(path: Any, data: bytes, loader: str, kind: str, *more: Any) -> Any:
+    serialization, ed25519 = _library()
+    try:
+        key = getattr(serialization, loader)(data, *more)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: this is no key in PEM without a password: {error}") from None
+    if not isinstance(key, getattr(ed25519, kind)):
+        raise InputError(f"{path}: this is no Ed25519 key; 'cutaway receipt key FILE' makes one")
+    return key
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise CutawayError("receipts need cryptography: pip install 'cutaway[receipt]'") from error
+    return serialization, ed25519
+
+
+# -- fields: what each is held against, and which are the signer's word ----------------------------
+
+
+DERIVED: Mapping[str, str] = {
+    "head.kind": "the form of a trace's head",
+    "head.format": "the form of a trace's head",
+    "head.weights": "SHA-256 of the weights that were opened",
+    "head.tokenizer": "SHA-256 of the tokenizer that was opened",
+    "head.backend": "the arithmetic that computed again",
+    "head.vocab_size": "the model's",
+    "head.end_ids": "the model's",
+    "head.sizes": "the model's",
+    "head.prompt": "a text whose tokens are those of the prompt",
+    "head.prompt_token_ids": "what the model read before the first step",
+    "head.chain": "follows from the settings",
+    "head.params": "the settings under which each step was drawn again",
+    "head.seed": "the luck of every draw",
+    "head.grammar": "follows from the settings",
+    "head.interventions": "what was changed while the model computed again",
+    "steps.token_id": "the token that was drawn, or that head.params.forced gives",
+    "steps.sampled_id": "what the luck draws from the row of logits",
+    "steps.logits_hash": "of the row that the model computed",
+    "end.kind": "the form of a trace's end",
+    "end.reason": "follows from the tokens and the settings",
+    "end.matched": "follows from the tokens and the settings",
+    "end.usage": "counted",
+    "end.fingerprint": "of the hashes of all steps",
+    "end.text": "follows from the tokens and the settings",
+    "text": "follows from the tokens and the settings",
+}
+"""Field -> what it is held against. A part of a field is held as the field is."""
+
+SIGNED: Mapping[str, str] = {
+    "head.version": "how the head is written",
+    "head.cutaway": "the release",
+    "head.model": "the model's name",
+    "head.tier": "the processor's instructions",
+    "head.threads": "how many computed",
+    "head.kv_bytes_per_token": "memory",
+    "head.candidates": "what was noted of a step",
+    "head.tracked_ids": "what was noted of a step",
+    "head.parent": "the run that it is a branch of",
+    "head.grammar.engine": "what computed the grammar's masks",
+    "head.params.candidates": "what was noted of a step",
+    "head.params.ledger": "what was noted of a step",
+    "head.params.logprobs": "what was noted of a step",
+    "head.params.prompt_logprobs": "what was noted of the prompt",
+    "head.params.track": "what was noted of a step",
+    "head.params.cache_prompt": "how it was computed",
+    "head.params.kv_cache": "how it was computed",
+    "head.params.priority": "how it was computed",
+    "head.params.speculate": "how it was computed",
+    "end.usage.cached_tokens": "how it was computed",
+    "end.speculation": "how it was computed",
+    "end.error": "what failed",
+}
+"""Field -> what it tells, which changes no token: nobody but the signer knows it."""
+
+SIGNED_REASONS = ("context_full", "aborted", "error")
+"""Reasons for an end that follow from no token: the model goes on."""
+
+ENDS: Mapping[str, str] = {
+    "end_token": "it ends by its last token, an end token of the model",
+    "stop_token": "it ends by its last token, a stop token of the request",
+    "stop_string": "it ends before a stop string of the request",
+    "max_tokens": "it ends at the request's limit of tokens; the model goes on",
+    "constraint": "it ends where its grammar has no more to come",
+    "context_full": "the model goes on after its last token; the signer says: its context was full",
+    "aborted": "the model goes on after its last token; the signer says: it was stopped",
+    "error": "the model goes on after its last token; the signer says: an error ended it",
+}
+"""Reason for an end -> what was found of it, and what the signer says."""
+
+
+def entry(path: str, table: Mapping[str, str]) -> str | None:
+    """What a table says of a field or of that which it is part of; None where it says nothing."""
+    while path not in table:
+        path, dot, _ = path.rpartition(".")
+        if not dot:
+            return None
+    return table[path]
+
+
+def is_signed(path: str, reason: str) -> bool:
+    """Whether nothing but the signer's word stands for a field. reason: that of the end."""
+    if path == "end.reason":
+        return reason in SIGNED_REASONS
+    if path == "end.error":
+        return reason == "error"
+    return entry(path, SIGNED) is not None
+
+
+def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of an object by their paths, those of its objects too; lists are whole."""
+    if not isinstance(value, Mapping) or not value:
+        yield name, value
+        return
+    for key, inside in value.items():
+        yield from flat(f"{name}.{key}", inside)
+
+
+def plain(value: Any) -> Any:
+    """The value as a reader of its JSON finds it."""
+    return json.loads(json.dumps(value))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two JSON values are written alike: 1 is neither 1.0 nor true."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+# -- the document and its chain --------------------------------------------------------------------
+
 
 FORMAT, VERSION = "cutaway-receipt", 1
 _PREFIX = b"cutaway receipt 1\n"

@@ -5,7 +5,8 @@ the signed root of the Merkle tree over the entries so far. Who keeps a signed h
 the log is shortened or rewritten; the folder alone proves only that it agrees with itself.
 
 A receipt that could not be written, as on a full disk, is lost: the next line that can be written
-is a gap, signed, which says how many are.
+is a gap, signed, which says how many are. The tree is that of RFC 9162 (Certificate Transparency),
+section 2.1, over SHA-256; it knows bytes and nothing of receipts.
 """
 
 import json
@@ -23,10 +24,93 @@ from cutaway.base import system
 from cutaway.base.strict_json import parse
 from cutaway.base.whole_files import only_owner
 from cutaway.errors import CutawayError, FormatError, InputError
-from cutaway.features.evidence.merkle import Tree, root_by_proof
-from cutaway.features.evidence.receipt import Receipt
-from cutaway.features.evidence.signing import PrivateKey, PublicKey
+from cutaway.features.evidence.receipt import PrivateKey, PublicKey, Receipt
 from cutaway.trace import check
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """Of one entry."""
+    return sha256(b"\0" + data).digest()
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\1" + left + right).digest()
+
+
+def _split(size: int) -> int:
+    """The largest power of two below ``size``."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+class Tree:
+    """Hashes of all entries so far. Appending and the root take log(n) hashes."""
+
+    def __init__(self) -> None:
+        self.leaves: list[bytes] = []
+        self._complete: list[tuple[int, bytes]] = []  # (leaves, root), sizes fall by powers of two
+
+    def append(self, data: bytes) -> int:
+        """Add an entry and return its index."""
+        size, node = 1, leaf_hash(data)
+        self.leaves.append(node)
+        while self._complete and self._complete[-1][0] == size:
+            _, left = self._complete.pop()
+            size, node = 2 * size, _node(left, node)
+        self._complete.append((size, node))
+        return len(self.leaves) - 1
+
+    @property
+    def root(self) -> bytes:
+        """Of all entries; SHA-256 of nothing where there are none."""
+        if not self._complete:
+            return sha256().digest()
+        *before, (_, node) = self._complete
+        for _, left in reversed(before):
+            node = _node(left, node)
+        return node
+
+    def inclusion(self, index: int) -> list[bytes]:
+        """The hashes with which entry ``index`` gives the root, from the leaf upwards."""
+        return _path(index, self.leaves)
+
+
+def _root(leaves: Sequence[bytes]) -> bytes:
+    if len(leaves) < 2:
+        return leaves[0] if leaves else sha256().digest()
+    k = _split(len(leaves))
+    return _node(_root(leaves[:k]), _root(leaves[k:]))
+
+
+def _path(index: int, leaves: Sequence[bytes]) -> list[bytes]:
+    if len(leaves) == 1:
+        return []
+    k = _split(len(leaves))
+    if index < k:
+        return [*_path(index, leaves[:k]), _root(leaves[k:])]
+    return [*_path(index - k, leaves[k:]), _root(leaves[:k])]
+
+
+def root_by_proof(data: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
+    """The root that entry ``index`` of ``size`` and its path give; None where the path has another
+    length than such an entry's. RFC 9162, 2.1.3.2."""
+    if not 0 <= index < size:
+        return None
+    node, at, last = leaf_hash(data), index, size - 1
+    for beside in path:
+        if last == 0:
+            return None
+        if at & 1 or at == last:
+            node = _node(beside, node)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            node = _node(node, beside)
+        at, last = at >> 1, last >> 1
+    return node if last == 0 else None
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
 
 _HEAD_PREFIX = b"cutaway receipts head 1\n"
 _GAP_PREFIX = b"cutaway receipts gap 1\n"

@@ -2,13 +2,17 @@
 attention in whole texts."""
 
 from cutaway.features.inside.ablate import Ablation, ablate
-from cutaway.features.inside.embedding import Nearest, nearest
-from cutaway.features.inside.ending import EndAttribution, end_attribution
-from cutaway.features.inside.lens import Lens
+from cutaway.features.inside.lens import Lens, Nearest, nearest
 from cutaway.features.inside.logit_attribution import LogitAttribution
-from cutaway.features.inside.look import Look, OtherRowError, inside
+from cutaway.features.inside.look import (
+    EndAttribution,
+    Look,
+    OtherRowError,
+    end_attribution,
+    inside,
+)
+from cutaway.features.inside.steps import unrecorded_trace
 from cutaway.features.inside.texts import TextAttention, text_attention
-from cutaway.features.inside.unrecorded import unrecorded_trace
 
 without, end_pushes, written = ablate, end_attribution, unrecorded_trace  # their earlier names
 

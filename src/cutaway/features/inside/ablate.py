@@ -2,26 +2,168 @@
 
 Each shortened text is run again, in batches and with the prefix cache; nothing is estimated. The
 draw keeps the step's chain, constraint, luck and history: only what the model reads changes.
+
+A part is of whole tokens: a token, word, line or sentence. A token belongs to the part of its first
+byte. One without bytes, such as a control token, is a part of its own, and the text is divided
+there.
 """
 
-from collections.abc import Callable
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate, groupby
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_choice, shown
 from cutaway.compute.backends import Logits
+from cutaway.engine.interventions import Intervention, knock_out
 from cutaway.engine.interventions.intervention import current_name
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.inside.logit_attribution import LogitAttribution
 from cutaway.features.inside.look import Look, inside
-from cutaway.features.inside.redraw import Redraw
-from cutaway.features.inside.text_parts import BY, text_parts
-from cutaway.features.inside.variants import HOW, Variant, variants
+from cutaway.features.inside.steps import Redraw
+from cutaway.rerun.forks import token_id_of
 from cutaway.rerun.request import Progress, bound, silent
 from cutaway.sampling import ReadRow, read_rows
 from cutaway.trace import Trace
+
+BY = ("token", "word", "line", "sentence")
+
+# Ideographs, kana, and their signs.
+_ALONE = "\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_CLOSING = "[\"'”’»)\\]』」）]*"
+_PARTS = {
+    # With the spaces before it; a line break is a word of its own.
+    "word": re.compile(rf"[^\S\n]*(?:[{_ALONE}]|[^\s{_ALONE}]+)|\s*\n|\s+"),
+    "line": re.compile(r"[^\n]*\n|[^\n]+"),
+    # To . ! ? … before white space, to 。！？, or to an empty line.
+    "sentence": re.compile(
+        rf"\s*(?=\S).*?(?:[.!?…]+{_CLOSING}(?=\s)|[。！？]+{_CLOSING}|(?=\s*\n\s*\n)|\Z)|\s+",
+        re.DOTALL,
+    ),
+}
+
+
+def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
+    """The positions of each part of a text, in order, from its tokens' bytes; by: one of ``BY``."""
+    if by == "token":
+        return [range(i, i + 1) for i in range(len(pieces))]
+    found: list[range] = []
+    for empty, run in groupby(range(len(pieces)), lambda i: not pieces[i]):
+        places = list(run)
+        if empty:
+            found += [range(i, i + 1) for i in places]
+        else:
+            found += _of_run(pieces, range(places[0], places[-1] + 1), _PARTS[by])
+    return found
+
+
+def _of_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[range]:
+    """The parts of a run of tokens that all have bytes."""
+    data = b"".join(pieces[i] for i in run)
+    text = data.decode(errors="surrogateescape")  # what is no character stays a byte each
+    sizes = accumulate((len(c.encode(errors="surrogateescape")) for c in text), initial=0)
+    byte_of = list(sizes)
+    starts = [byte_of[match.start()] for match in part.finditer(text)]
+    firsts = accumulate((len(pieces[i]) for i in run), initial=0)
+    of_token = [(bisect_right(starts, first), i) for first, i in zip(firsts, run, strict=False)]
+    grouped = ([i for _, i in same] for _, same in groupby(of_token, lambda pair: pair[0]))
+    return [range(places[0], places[-1] + 1) for places in grouped]
+
+
+# -- a text without each of its parts: deleted, knocked out of attention, or replaced --------------
+
+
+HOW = ("delete", "knock_out", "other")
+
+Ids = tuple[int, ...]
+
+
+class Variant(NamedTuple):
+    """A text with ``instead`` in place of the positions ``start`` to ``stop`` - 1.
+
+    interventions  with which the model reads it
+    """
+
+    start: int
+    stop: int
+    instead: Ids
+    interventions: tuple[Intervention, ...] = ()
+
+    def of(self, ids: Ids) -> Ids:
+        """The whole text."""
+        return ids[: self.start] + self.instead + ids[self.stop :]
+
+
+def variants(
+    llm: LLM, ids: Ids, parts: Sequence[range], how: str, other: int | str | None
+) -> list[Variant]:
+    """One for each part that can be removed, in order; how: one of ``HOW``.
+
+    InputError where no part can be removed, or there is no such token.
+    """
+    if other is not None and how != "other":
+        raise InputError("other names the tokens in a part's place: how must be other, too")
+    if how == "delete":
+        if len(parts) == 1:
+            raise InputError(
+                "by: the text before the step is one part, and without it nothing is left: choose "
+                "a smaller part, or another how"
+            )
+        return [Variant(part.start, part.stop, ()) for part in parts]
+    if how == "knock_out":
+        if llm.graph.has_state:
+            raise InputError(
+                "how: layers of this model have a recurrent state, from which no token can be "
+                "knocked out: take delete or other"
+            )
+        return _knocked_out(ids, parts)
+    others = _others(llm, ids, other)
+    places = [range(max(part.start, 1), part.stop) for part in parts]
+    found = [
+        Variant(place.start, place.stop, others[place.start : place.stop])
+        for place in places
+        if others[place.start : place.stop] != ids[place.start : place.stop]
+    ]
+    if not found:
+        raise InputError(
+            "how: the first token stays, and no other can be replaced: choose another how"
+        )
+    return found
+
+
+def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
+    """The last token is left out, since only it attends to itself."""
+    seen = [part for part in parts if part.start < len(ids) - 1]
+    if not seen:
+        raise InputError(
+            "how: only the last token is left, which only itself attends to: take a later step"
+        )
+    return [
+        Variant(
+            part.start, part.stop, ids[part.start : part.stop],
+            (knock_out(f"{part.start}-{part.stop - 1}"),),
+        )
+        for part in seen
+    ]  # fmt: skip
+
+
+def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
+    """A replacement for each position but the first, which stays."""
+    if other is not None:
+        return (ids[0], *[token_id_of(llm, other, "other")] * (len(ids) - 1))
+    if len(ids) == 1:
+        return ids
+    scored = llm.generate([*ids], max_tokens=0, prompt_logprobs=2).prompt_logprobs
+    likeliest = ([token for token, _ in read.top] for read in scored)
+    each = zip(ids[1:], likeliest, strict=True)
+    return (ids[0], *(next(t for t in top if t != token) for token, top in each))
+
+
+# -- the ablation ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The logit lens: what the head predicts after each layer, and what the same luck would draw.
 
 The stream after each layer goes through the last norm, which divides by that stream's own size, and
-the head (nostalgebraist 2020).
+the head (nostalgebraist 2020). Beside it the tokens whose embeddings are nearest to one token's.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.compute.backends import inspectable
 
 Ids = NDArray[np.int64]
 Name = Callable[[int], str]
@@ -95,3 +99,46 @@ def lens(logits: NDArray[np.float32], chosen: int, top: int, drawn: list[int] | 
     above = (logits > mine).sum(axis=-1) + (logits[:, :chosen] == mine).sum(axis=-1)
     likeliest = (np.take_along_axis(logits, ids, axis=-1) - peak).astype(float) - np.log(total)
     return Lens(ids, likeliest, above + 1, None if drawn is None else np.array(drawn, np.int64))
+
+
+# -- nearest embeddings, by their cosine -----------------------------------------------------------
+
+
+_AT_ONCE = 1 << 24  # numbers of the table decoded in one piece
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The nearest first, the token itself left out.
+
+    ids     (top,)
+    cosine  (top,): of the angle between the two embeddings, 1 where they point the same way
+    """
+
+    ids: NDArray[np.int64]
+    cosine: NDArray[np.float64]
+
+
+def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
+    """The tokens whose embeddings are nearest to a token's, by cosine; of equals the lower id.
+
+    Reads the whole table. A row of zeros, which points nowhere, has the cosine 0. InputError for
+    no such token.
+    """
+    vocab = llm.tokenizer.vocab_size
+    token = check_int("token", token, 0, vocab - 1)
+    top = check_int("top", top, 1, vocab - 1)
+    table = next(op for op in llm.graph.ops if op.kind == "embed").weights["weight"]
+    weight = inspectable(llm.backend).weight
+    mine = weight(table, token, token + 1)[0]
+    step = max(_AT_ONCE // len(mine), 1)
+    cosine = np.empty(vocab)
+    for first in range(0, vocab, step):
+        rows = weight(table, first, min(first + step, vocab))
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+        cosine[first : first + len(rows)] = (rows @ mine) / np.maximum(norms, _TINY)
+    cosine /= max(float(np.linalg.norm(mine)), _TINY)
+    cosine[token] = -np.inf
+    ids = np.argsort(-cosine, kind="stable")[:top]
+    return Nearest(ids, cosine[ids])

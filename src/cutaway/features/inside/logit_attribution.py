@@ -1,21 +1,299 @@
 """Direct logit attribution: what part, head and position add to the difference of two logits.
 
-The sums are checked against the logits that ran.
+The last norm, and norms and gates after heads, are taken as constants. Then a logit is a sum over
+what was added to the residual stream, and each addend is a sum over heads, positions or experts.
+Each sum is checked against what ran.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cutaway.features.inside.decomposition import (
-    NEAR,
-    Decomposition,
-    Direction,
-    Floats,
-    LayerAttribution,
-    near,
-)
+from cutaway.compute.backends import Inspectable
+from cutaway.compute.model import Op
+from cutaway.compute.model.anatomy import GATED, Anatomy, StreamPart
+from cutaway.compute.model.lora import loras
+from cutaway.engine.interventions import Affine
+from cutaway.errors import CutawayError
+from cutaway.features.inside.layers import ValueWeights, chosen_experts, given_by, writes_along
+
+Floats = NDArray[np.float64]
+NEAR = 2e-6
+"""The error of a sum in float32, as a share of its terms' absolute sum."""
+_STEP = 2.0**-24  # half the distance between 1 and the next float32
+_NEAR_POSITIONS = 4e-5  # as NEAR: weights are recomputed with other exponentials
+_NEAR_STATES = 2e-4  # as NEAR: of a state that was float32 all the way
+
+
+class Direction(NamedTuple):
+    """A linear function of a tensor, x ↦ along · x + constant, and what rounding added."""
+
+    along: Floats
+    constant: float = 0.0
+    rounding: float = 0.0
+
+
+class LayerAttribution(NamedTuple):
+    """A layer's heads: attributions (heads,) and (heads, positions), and what rounding did."""
+
+    heads: Floats
+    positions: Floats
+    rounded: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """One row's tensors by name, with the attention weights and values of each layer it read.
+
+    states   of ops with a recurrent state, by the name of their tensor; empty for a longer text
+    layers   of the model
+    length   of the text; a layer with a window has weights and values of fewer positions
+    interventions  by tensor: a · x + b, which the run applied before anything read it
+    """
+
+    backend: Inspectable
+    anatomy: Anatomy
+    tensors: Mapping[str, NDArray[Any]]
+    weights: Mapping[int, Floats]
+    values: Mapping[int, NDArray[Any]]
+    states: Mapping[str, ValueWeights]
+    layers: int
+    length: int
+    interventions: Mapping[str, Affine]
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.tensors[name].astype(np.float64)
+
+    def side_by_side(self, attending: Mapping[int, Floats]) -> Floats:
+        """The layers' arrays (heads, n) as one, (layers, heads, length); unread positions are 0."""
+        heads = max((len(x) for x in attending.values()), default=0)
+        made = np.zeros((self.layers, heads, self.length))
+        for layer, x in attending.items():
+            made[layer, : len(x), self.length - x.shape[1] :] = x
+        return made
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def add_up(self) -> None:
+        """CutawayError unless the parts add up to the stream, number by number."""
+        each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
+        each += self.put_in.values()
+        bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
+        if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
+            raise CutawayError("the parts do not add up to the stream: this is a bug in cutaway")
+
+    # -- interventions ---------------------------------------------------------------------------
+
+    def given(self, part: StreamPart) -> Floats:
+        """What a part added to the stream."""
+        name = self.anatomy.added[part.name]
+        if name in self.interventions:
+            return self[name]
+        return self.anatomy.factor_within(part) * self[part.op.out.name]
+
+    def reach(self, part: StreamPart) -> Floats | float:
+        """A part's factor in the last stream, with the interventions on the stream after it."""
+        found: Floats | float = part.factor / self.anatomy.factor_within(part)
+        begun = 0 if part.layer is None else part.layer + 1
+        for name in self.anatomy.stream[begun:]:
+            if name in self.interventions:
+                found = found * self.interventions[name].factor
+        return found
+
+    @property
+    def put_in(self) -> dict[str, Floats]:
+        """By place: what interventions added to the stream, as far as it reaches the last."""
+        found: dict[str, Floats] = {}
+        for i, name in enumerate(self.anatomy.stream):
+            if name in self.interventions:
+                made = self.interventions[name]
+                found = {place: made.factor * x for place, x in found.items()}
+                found[f"L{i - 1}.intervention"] = made.added
+        return found
+
+    def _before_intervention(self, name: str, after: Direction) -> Direction:
+        """The same function, of the tensor before its intervention."""
+        if name not in self.interventions:
+            return after
+        made = self.interventions[name]
+        constant = after.constant + float(after.along @ made.added)
+        return after._replace(along=after.along * made.factor, constant=constant)
+
+    def _of_op(self, here: Direction, part: StreamPart) -> Direction:
+        """The same function, of the output of the part's op instead of what was added."""
+        before = self._before_intervention(self.anatomy.added[part.name], here)
+        return before._replace(along=before.along * self.anatomy.factor_within(part))
+
+    # -- from the stream to logits ---------------------------------------------------------------
+
+    def after_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
+        """The difference of two logits as a function of the stream; and its terms' absolute sum."""
+        head, norm = self.anatomy.head, self.anatomy.norm
+        first, second = (self._matrix(head, token, token + 1)[0] for token in pair)
+        bias = 0.0
+        if "bias" in head.weights:
+            biases = self._bias(head)
+            bias = float(biases[pair[0]] - biases[pair[1]])
+        read = self[norm.out.name]
+        size = float(((np.abs(first) + np.abs(second)) * np.abs(read)).sum())
+        stored = [self._stored(head, token, token + 1)[0] for token in pair]
+        rounding = float((stored[0] - stored[1]) @ self._rounding(head))
+        return self._before_norm(norm, Direction(first - second, bias, rounding)), size
+
+    def heads(self, here: Direction, part: StreamPart) -> LayerAttribution | None:
+        """Attributions of a part's heads; CutawayError where they do not add up to the part.
+
+        None of heads with a state in a text that is too long for them.
+        """
+        mix, given = part.path[-1], self.given(part)
+        is_attention = mix.kind == "attend"
+        if not is_attention and mix.out.name not in self.states:
+            return None
+        after = self._after_heads(self._of_op(here, part), part)
+        mixed = self._before_intervention(mix.out.name, after._replace(constant=0.0))
+        count = mix.attrs["heads"] if is_attention else len(self.states[mix.out.name].weights)
+        along, directions = after.along.reshape(count, -1), mixed.along.reshape(count, -1)
+        terms = along * self[mix.out.name].reshape(count, -1)
+        by_head, constant = terms.sum(axis=-1), mixed.constant
+        if is_attention:
+            layer = mix.attrs["layer"]
+            positions = writes_along(self.weights[layer], self.values[layer], directions)
+        else:
+            state = self.states[mix.out.name]
+            positions = state.along(directions)
+            constant += float((state.constant * directions).sum())
+        size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
+        whole = float(by_head.sum()) + after.constant + after.rounding
+        near(whole, float(here.along @ given), NEAR * size, f"the heads of {part.name}")
+        sums = float(positions.sum()) + constant, float(by_head.sum())
+        slack = _NEAR_POSITIONS if is_attention else _NEAR_STATES
+        near(*sums, slack * size, f"the positions of {part.name}")
+        return LayerAttribution(by_head, positions, after.rounding)
+
+    def experts(self, here: Direction, part: StreamPart) -> dict[int, float]:
+        """Attributions of experts; CutawayError where they do not add up to the part."""
+        x, scores = (self.tensors[name] for name in part.op.inputs)
+        found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
+        for expert, share in zip(*chosen_experts(self.backend, scores, part.op), strict=True):
+            one = given_by(self.backend, part.op, x, int(expert), float(share))
+            found[int(expert)] = float(op.along @ one.added)
+            size += float(np.abs(op.along * one.added).sum())
+            slack += float(np.abs(op.along @ one.through) @ one.unsure)
+        attribution = float(here.along @ self.given(part))
+        near(
+            sum(found.values()) + op.constant,
+            attribution,
+            10 * NEAR * size + slack,
+            f"the experts of {part.name}",
+        )
+        return found
+
+    def _after_heads(self, here: Direction, part: StreamPart) -> Direction:
+        """The same function, of the heads' outputs before the output matrix."""
+        for op in part.path[:-1]:
+            if op.kind == "scale":
+                here = here._replace(along=here.along * op.attrs["factor"])
+            elif op.kind == "linear":
+                stored = here.along @ self._stored(op)
+                along = here.along @ self._matrix(op) if loras(op) else stored
+                bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
+                rounding = here.rounding + float(stored @ self._rounding(op))
+                here = Direction(along, here.constant + bias, rounding)
+            elif op.kind in GATED:
+                here = here._replace(along=here.along * self._gate(op))
+            else:
+                here = self._before_norm(op, here)
+        return here
+
+    def _before_norm(self, norm: Op, after: Direction) -> Direction:
+        """The same function, of a norm's input, whose size is taken as a constant."""
+        along = after.along * self._over_size(norm)
+        if norm.kind == "rms_norm":
+            return after._replace(along=along)
+        named = norm.weights.get("bias")
+        bias = self.backend.weight(named).astype(np.float64) if named else np.zeros(len(along))
+        constant = after.constant + float(after.along @ bias)
+        return Direction(along - along.mean(), constant, after.rounding)
+
+    def through(self, part: StreamPart) -> Floats:
+        """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
+        at = next(i for i, op in enumerate(part.path) if op.kind == "linear")
+        matrix = part.factor * self._matrix(part.path[at])
+        for op in part.path[at + 1 : -1]:
+            matrix = matrix * self._factor(op)
+        if part.path[-1].out.name in self.interventions:
+            matrix = matrix * self.interventions[part.path[-1].out.name].factor
+        for op in part.path[:at]:
+            matrix = np.reshape(self._factor(op), (-1, 1)) * matrix
+        if self.anatomy.added[part.name] in self.interventions:
+            matrix = self.interventions[self.anatomy.added[part.name]].factor[:, None] * matrix
+        return matrix
+
+    def _factor(self, op: Op) -> Floats | float:
+        """What a norm, a gate or a scale multiplies each number by."""
+        if op.kind == "scale":
+            return float(op.attrs["factor"])
+        return self._gate(op) if op.kind in GATED else self._over_size(op)
+
+    def _gate(self, op: Op) -> Floats:
+        """What the row itself multiplies the heads' outputs by."""
+        x = self[op.inputs[0]]
+        if op.kind == "mul":
+            return x
+        share: Floats = 1 / (1 + np.exp(-x))
+        return x * share if op.kind == "silu_mul" else share
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    def _over_size(self, norm: Op) -> Floats:
+        """A norm's weights, divided by the size of its input, or of the number's group there."""
+        x = self[norm.inputs[0]]
+        x = x - x.mean() if norm.kind == "layer_norm" else x
+        groups = x.reshape(-1, norm.attrs.get("group", len(x)))
+        named = norm.weights.get("weight")
+        weight = self.backend.weight(named).astype(np.float64) if named else np.ones(())
+        size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.attrs["eps"])
+        over: Floats = (weight / size).ravel()
+        return over
+
+    def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
+        """Rows ``first`` to ``last`` of an op's matrix, with the products of its adapters."""
+        matrix = self._stored(op, first, last)
+        for lora in loras(op):
+            a = self.backend.weight(lora.a).astype(np.float64)
+            matrix = matrix + lora.scale * (self._stored(op, first, last, lora.b) @ a)
+        return matrix
+
+    def _stored(self, op: Op, first: int = 0, last: int | None = None, name: str = "") -> Floats:
+        """Rows ``first`` to ``last`` of an op's own matrix, or of the tensor ``name``, as high."""
+        begin, end = op.attrs["rows"]
+        last = end if last is None else begin + last
+        found = self.backend.weight(name or op.weights["weight"], begin + first, last)
+        return found.astype(np.float64)
+
+    def _bias(self, op: Op) -> Floats:
+        return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
+
+    def _rounding(self, op: Op) -> Floats:
+        """What rounding adds to the input of a matrix; adapters read the exact input."""
+        x = self.tensors[op.inputs[0]]
+        read = self.backend.as_read(op.weights["weight"], x[None])[0]
+        added: Floats = read.astype(np.float64) - x
+        return added
+
+
+def near(found: float, expected: float, bound: float, what: str) -> None:
+    """CutawayError where a sum is off by more than ``bound``."""
+    if not abs(found - expected) <= bound:
+        raise CutawayError(
+            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a bug in cutaway"
+        )
+
+
+# -- the attribution -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A look: one step of a trace computed again with all its tensors, proven by the row's hash."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,19 +17,29 @@ from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
 from cutaway.engine.interventions.bound import STATE
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.inside import attention, mixture
-from cutaway.features.inside.decomposition import Decomposition
-from cutaway.features.inside.embedding import Nearest, nearest
-from cutaway.features.inside.lens import Lens, lens
-from cutaway.features.inside.logit_attribution import LogitAttribution, logit_attribution
+from cutaway.features.inside.layers import (
+    SINK,
+    ValueWeights,
+    attention_weights,
+    check_outputs,
+    chosen_experts,
+    value_weights,
+    weighted_values,
+    write_lengths,
+)
+from cutaway.features.inside.lens import Lens, Nearest, lens, nearest
+from cutaway.features.inside.logit_attribution import (
+    Decomposition,
+    LogitAttribution,
+    logit_attribution,
+)
 from cutaway.features.inside.picture import Picture
-from cutaway.features.inside.redraw import Redraw
-from cutaway.features.inside.states import ValueWeights, value_weights
+from cutaway.features.inside.steps import Redraw
 from cutaway.methods.rows import text_state
 from cutaway.rerun.forks import token_id_of
 from cutaway.rerun.request import bound, check_text
 from cutaway.sampling.observe import row_hash
-from cutaway.trace import Trace
+from cutaway.trace import Trace, why
 from cutaway.trace.figures import phrase
 
 Floats = NDArray[np.float64]
@@ -143,7 +154,7 @@ class Look:
         of = {p.path[-1].attrs["layer"]: p for p in parts if p.path[-1].kind == "attend"}
         row, found = self._row, self._decomposition
         return found.side_by_side({
-            layer: attention.writes(weight, row.values[layer], found.through(of[layer]))
+            layer: write_lengths(weight, row.values[layer], found.through(of[layer]))
             for layer, weight in found.weights.items()
         })  # fmt: skip
 
@@ -155,7 +166,7 @@ class Look:
     @property
     def sinks(self) -> NDArray[np.bool_]:
         """Whether a head has more than 0.3 of its weight at position 0: (layers, heads)."""
-        found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
+        found: NDArray[np.bool_] = self.weights[:, :, 0] > SINK
         return found
 
     @cached_property
@@ -169,12 +180,12 @@ class Look:
             seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
             named = op.weights.get("sinks")
             sinks = None if named is None else inspectable(self._llm.backend).weight(named)
-            weight = attention.weights(query, row.keys[layer], op.attrs, seen, sinks)
-            mixed = attention.mixed(weight, row.values[layer]).ravel()
+            weight = attention_weights(query, row.keys[layer], op.attrs, seen, sinks)
+            mixed = weighted_values(weight, row.values[layer]).ravel()
             if made := interventions.get(op.out.name):
                 mixed = made.factor * mixed + made.added
             largest = float(np.abs(row.values[layer]).max())
-            attention.check(layer, mixed, row.tensors[op.out.name], largest)
+            check_outputs(layer, mixed, row.tensors[op.out.name], largest)
             weights[layer] = weight
         mixes = self._mixes if self.has_state_heads else []
         states = value_weights(self._llm, self.token_ids, mixes, self._bound, interventions)
@@ -271,7 +282,7 @@ class Look:
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
         """By layer of a mixture: experts that computed the row, best first, and their shares."""
         return {
-            part.layer: mixture.chosen(
+            part.layer: chosen_experts(
                 inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
             )
             for part in self._anatomy.parts
@@ -314,3 +325,62 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
                 f"{llm.name} has other weights than the trace, which is of {trace.head.model!r:.80}"
             )
     return look
+
+
+# -- the end token, where a text ended with it or came closest to ending ---------------------------
+
+
+_MOST = 4  # parts that are named
+
+
+@dataclass(frozen=True, slots=True)
+class EndAttribution:
+    """Toward the end token and away from another, in logits.
+
+    step   at which it was drawn, or at which the text came closest to ending
+    other  the likeliest other token, or the one that was drawn instead
+    total  the difference of both logits, the sum of ``parts``, which include biases and rounding
+    proof  of the row
+    """
+
+    step: int
+    token: int
+    other: int
+    total: float
+    parts: dict[str, float]
+    proof: str
+
+    def sentence(self, name: Callable[[int], str]) -> str:
+        """For a person; names of tokens are raw."""
+        named = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
+        rest = sum(self.parts.values()) - sum(value for _, value in named)
+        return phrase(
+            "logit above" if self.total > 0 else "logit below",
+            step=self.step, token=f"'{name(self.token)}'", other=f"'{name(self.other)}'",
+            total=f"{abs(self.total):.3f}",
+            parts=", ".join(f"{part} {value:+.3f}" for part, value in named),
+            count=len(self.parts) - len(named), rest=f"{rest:+.3f}", proof=self.proof,
+        )  # fmt: skip
+
+
+def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
+    """Of the last step if it drew an end token, else of the step that came closest to ending.
+
+    None where no end token is on record. Raises as ``inside`` does.
+    """
+    if not trace.steps:
+        return None
+    last, ends = trace.steps[-1], {*trace.head.end_ids}
+    if last.token_id in ends:
+        index, end = last.index, None
+    elif found := why(trace, 1).closest:
+        index, end = found[0].index, found[0].token_id
+    else:
+        return None
+    look = inside(llm, trace, index)
+    made = look.logit_attribution(end)
+    sign = 1 if end is None else -1
+    token, other = (made.token, made.rival)[::sign]
+    every = {**made.parts, "biases": made.bias, "rounding": made.rounding}
+    parts = {name: sign * value for name, value in every.items() if value}
+    return EndAttribution(index, token, other, sign * made.total, parts, look.proof())

@@ -19,7 +19,7 @@ from cutaway.compute.model import Op
 from cutaway.engine import Embed, Request
 from cutaway.engine.loop.pinned import WholeText
 from cutaway.errors import InputError
-from cutaway.features.inside import attention
+from cutaway.features.inside.layers import check_outputs
 from cutaway.methods.nearness import nearness
 from cutaway.methods.rows import whole_text
 
@@ -79,7 +79,7 @@ def _of_request(llm: LLM, request: Request) -> TextAttention:
     read = {**text.tensors, **_stored(text, llm.graph.stores)}
     for op, output, found in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
         out = text.tensors[op.out.name]
-        attention.check(op.attrs["layer"], output, out, np.abs(out).max(initial=0))
+        check_outputs(op.attrs["layer"], output, out, np.abs(out).max(initial=0))
         weights[op.attrs["layer"], : len(found), :, : found.shape[-1]] = found
     return TextAttention(tuple(ids), weights)
 

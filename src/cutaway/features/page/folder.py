@@ -1,12 +1,13 @@
 """A page that runs a model by itself, as a folder for any static host.
 
 Knows what the page's own loop (trace/web/js/local) reads: the plan and packed weights, the
-tokenizer, and what a trace's head and the page's settings say of the model. Computes nothing.
+tokenizer, where a model's parts are, and what a trace's head and the page's settings say of the
+model. Computes nothing, and refuses by name the tokenizers that a page does not have.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -14,17 +15,28 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
-from cutaway.compute.backends.cpu.recorded import write_plan
+from cutaway.compute.backends import STEP_ROWS
+from cutaway.compute.backends.cpu.recorded import Readable, write_plan
+from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.anatomy import Anatomy, StreamPart
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.page.inside import page_inside
-from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import page_about, sizes_of
 from cutaway.text.chat_probe import ChatPieces
+from cutaway.text.tokenizers import Tokenizer, sentencepiece
+from cutaway.text.tokenizers.pretokenizers import FIELD, lookup
+from cutaway.text.tokenizers.vocabulary import (
+    LSTRIP_TOKEN_IDS,
+    RSTRIP_TOKEN_IDS,
+    Vocabulary,
+)
 from cutaway.trace import Head
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
@@ -197,3 +209,160 @@ def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
 
 def _write(path: Path, data: dict[str, Any] | None) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+
+
+# -- the tokenizer (trace/web/js/local/tokenizer.js) -----------------------------------------------
+
+
+Data = dict[str, Any]
+
+
+def page_tokenizer(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Data:
+    """A file's vocabulary, for a page. InputError where a page cannot use it."""
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind not in ("gpt2", "llama", "gemma4"):
+        raise InputError(
+            f"the model's tokenizer is {kind!r}, and a page has byte-level and SentencePiece's BPE "
+            "alone"
+        )
+    if any(len(metadata.get(name, ())) for name in (RSTRIP_TOKEN_IDS, LSTRIP_TOKEN_IDS)):
+        raise InputError(
+            "the model's special tokens take the white space beside them, unlike a page's"
+        )
+    if tokenizer.sep_id is not None:
+        raise InputError("the model's texts end with a token, unlike a page's")
+    vocabulary = Vocabulary.from_gguf(metadata)
+    return {
+        "tokens": vocabulary.tokens,
+        "kinds": vocabulary.kinds.tolist(),
+        "bos_id": tokenizer.bos_id,
+        "add_bos": tokenizer.add_bos,
+        "names": {
+            i: tokenizer.token_name(i)
+            for i in range(tokenizer.vocab_size)
+            if not tokenizer.token_bytes(i)
+        },
+        "words": _words(metadata) if kind == "gpt2" else None,
+        "pieces": None if kind == "gpt2" else sentencepiece(metadata),
+    }
+
+
+def _words(metadata: Mapping[str, Any]) -> Data:
+    pre = lookup(metadata.get(FIELD))
+    return {
+        "merges": list(metadata["tokenizer.ggml.merges"]),
+        "patterns": list(pre.patterns),
+        "whole_words": pre.whole_words,
+    }
+
+
+# -- where a model's parts are, by which local/inside.js looks into a step -------------------------
+
+
+_UNSEEN = {"delta_net": "delta nets", "mamba2": "Mamba 2"}
+
+
+def page_inside(graph: Graph, read: Readable) -> Data:
+    """As local/inside.js reads it. InputError where a page cannot look into this model."""
+    anatomy = Anatomy(graph)
+    anatomy.check_paths()
+    made = _PageInside(anatomy, read)
+    layers = len(anatomy.stream) - 1
+    attends = {op.attrs["layer"]: made.attention(op) for op in anatomy.attends}
+    for op in graph.ops:
+        if op.kind in _UNSEEN:
+            raise InputError(f"its layers have {_UNSEEN[op.kind]}")
+    convolves = {op.attrs["layer"]: made.convolution(op) for op in graph.ops if op.kind == "conv"}
+    if len({of["heads"] for of in attends.values()}) != 1:
+        raise InputError("its layers do not have equally many heads")
+    return {
+        "stream": [read.tensors[name] for name in anatomy.stream],
+        "attends": [attends.get(layer) for layer in range(layers)],
+        "convolves": [convolves.get(layer) for layer in range(layers)],
+        "longest": STEP_ROWS,
+        "parts": [made.part(part) for part in anatomy.parts],
+        "norm": made.norm(anatomy.norm),
+        "normed": read.tensors[anatomy.norm.out.name],
+        "head": made.linear(anatomy.head) | {"out": read.tensors[anatomy.head.out.name]},
+    }
+
+
+class _PageInside:
+    def __init__(self, anatomy: Anatomy, read: Readable) -> None:
+        self._anatomy, self._read = anatomy, read
+        self._states, _ = state_layout(anatomy.graph)
+
+    def attention(self, op: Op) -> Data:
+        a = op.attrs
+        if a["chunked"] or "reads" in a or "values_from" in a or "distance" in a:
+            raise InputError("its layers see chunks, latents, or keys of other layers")
+        sizes = ("layer", "heads", "kv_heads", "head_dim", "scale", "softcap", "window")
+        return {name: a[name] for name in sizes} | {
+            "query": self._read.tensors[op.inputs[0]],
+            "out": self._read.tensors[op.out.name],
+            "sinks": self._vector(op, "sinks"),
+        }
+
+    def convolution(self, op: Op) -> Data:
+        before, width = op.attrs["state"]
+        return {
+            "input": self._read.tensors[op.inputs[0]],
+            "out": self._read.tensors[op.out.name],
+            "at": self._states[op.out.name].start,
+            "width": width,
+            "taps": before + 1,
+            "weight": self._vector(op, "weight"),
+            "bias": self._vector(op, "bias"),
+        }
+
+    def part(self, part: StreamPart) -> Data:
+        ends = part.path[-1] if part.path else None
+        return {
+            "name": part.name,
+            "given": self._read.tensors[part.op.out.name],
+            "factor": part.factor,
+            "path": [self._step(op) for op in part.path[:-1]],
+            "layer": None if ends is None else ends.attrs["layer"],
+        }
+
+    def norm(self, op: Op) -> Data:
+        return {
+            "kind": op.kind,
+            "input": self._read.tensors[op.inputs[0]],
+            "weight": self._vector(op, "weight"),
+            "bias": self._vector(op, "bias"),
+            "eps": op.attrs["eps"],
+            "group": op.attrs.get("group", op.out.width),
+        }
+
+    def linear(self, op: Op) -> Data:
+        begin, end = op.attrs["rows"]
+        matrix, is_float = self._read.matrices[op.weights["weight"], begin, end]
+        bias = self._vector(op, "bias")
+        return {
+            "kind": op.kind,
+            "input": self._read.tensors[op.inputs[0]],
+            "matrix": matrix,
+            "rows": end - begin,
+            "is_float": is_float,
+            "bias": None if bias is None else bias[begin:end],
+        }
+
+    def _step(self, op: Op) -> Data:
+        """An op between the heads and the stream."""
+        if op.kind == "scale":
+            return {"kind": op.kind, "factor": op.attrs["factor"]}
+        if op.kind == "mul":
+            return {"kind": op.kind, "input": self._read.tensors[op.inputs[0]]}
+        if op.kind == "linear":
+            return self.linear(op)
+        if op.kind in ("rms_norm", "layer_norm"):
+            return self.norm(op)
+        raise InputError(f"its heads go through {op.kind}")
+
+    def _vector(self, op: Op, role: str) -> list[float] | None:
+        name = op.weights.get(role)
+        if name is None:
+            return None
+        found: list[float] = np.asarray(self._read.vectors[name], np.float32).ravel().tolist()
+        return found

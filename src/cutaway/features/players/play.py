@@ -7,15 +7,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments
-from cutaway.cli.terminal.drawing import Style
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal.drawing import Style, names_of
 from cutaway.cli.terminal.streams import are_a_screen, print_json
-from cutaway.cli.terminal.tokens import names_of
 from cutaway.errors import InputError
-from cutaway.features.players import play_lines
-from cutaway.features.players.play_canvas import CanvasPlayer, pass_document, pass_line
-from cutaway.features.players.play_screen import StepPlayer
+from cutaway.features.players import step_player
+from cutaway.features.players.canvas_player import CanvasPlayer, pass_document, pass_line
 from cutaway.features.players.player import Player
+from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, step_view
 
 if TYPE_CHECKING:
@@ -83,13 +82,13 @@ def _print(args: Namespace, trace: Trace) -> None:
     elif args.step is not None:
         columns = shutil.get_terminal_size((120, 24)).columns
         view = step_view(trace, steps[args.step])
-        for line in play_lines.panel(style, view, len(steps) - 1, columns):
+        for line in step_player.panel(style, view, len(steps) - 1, columns):
             print(style.render(line, columns).rstrip())
     else:
-        print(play_lines.summary(style, trace))
+        print(step_player.summary(style, trace))
         for step in steps:
-            print(play_lines.step_line(style, trace, step))
-        print(play_lines.ending(style, trace))
+            print(step_player.step_line(style, trace, step))
+        print(step_player.ending(style, trace))
 
 
 def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
@@ -100,15 +99,15 @@ def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
             print_json(pass_document(player, index))
         return
     if args.passed is None:
-        print(play_lines.summary(style, trace))
+        print(step_player.summary(style, trace))
     for index in which:
         print(pass_line(style, player, index))
     if args.passed is None:
-        print(play_lines.ending(style, trace))
+        print(step_player.ending(style, trace))
 
 
 def _play(player: Player) -> None:
-    from cutaway.cli.terminal.screen import screen
+    from cutaway.features.players.screen import screen
 
     style = Style.of(sys.stdout)
     with suppress(EOFError), screen() as terminal:
@@ -132,14 +131,14 @@ class _Looking:
 
     @cached_property
     def _llm(self) -> "LLM":
-        from cutaway.cli import console
+        from cutaway.cli.terminal import console
 
         self._args.quiet = True  # the screen is ours
         return console.load(self._args)
 
     def __call__(self, step: int) -> list[str]:
         from cutaway.features.inside import inside
-        from cutaway.features.inside.commands.inside_tables import of_lens
+        from cutaway.features.inside.inside_tables import of_lens
 
         look = inside(self._llm, self._trace, step)
         name = names_of(self._llm.tokenizer)

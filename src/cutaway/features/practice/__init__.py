@@ -10,9 +10,15 @@ from cutaway.features.practice.cells import (
     cell_exercises,
     cells_of_trace,
 )
-from cutaway.features.practice.exercises import TOPICS, Exercise, comparison, exercises
+from cutaway.features.practice.exercises import (
+    TOPICS,
+    Block,
+    Exercise,
+    Table,
+    comparison,
+    exercises,
+)
 from cutaway.features.practice.start import SAMPLE, RunStep, Start, from_trace, from_values
-from cutaway.features.practice.tables import Block, Table
 
 __all__ = [
     "SAMPLE", "SAMPLE_CELLS", "TOPICS", "Block", "Cells", "Exercise", "Numbers", "RunStep",

@@ -11,9 +11,8 @@ import numpy as np
 from cutaway.engine.canvas import Figures, Rule, make_canvas
 from cutaway.errors import InputError
 from cutaway.features.practice.answers import BITS, COUNT, Numbers, TokenAnswer
-from cutaway.features.practice.exercises import Exercise
+from cutaway.features.practice.exercises import Block, Exercise, Table, number, numbered
 from cutaway.features.practice.start import TOKENS, shortened, step_of, visible
-from cutaway.features.practice.tables import Block, Table, number, numbered
 from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import entropy, log
 from cutaway.trace import Trace

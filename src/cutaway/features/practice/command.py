@@ -1,20 +1,27 @@
 """``cutaway practice``: a step of the model, as questions and answers in the terminal."""
 
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cutaway.base.checks import check_choice, check_int
-from cutaway.cli import arguments, console
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import BOLD, PLAIN, Style, fit, width
 from cutaway.errors import InputError
+from cutaway.features.practice import Block, Table
 
 if TYPE_CHECKING:
     from cutaway.features.practice import Exercise, Start, Verdict
-    from cutaway.features.practice.page import Page
+
+    pass  # MOVED
     from cutaway.trace import Trace
+
 
 EPILOG = """
 topics, asked if none is named:
@@ -79,7 +86,8 @@ def run(args: Namespace) -> int:
     from cutaway.features.practice.cells import TOPIC
     from cutaway.features.practice.lessons import LESSONS
     from cutaway.features.practice.lessons.ways import TOPIC as WAYS
-    from cutaway.features.practice.page import Page
+
+    pass  # MOVED
 
     for topic in args.topics:
         check_choice("topic", topic, (*TOPICS, TOPIC, WAYS, *LESSONS))
@@ -266,3 +274,45 @@ def _summary(marks: Sequence[Mark], count: int) -> str:
     parts = [f"{marks.count(mark)} {mark}" for mark in known]
     parts += [f"{count - len(marks)} not answered"] if len(marks) < count else []
     return f"Of {count}: {', '.join(parts)}."
+
+
+# -- paragraphs and tables, in the width and the characters of standard output ---------------------
+
+
+_WIDEST, _NARROWEST, _LONGEST_BAR = 80, 20, 24
+
+
+class Page:
+    """Where blocks are shown, one below the other."""
+
+    def __init__(self) -> None:
+        self._width = max(min(shutil.get_terminal_size().columns, _WIDEST), _NARROWEST)
+        self._style = Style.of(sys.stdout)
+
+    def say(self, text: str, *, bold: bool = False) -> None:
+        """Print a paragraph."""
+        look = BOLD if bold and self._style.colour else PLAIN
+        for line in wrap(self._style.text(text), self._width, break_on_hyphens=False):
+            print(self._style.render([(line, look)], self._width))
+
+    def show(self, *blocks: Block) -> None:
+        """Print the blocks, an empty line above and below each."""
+        for block in blocks:
+            if isinstance(block, str):
+                self.say(block)
+            else:
+                print(*self._lines(block), sep="\n")
+            print()
+
+    def _lines(self, table: Table) -> list[str]:
+        grid = [list(map(self._style.text, cells)) for cells in (table.head, *table.rows)]
+        widths = [max(map(width, column)) for column in zip(*grid, strict=True)]
+        figures = [name not in ("", "token") and n > 0 for n, name in enumerate(table.head)]
+        lines = [
+            "  ".join(fit(c, w, right=f) for c, w, f in zip(cells, widths, figures, strict=True))
+            for cells in grid
+        ]
+        room = max(min(self._width - sum(widths) - 2 * len(widths) - 2, _LONGEST_BAR), 0)
+        bars = [self._style.bar(share, room) for share in table.bars]
+        bars = ["", *bars, *[""] * (len(lines) - len(bars) - 1)]
+        return [f"  {line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]

@@ -1,21 +1,23 @@
 """``/page/practice``: the exercises of ``cutaway practice``, for the page.
 
-Nothing is stored: each request carries its own start.
+Nothing is stored but a step's lessons, until their answers come: each request carries its own
+start.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
+from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
-from cutaway.features.inside.endpoints.inside import StepOfText
+from cutaway.features.inside.endpoints import StepOfText, beside, traced
 from cutaway.features.practice import (
     SAMPLE,
     SAMPLE_CELLS,
@@ -29,16 +31,63 @@ from cutaway.features.practice import (
     from_values,
 )
 from cutaway.features.practice.answers import REMARKS
-from cutaway.features.practice.lessons_of_step import Lessons, lesson_ways, lessons
-from cutaway.features.practice.start import shortened
-from cutaway.features.practice.told import (
+from cutaway.features.practice.lessons import Scene, possible
+from cutaway.features.practice.lessons.ways import ways
+from cutaway.features.practice.page_exercises import (
     told_block,
     told_lesson,
     told_solution,
     told_start,
 )
+from cutaway.features.practice.start import shortened
+from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute
 from cutaway.server.http.settings import ServerSettings
+from cutaway.server.service import service_of
+
+_KEPT = 16  # steps
+
+
+class Lessons(NamedTuple):
+    """A text, an introduction and exercises on it."""
+
+    text: str
+    introduction: str
+    exercises: tuple[Exercise, ...]
+
+
+async def lessons(body: StepOfText, request: Request) -> Lessons:
+    """Of a step of a text whose tokens are known."""
+    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    key = body.model_dump_json()
+    if key not in known:
+        known[key] = await beside(request, body, _made)
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+    return known[key]
+
+
+async def lesson_ways(model: str | None, request: Request) -> Lessons:
+    """What the model writes in each way that it has."""
+    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    key = f"ways of {service_of(request, model).names.named(model)}"
+    if key not in known:
+        known[key] = await run_exclusive(request, model, _ways)
+    return known[key]
+
+
+def _ways(llm: LLM) -> Lessons:
+    here = ways(llm)
+    return Lessons(here.text, here.introduction, here.exercises)
+
+
+def _made(llm: LLM, body: StepOfText) -> Lessons:
+    scene = Scene(llm, traced(llm, body), body.step)
+    return Lessons(scene.text, scene.introduction, possible(scene))
+
+
+# -- the endpoints ---------------------------------------------------------------------------------
+
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

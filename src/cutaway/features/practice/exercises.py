@@ -1,16 +1,15 @@
-"""The exercises, in the order in which they are asked.
+"""The exercises, in the order in which they are asked, with their tables.
 
 Every figure is of an ``Outcome`` of the engine's own sampler.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import sqrt
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.features.practice import tables
 from cutaway.features.practice.answers import (
     BITS,
     SHARE,
@@ -19,9 +18,113 @@ from cutaway.features.practice.answers import (
     TokenAnswer,
     Unit,
 )
-from cutaway.features.practice.outcome import COLD, HOT, WAYS, K, Outcome, P, draws, outcome
-from cutaway.features.practice.start import Start
-from cutaway.features.practice.tables import Block, Table, column, number, table
+from cutaway.features.practice.start import COLD, HOT, WAYS, K, Outcome, P, Start, draws, outcome
+
+NONE = "–"  # in place of a figure of a token that was removed
+
+Figures = Mapping[int, float]
+"""Row -> figure; a row that is not there was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under a head.
+
+    bars   lengths in 0 … 1, one a row
+    spans  of each bar, the range that chance leaves its end: (from, to)
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    bars: tuple[float, ...] = ()
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+Block = str | Table
+"""A paragraph or a table."""
+
+
+def number(figure: float | None, digits: int = 2, *, sign: bool = False) -> str:
+    """A figure with a true minus sign; "–" for None, and never a negative zero."""
+    if figure is None:
+        return NONE
+    rounded = round(figure, digits) + 0.0
+    return f"{rounded:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def column(start: Start, figures: Figures, digits: int = 2, *, sign: bool = False) -> list[str]:
+    """A cell for each row."""
+    return [number(figures.get(row), digits, sign=sign) for row in range(len(start.names))]
+
+
+def shares(start: Start, figures: Figures) -> list[str]:
+    """Probabilities, with three digits."""
+    return column(start, figures, 3)
+
+
+def table(
+    start: Start,
+    columns: Mapping[str, Sequence[str]],
+    *,
+    rows: Iterable[int] | None = None,
+    bars: Figures | None = None,
+    total: Sequence[str] = (),
+) -> Table:
+    """A row per token, in the order of ``rows``; ``total`` is one more, below them."""
+    order = list(range(len(start.names)) if rows is None else rows)
+    lines = [
+        (str(row + 1), start.names[row], *(cells[row] for cells in columns.values()))
+        for row in order
+    ]
+    lines += [("", "sum", *total)] if total else []
+    lengths = () if bars is None else tuple(bars.get(row, 0.0) for row in order)
+    return Table(("#", "token", *columns), tuple(lines), lengths)
+
+
+def numbered(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Table:
+    """A row for each name, and its cell of each column."""
+    rows = zip(names, *columns.values(), strict=True)
+    return Table(
+        ("#", "token", *columns), tuple((str(n), *cells) for n, cells in enumerate(rows, 1))
+    )
+
+
+def given(start: Start, *, luck: bool = False) -> Table:
+    """What an exercise gives: logits, and luck where it matters."""
+    columns = {"z": column(start, dict(enumerate(start.logits)))}
+    if luck:
+        columns["luck"] = column(start, start.luck, sign=True)
+    return table(start, columns)
+
+
+def softmax(start: Start, made: Outcome, name: str = "z") -> Table:
+    """From logits to probabilities, step by step, over those that stay."""
+    top = max(made.logits.values())
+    columns = {
+        name: column(start, made.logits),
+        "−largest": column(start, {row: logit - top for row, logit in made.logits.items()}),
+        "exp": shares(start, made.weights),
+        "p": shares(start, made.shares),
+    }
+    total = ("", "", number(made.total, 3), number(1.0, 3))
+    return table(start, columns, bars=made.shares, total=total)
+
+
+def drawing(start: Start, made: Outcome, name: str = "z") -> Table:
+    """Who wins the draw: logit and luck, added."""
+    fates = ["" if row in made.scores else "removed" for row in range(len(start.names))]
+    fates[made.pick] = "drawn"
+    columns = {
+        name: column(start, made.logits),
+        "luck": column(start, start.luck, sign=True),
+        f"{name} + luck": column(start, made.scores),
+        "": fates,
+    }
+    return table(start, columns)
+
+
+# -- the exercises ---------------------------------------------------------------------------------
+
 
 TIMES = 1000
 
@@ -74,13 +177,13 @@ def _softmax(start: Start) -> Exercise:
         "softmax",
         f"How probable is each token? Write {len(start.names)} numbers, in this order; two "
         "decimals are enough.",
-        tables.given(start),
+        given(start),
         _shares(start, pure, range(len(start.names))),
         "subtract the largest z from each, take exp, and divide by the sum of them all.",
         (
             "p = exp(z − largest z) / sum. Subtracting the largest changes no p; it keeps the "
             "numbers small.",
-            tables.softmax(start, pure),
+            softmax(start, pure),
         ),
     )
 
@@ -88,8 +191,8 @@ def _softmax(start: Start) -> Exercise:
 def _entropy(start: Start) -> Exercise:
     pure = outcome(start)
     parts = {row: p * pure.bits[row] for row, p in pure.shares.items()}
-    known = {"p": tables.shares(start, pure.shares)}
-    worked = {"bits": column(start, pure.bits), "p × bits": tables.shares(start, parts)}
+    known = {"p": shares(start, pure.shares)}
+    worked = {"bits": column(start, pure.bits), "p × bits": shares(start, parts)}
     return Exercise(
         "entropy",
         "How uncertain is this step? Write its entropy in bits.",
@@ -110,11 +213,11 @@ def _top_k(start: Start) -> Exercise:
         "top-k",
         f"Top-k {K} keeps the {K} likeliest. How probable are they now? Write {len(cut.shares)} "
         "numbers, the likeliest first.",
-        table(start, {"exp": tables.shares(start, outcome(start).weights)}),
+        table(start, {"exp": shares(start, outcome(start).weights)}),
         _shares(start, cut, cut.shares),
         "divide by the sum of those that stay.",
         (
-            tables.softmax(start, cut),
+            softmax(start, cut),
             f"The others had {number(cut.removed_mass, 3)} together. It goes to those that stay, "
             "in proportion to what each has.",
         ),
@@ -127,7 +230,7 @@ def _top_p(start: Start) -> Exercise:
     last = list(cut.shares)[-1]
     fates = ["stays" if row in cut.shares else "removed" for row in range(len(start.names))]
     fates[last] = "crosses, stays"
-    known = {"p": tables.shares(start, pure.shares)}
+    known = {"p": shares(start, pure.shares)}
     return Exercise(
         "top-p",
         f"Top-p {P:g} adds up the probabilities from the likeliest down until they make {P:g} or "
@@ -136,7 +239,7 @@ def _top_p(start: Start) -> Exercise:
         TokenAnswer(start.names, last),
         f"the sum before it is below {P:g}; with it, it is not.",
         (
-            table(start, known | {"sum": tables.shares(start, sums), "": fates}, rows=pure.shares),
+            table(start, known | {"sum": shares(start, sums), "": fates}, rows=pure.shares),
             f"The token that crosses {P:g} stays. The others had {number(cut.removed_mass, 3)} "
             "together.",
         ),
@@ -150,11 +253,11 @@ def _temperature(start: Start) -> Exercise:
         "temperature",
         f"Temperature {COLD:g} divides each z by {COLD:g} before softmax. How probable is "
         f"{start.names[best]} now?",
-        tables.given(start),
+        given(start),
         _shares(start, cold, [best]),
         f"each difference between two z becomes {1 / COLD:g} times as large. Then softmax.",
         (
-            tables.softmax(start, cold, "z / T"),
+            softmax(start, cold, "z / T"),
             "Below 1 the likely become likelier; above 1 all come closer together.",
         ),
     )
@@ -173,7 +276,7 @@ def _greedy(start: Start) -> Exercise:
     return Exercise(
         "greedy",
         "Greedy, which is temperature 0: which token comes next?",
-        tables.given(start),
+        given(start),
         TokenAnswer(start.names, pick),
         "there is no luck in it.",
         (f"The largest z wins: {start.names[pick]}.",),
@@ -186,11 +289,11 @@ def _sampling(start: Start) -> Exercise:
         "sampling",
         "Pure sampling: each token has its luck, and the largest z + luck wins. Which token comes "
         "next?",
-        tables.given(start, luck=True),
+        given(start, luck=True),
         TokenAnswer(start.names, made.pick),
         "add the two columns.",
         (
-            tables.drawing(start, made),
+            drawing(start, made),
             "Luck is −ln(−ln u), where u is a random number from 0 to 1, made of seed, position "
             "and token alone. With such luck a token wins with exactly the probability that "
             "softmax gives it.",
@@ -208,12 +311,12 @@ def _again(topic: str, way: str) -> Callable[[Start], Exercise]:
         return Exercise(
             topic,
             f"{way.capitalize()} and the same luck: which token comes next?",
-            tables.given(start, luck=True),
+            given(start, luck=True),
             TokenAnswer(start.names, made.pick),
             "divide z by the temperature, then add luck, which is not divided."
             if topic == "temperature"
             else "the largest z + luck among those that stay.",
-            (tables.drawing(start, made, name), _what_changed(start, made)),
+            (drawing(start, made, name), _what_changed(start, made)),
         )
 
     return make
@@ -251,7 +354,7 @@ def _thousand(start: Start) -> Exercise:
         "thousand",
         f"Draw {TIMES:,} times, each time with other luck. About how often does "
         f"{start.names[best]} come?",
-        table(start, {"p": tables.shares(start, pure.shares)}),
+        table(start, {"p": shares(start, pure.shares)}),
         Numbers((TIMES * pure.shares[best],), (start.names[best],), unit),
         f"{TIMES:,} × p; any count that chance may give is right.",
         (

@@ -17,8 +17,6 @@ from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.engine.request import randbits
 from cutaway.errors import InputError
-from cutaway.features.revise.loop import Loop, draft
-from cutaway.features.revise.places import Mask, PlaceReader
 from cutaway.features.revise.revised import (
     Piece,
     Revised,
@@ -27,8 +25,19 @@ from cutaway.features.revise.revised import (
     added,
     in_bits,
 )
-from cutaway.features.revise.rules import Better, Gibbs, Metropolis, RevisionRule
-from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
+from cutaway.features.revise.rules import (
+    Better,
+    Gibbs,
+    Loop,
+    Mask,
+    Metropolis,
+    PlaceReader,
+    Proposal,
+    RevisedText,
+    RevisionModel,
+    RevisionRule,
+    draft,
+)
 from cutaway.features.revise.words import WordRule
 from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
 from cutaway.requests.base import BaseLLM, Prompt, check_prompt, limits_of

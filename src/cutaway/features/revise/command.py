@@ -9,8 +9,8 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, console, namespace
-from cutaway.cli.terminal import streams
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console, streams
 from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip, table, width
 from cutaway.errors import InputError
 

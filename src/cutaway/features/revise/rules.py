@@ -1,22 +1,152 @@
 """The rules of revision: what each proposes, and with what probability it is accepted.
 
 Gibbs and Metropolis leave a distribution π unchanged: the power α of the model's own over texts,
-p^α, among texts of this length that are made of tokens which add text.
+p^α, among texts of this length that are made of tokens which add text. The distribution of one
+token given all others is Bayes' rule over candidates, the likeliest tokens given those before:
+
+    p(v | before, after)  is proportional to  p(v | before) · p(after | before, v)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import fsum, inf
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends import Logits
-from cutaway.features.revise.places import Mask, Place, PlaceReader
-from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
-from cutaway.methods.rows import ScoredText
+from cutaway.methods.rows import Causal, Ids, PerToken, ScoredText, all_logprobs, likeliest
+from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import gumbel, trial_seed
 from cutaway.sampling.fixed_math import log_sum_exp
+
+
+class RevisionModel(Protocol):
+    """The model of a rule; see ``Loop``."""
+
+    def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
+        """See ``Causal``."""
+        ...
+
+    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
+        """See ``Causal``."""
+        ...
+
+    def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
+        """See ``Loop``."""
+        ...
+
+
+class Proposal(NamedTuple):
+    """Tokens to replace those from ``position`` to ``end``.
+
+    logprobs   of all tokens of the proposed text from ``position`` on
+    log_ratio  log of the probability of accepting; above 0: certain
+    forward, reverse  see ``RevisionTrial``
+    """
+
+    position: int
+    end: int
+    ids: Ids
+    logprobs: tuple[float, ...]
+    log_ratio: float
+    forward: float | None = None
+    reverse: float | None = None
+
+
+@dataclass(frozen=True)
+class RevisedText:
+    """A text under revision.
+
+    given     how many of the first tokens are never replaced
+    logprobs  of each token from there on, given those before it
+    """
+
+    ids: Ids
+    given: int
+    logprobs: tuple[float, ...]
+
+    @property
+    @plainly
+    def logprob(self) -> float:
+        """The log-probability of all tokens after the given ones."""
+        return fsum(self.logprobs)
+
+    def from_(self, position: int) -> tuple[float, ...]:
+        """Log-probabilities of the tokens from ``position`` on."""
+        return self.logprobs[position - self.given :]
+
+    def with_(self, proposal: Proposal) -> "RevisedText":
+        """The text with a proposal accepted."""
+        at = proposal.position
+        ids = (*self.ids[:at], *proposal.ids, *self.ids[proposal.end :])
+        return RevisedText(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)
+
+
+# -- one token given all others --------------------------------------------------------------------
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One position of a text.
+
+    prior  log p of each token given those before, (vocab,)
+    after  each token that was tried -> log p of each token after it
+    """
+
+    prior: NDArray[np.float64]
+    after: dict[int, tuple[float, ...]]
+
+    def logprobs(self, token_id: int) -> tuple[float, ...]:
+        """Log-probabilities of a token that was tried, and of those after it."""
+        return (float(self.prior[token_id]), *self.after[token_id])
+
+    def logprob(self, token_id: int) -> float:
+        """Their sum."""
+        return fsum(self.logprobs(token_id))
+
+
+class PlaceReader:
+    """Scores candidates for positions of a text.
+
+    allowed     which tokens may be candidates, (vocab,)
+    candidates  how many are tried at each position
+    """
+
+    def __init__(self, model: RevisionModel, allowed: Mask, candidates: int) -> None:
+        self._model, self.allowed, self._candidates = model, allowed, candidates
+
+    def at(self, text: RevisedText, position: int) -> Place:
+        """The candidates at a position."""
+        [(_, row)] = self._model.following([text.ids[:position]])
+        considered = likeliest(row[0], self.allowed, self._candidates)
+        return self.tried(text, position, Place(all_logprobs(row), {}), considered)
+
+    def tried(self, text: RevisedText, position: int, place: Place, token_ids: list[int]) -> Place:
+        """The place with these tokens tried, too."""
+        own = text.ids[position]  # its log-probabilities are known
+        asked = [v for v in token_ids if v != own and v not in place.after]
+        head, rest = text.ids[:position], text.ids[position + 1 :]
+        known = self._model.known([ScoredText((*head, v, *rest), position + 1) for v in asked])
+        found = dict(zip(asked, map(tuple, known), strict=True))
+        if own in token_ids:
+            found[own] = text.from_(position + 1)
+        return replace(place, after=place.after | found)
+
+    def surprise(self, text: RevisedText, position: int) -> float:
+        """-log p of the current token among the candidates and itself; natural."""
+        own = text.ids[position]
+        place = self.tried(text, position, self.at(text, position), [own])
+        each = np.array([place.logprob(v) for v in sorted(place.after)])
+        return log_sum_exp(each) - place.logprob(own)
+
+
+# -- the rules -------------------------------------------------------------------------------------
 
 
 class RevisionRule(Protocol):
@@ -128,3 +258,34 @@ class Metropolis:
     def _log_share(self, logits: NDArray[np.float32], token_id: int) -> float:
         wide = logits.astype(np.float64)
         return float(wide[self._places_of[token_id]]) - log_sum_exp(wide)
+
+
+# -- a causal model for the rules: it scores texts, and draws tokens with the engine's loop --------
+
+
+class Loop(Causal):
+    """Scores and draws. allowed: the tokens that may be drawn, (vocab,)."""
+
+    def __init__(self, llm: SyncLLM, allowed: Mask) -> None:
+        super().__init__(llm)
+        self._allowed = np.flatnonzero(allowed).tolist()
+
+    def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
+        """Draw ``count`` tokens after a text."""
+        stream = self._llm.stream(
+            head, max_tokens=count, temperature=temperature, top_p=1.0, seed=seed,
+            allowed_token_ids=self._allowed, stop=(), ignore_eos=True,
+        )  # fmt: skip
+        with stream:
+            done = stream.finish()
+        self.rows += done.usage.prompt_tokens - done.usage.cached_tokens + count
+        return done.token_ids
+
+
+def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[], bool]) -> Ids:
+    """The draft that the model writes after a prompt, up to where it was stopped."""
+    with llm.stream(head, **options) as stream:
+        for _ in stream:
+            if stopped():
+                break
+        return tuple(step.token_id for step in stream.steps)

@@ -11,7 +11,7 @@ from math import fsum, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway.errors import InputError
-from cutaway.features.revise.state import Proposal, RevisedText, RevisionModel
+from cutaway.features.revise.rules import Proposal, RevisedText, RevisionModel
 from cutaway.methods.filling import MARK, Filled, fill
 from cutaway.methods.rows import Ids, ScoredText
 

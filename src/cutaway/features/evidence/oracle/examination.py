@@ -1,4 +1,9 @@
-"""The oracle: another engine's answers held against the model, and what does not fit, found."""
+"""The oracle: another engine's answers held against the model, and what does not fit, found.
+
+Where the figures do not tell with which settings the tokens were drawn, their likelihood does: an
+engine that tells its model's own log-probabilities tells nothing of temperature and truncation,
+but the tokens themselves are likelier under the settings that they were drawn with.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,20 +13,27 @@ from typing import Any
 
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
-from cutaway.features.evidence.oracle.drawn import drawn_otherwise
-from cutaway.features.evidence.oracle.findings import SENTENCES, Finding
-from cutaway.features.evidence.oracle.fit import Distance, Fit, clearly_less
-from cutaway.features.evidence.oracle.hypotheses import Others, State, Way, ways
+from cutaway.features.evidence.oracle.hypotheses import (
+    SENTENCES,
+    Finding,
+    Others,
+    State,
+    Way,
+    searched,
+    ways,
+)
 from cutaway.features.evidence.oracle.reading import (
     KINDS,
+    Distance,
+    Fit,
     Kind,
     TokenReading,
     check_settings,
+    clearly_less,
     read,
     rows_of,
 )
-from cutaway.features.evidence.oracle.rows import write_rows
-from cutaway.features.evidence.oracle.told import Told
+from cutaway.features.evidence.oracle.told import Told, write_rows
 from cutaway.sampling import SamplingParams
 
 Progress = Callable[[str, int, int], object]
@@ -231,3 +243,50 @@ def worst(result: Oracle, count: int) -> list[tuple[int, int, float, TokenReadin
             if said is not None:
                 found.append((n, at, said, one, float("inf") if own is None else said - own))
     return sorted(found, key=lambda each: -abs(each[4]))[:count]
+
+
+# -- whether the tokens were drawn with these settings ---------------------------------------------
+
+
+_CERTAIN = 7.7  # nats: a ratio of likelihoods whose square root has 4 as its z
+_GAP = 0.1  # nats: at temperature 0 a token this far below the likeliest was no tie
+_OFTEN = 0.02  # of the tokens: rounding removes single ones
+
+
+def drawn_otherwise(state: State) -> Iterator[Finding]:
+    """What the tokens say of the settings that they were drawn with."""
+    readings = [one for each in state.fit.readings for one in each]
+    said = state.params.temperature
+    if said == 0:
+        others = [one for one in readings if one.rank > 1]
+        far = sum(gap > _GAP for gap in _gaps(state)) if others else 0
+        if far:
+            figures = {"tokens": len(readings), "not_the_likeliest": len(others), "far": far}
+            yield Finding("temperature", f"{far} tokens are no greedy choice", figures)
+        return
+    removed = sum(one.final is None for one in readings)
+    if removed > max(1, _OFTEN * len(readings)):
+        figures = {"tokens": len(readings), "removed": removed}
+        words = f"the chain removes {removed} of {len(readings)} tokens"
+        yield Finding("truncation", words, figures)
+    if removed == 0 and min(one.mass for one in readings) < 1:
+        return  # a truncation that keeps them all makes likely tokens likelier at any temperature
+
+    def surprise(temperature: float) -> float:
+        """Minus the log-likelihood of all tokens, in nats."""
+        fit = state.under(replace(state.params, temperature=temperature)).fit
+        return -fsum(one.tempered for each in fit.readings for one in each)
+
+    best = searched(surprise)
+    gain = surprise(said) - surprise(best)
+    if gain > _CERTAIN:
+        words = f"the tokens are likeliest at {best:.2g}, not at {said:g}"
+        so = {"temperature": best, "log_likelihood_ratio": gain}
+        yield Finding("temperature", words, so)
+
+
+def _gaps(state: State) -> Iterator[float]:
+    """How far each token is below the likeliest in its place, in nats."""
+    for told, rows in zip(state.answers, state.rows, strict=True):
+        for row, token_id in zip(rows, told.token_ids, strict=True):
+            yield float(row.max() - row[token_id])

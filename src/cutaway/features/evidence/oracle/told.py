@@ -1,18 +1,27 @@
-"""What another engine told of its answers: token ids and log-probabilities, one answer a line."""
+"""What another engine told of its answers: token ids and log-probabilities, one answer a line.
+
+Also whole rows of logits in a safetensors file, which compare it over the whole vocabulary.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
 from cutaway.base import strict_json
 from cutaway.base.checks import check_ids, shown
 from cutaway.base.whole_files import read_bounded
 from cutaway.errors import InputError
+from cutaway.files.weights.safetensors import write_safetensors
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
+
 
 _MOST_NATS = (
     1e30  # below which a sum of them is finite; engines tell -1e9 and less of what they mask
@@ -123,3 +132,24 @@ def write_told(path: str | Path, answers: list[Told]) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+# -- whole rows of logits --------------------------------------------------------------------------
+
+
+def write_rows(path: str | Path, llm: LLM, answers: Sequence[Told]) -> None:
+    """For each answer ``answers.N.logits``, float32 (tokens, vocab): what each was drawn from.
+
+    Before penalties and temperature; ``answers.N.token_ids`` and ``answers.N.prompt_token_ids`` are
+    beside it. All rows are in memory at once. CutawayError where the file cannot be written.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for n, told in enumerate(answers):
+        ids = [*told.prompt_token_ids, *told.token_ids[:-1]]
+        name = f"answers.{n}"
+        tensors[f"{name}.prompt_token_ids"] = np.array(told.prompt_token_ids, np.int64)
+        tensors[f"{name}.token_ids"] = np.array(told.token_ids, np.int64)
+        tensors[f"{name}.logits"] = llm.logits(ids, len(told.prompt_token_ids) - 1)
+    write_safetensors(
+        Path(path), tensors, {"model": llm.name, "weights": llm.model.identity.weights}
+    )

@@ -4,12 +4,22 @@
 of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size.
 """
 
-from cutaway.features.measure.doctor.damage import Damage, Positions
-from cutaway.features.measure.doctor.draws import Parted
-from cutaway.features.measure.doctor.examination import Doctor, check_draws
-from cutaway.features.measure.doctor.findings import Diagnosis, ModelChange, TensorCost
-from cutaway.features.measure.doctor.mix import ProposedMix, TensorChoice, propose
-from cutaway.features.measure.doctor.picture import map_of_tensors
+from cutaway.features.measure.doctor.examination import (
+    Doctor,
+    ProposedMix,
+    TensorChoice,
+    check_draws,
+    propose,
+)
+from cutaway.features.measure.doctor.findings import (
+    Damage,
+    Diagnosis,
+    ModelChange,
+    Parted,
+    Positions,
+    TensorCost,
+    map_of_tensors,
+)
 
 __all__ = [
     "Damage",

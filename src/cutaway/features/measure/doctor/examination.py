@@ -1,11 +1,16 @@
 """The examination of a model: the whole of it changed, then one tensor at a time, then a mix.
 
-Knows models, files and formats; what the figures mean is in ``damage``.
+Knows models, files and formats; what the figures mean is in ``findings``. A mix has a format for
+each tensor, so that all together fit into a size, with the least divergence per byte saved. The
+divergences of tensors changed one at a time are added up, which holds while each is small; what a
+mix really costs is measured afterwards.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,35 +24,108 @@ from cutaway.compute.loading.identity import identify
 from cutaway.compute.loading.open import open_model, stat_model
 from cutaway.compute.loading.parts import open_as
 from cutaway.errors import InputError
-from cutaway.features.measure.doctor.damage import Damage
-from cutaway.features.measure.doctor.draws import (
+from cutaway.features.measure.doctor.findings import (
+    Damage,
+    Diagnosis,
     Ids,
+    ModelChange,
+    ModelPath,
     Parted,
+    TensorCost,
     draw,
     parted,
     prompt_length,
     prompts,
 )
-from cutaway.features.measure.doctor.findings import (
-    Diagnosis,
-    ModelChange,
-    ModelPath,
-    TensorCost,
-)
-from cutaway.features.measure.doctor.mix import (
-    ProposedMix,
-    TensorChoice,
-    check_under,
-    propose,
-)
-from cutaway.features.measure.doctor.reading import BaseReading, windows
-from cutaway.features.measure.doctor.record import Record
+from cutaway.features.measure.doctor.reading import BaseReading, Record, windows
 from cutaway.files import hub
 from cutaway.files.weights import ModelFile, pieces
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.mixes import MIXES
 from cutaway.files.weights.quantised import MixedFile, refuse_quantised
 from cutaway.rerun.request import Progress, silent
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChoice:
+    """A tensor in a format: its bytes, and the mean KL in nats that it alone costs."""
+
+    tensor: str
+    format: str
+    nbytes: int
+    kl: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedMix:
+    """Formats of tensors, and what they are expected to cost.
+
+    formats  by tensor, of those that change
+    nbytes   of all tensors of the file
+    kl       the sum of what each costs alone, in nats
+    """
+
+    formats: dict[str, str]
+    nbytes: int
+    kl: float
+
+
+def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> ProposedMix:
+    """The mix of at most ``under`` bytes of tensors that greed finds.
+
+    choices: of each tensor all its formats, that of BASE with a kl of 0
+    fixed: bytes of the tensors that have no choice
+    InputError where even the smallest formats do not fit.
+    """
+    menus: dict[str, list[TensorChoice]] = {}
+    for choice in choices:
+        menus.setdefault(choice.tensor, []).append(choice)
+    chosen = {tensor: max(menu, key=lambda c: (c.nbytes, -c.kl)) for tensor, menu in menus.items()}
+    size = fixed + sum(choice.nbytes for choice in chosen.values())
+    for step in sorted(
+        (step for menu in menus.values() for step in _steps(menu)), key=lambda step: step[0]
+    ):
+        if size <= under:
+            break
+        _, choice = step
+        size += choice.nbytes - chosen[choice.tensor].nbytes
+        chosen[choice.tensor] = choice
+    check_under(size, under)
+    base = {tensor: menu[0].format for tensor, menu in menus.items()}
+    formats = {t: c.format for t, c in chosen.items() if c.format != base[t]}
+    return ProposedMix(formats, size, sum(choice.kl for choice in chosen.values()))
+
+
+def check_under(smallest: int, under: int) -> None:
+    """InputError where the smallest mix does not fit."""
+    if smallest > under:
+        raise InputError(
+            f"under: the smallest mix of these formats takes {smallest:,} bytes: allow that many, "
+            "or name a smaller format"
+        )
+
+
+def _steps(menu: Sequence[TensorChoice]) -> list[tuple[float, TensorChoice]]:
+    """(KL per byte saved, the smaller format), from the largest format on, each step dearer.
+
+    What lies above the lower convex hull is never taken: a smaller format costs less there.
+    """
+    hull: list[TensorChoice] = []
+    for choice in sorted(menu, key=lambda c: (-c.nbytes, c.kl)):
+        if hull and choice.nbytes == hull[-1].nbytes:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], choice) <= _slope(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(choice)
+    return [(_slope(a, b), b) for a, b in pairwise(hull)]
+
+
+def _slope(larger: TensorChoice, smaller: TensorChoice) -> float:
+    return (smaller.kl - larger.kl) / (larger.nbytes - smaller.nbytes)
+
+
+# -- the examination -------------------------------------------------------------------------------
+
 
 _MOST_TOP = 1000
 

@@ -1,12 +1,17 @@
 """A text read by BASE and by changed models: every position's logits, compared as they come.
 
 BASE's logits are kept in a nameless file on the disk, so that each changed model reads the text
-once and BASE itself once at all.
+once and BASE itself once at all. Measurements are recorded as they are made, so that an examination
+that was cut continues.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +20,8 @@ from cutaway.base.progress import megabytes
 from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Logits
 from cutaway.engine.scheduled import lay_rows
 from cutaway.errors import CutawayError
-from cutaway.features.measure.doctor.damage import Floats, Positions
+from cutaway.features.measure.doctor.findings import Floats, Positions
+from cutaway.files.hub import cache_dir
 
 Ids = tuple[int, ...]
 Row = NDArray[np.float32]
@@ -120,3 +126,42 @@ def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
     least = row[some].min()
     every = np.flatnonzero(row >= least)
     return every[np.argsort(-row[every], kind="stable")][:top]
+
+
+# -- the record: a file in the user's cache for each question --------------------------------------
+
+
+class Record:
+    """Answers by key, each one line of JSON. A cache that cannot be written is no error."""
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        """question: what the answers follow from, ready for JSON."""
+        text = json.dumps(question, sort_keys=True)
+        self._lines: dict[str, Any] = {}
+        self._path: Path | None = None
+        with suppress(OSError, CutawayError):
+            path = cache_dir() / "doctor" / f"{sha256(text.encode()).hexdigest()[:32]}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._path = path
+            self._read(path.read_bytes())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._lines
+
+    def get(self, key: str) -> Any:
+        """The answer on record; None where there is none."""
+        return self._lines.get(key)
+
+    def put(self, key: str, answer: Any) -> None:
+        """Keep an answer."""
+        self._lines[key] = answer
+        if self._path is None:
+            return
+        with suppress(OSError), self._path.open("ab") as file:
+            file.write(f"{json.dumps([key, answer])}\n".encode())
+
+    def _read(self, text: bytes) -> None:
+        for line in text.splitlines():
+            with suppress(ValueError, TypeError):
+                key, answer = json.loads(line)
+                self._lines[str(key)] = answer

@@ -8,18 +8,24 @@ from contextlib import suppress
 
 from cutaway.errors import InputError
 from cutaway.features.practice.exercises import Exercise
-from cutaway.features.practice.lessons import attention, cut, experts, induction, lens, mask
+from cutaway.features.practice.lessons.attention import (
+    attention_lesson,
+    cut_lesson,
+    induction_lesson,
+    mask_lesson,
+)
+from cutaway.features.practice.lessons.layers import experts_lesson, lens_lesson
 from cutaway.features.practice.lessons.scene import Scene, scene
 
 __all__ = ["LESSONS", "Scene", "lessons", "possible", "scene"]
 
 LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
-    "mask": mask.lesson,
-    "attention": attention.lesson,
-    "lens": lens.lesson,
-    "induction": induction.lesson,
-    "cut": cut.lesson,
-    "experts": experts.lesson,
+    "mask": mask_lesson,
+    "attention": attention_lesson,
+    "lens": lens_lesson,
+    "induction": induction_lesson,
+    "cut": cut_lesson,
+    "experts": experts_lesson,
 }
 """The name of each topic -> its questions on a scene; InputError where it has none to ask."""
 

@@ -1,20 +1,31 @@
-"""Attention: its weights, and beside them attributions and the effect of an ablation."""
+"""Lessons on attention: its weights, a head that is cut, induction, and the causal mask.
+
+Weights are asked for beside attributions and the effect of an ablation.
+"""
 
 from typing import TYPE_CHECKING
 
-from cutaway.features.practice.answers import TokenAnswer
-from cutaway.features.practice.exercises import Exercise
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import InputError
+from cutaway.features.practice.answers import COUNT, Numbers, TokenAnswer
+from cutaway.features.practice.exercises import Exercise, Table, number, numbered
 from cutaway.features.practice.lessons.scene import Scene
-from cutaway.features.practice.tables import number, numbered
+from cutaway.sampling.observe import row_hash
 from cutaway.trace.figures import percent, probability
 
 if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
     from cutaway.features.inside.ablate import AblatedPart
+    from cutaway.features.inside.steps import Redraw
+    from cutaway.features.inside.summary import HeadFigures
+
 
 _BEST = 3  # tokens that are the first by each of three figures
 
 
-def lesson(scene: Scene) -> list[Exercise]:
+def attention_lesson(scene: Scene) -> list[Exercise]:
     """Which token has the most weight? Without which is most lost?"""
     scene.need("attention", 2)
     best = [
@@ -76,3 +87,210 @@ def _names(scene: Scene, parts: "list[AblatedPart]") -> tuple[str, ...]:
 
 def _weights(parts: "list[AblatedPart]") -> list[str]:
     return [percent(part.weight) for part in parts]
+
+
+# -- cut it: a head's logit attribution, beside what is lost when it is ablated --------------------
+
+
+_HEADS = 5
+_LITTLE = 0.05  # of the attribution: counts as nothing
+CHOICES = ("more than its attribution", "about as much", "less", "nothing, or less than nothing")
+_ALIKE = (0.8, 1.25)  # times the attribution: about as much
+
+
+def cut_lesson(scene: Scene) -> list[Exercise]:
+    """How much of the lead is lost without the head of the largest attribution?"""
+    from cutaway.features.inside.steps import Redraw
+    from cutaway.features.inside.summary import heads
+
+    look, found = scene.look, scene.attribution
+    best = sorted(heads(look, found), key=lambda head: -head.attribution)[:_HEADS]
+    if best[0].attribution <= 0:
+        raise InputError(
+            "topic cut: no head has a positive attribution to this step's token; take another step"
+        )
+    redraw = Redraw.of(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
+    rows = [(head, *_cut(scene, head, redraw)) for head in best]
+    token, rival, most = scene.token, scene.name(found.rival), rows[0]
+    return [
+        Exercise(
+            "cut",
+            f"{most[0].place} adds {number(most[0].attribution)} to {token} over "
+            f"{rival}, more than any other of {look.sinks.size} heads. Now it is ablated: its "
+            "output at this step becomes 0, and the layers after it run again. How much of the "
+            f"lead of {token} is lost?",
+            numbered(CHOICES, {}),
+            TokenAnswer(CHOICES, judged(most[0].attribution, most[1])),
+            "the layers after the head read a stream without it.",
+            (
+                Table(
+                    (
+                        "head", "attribution", "lost at this step", "lost in all of the text",
+                        "drawn",
+                    ),
+                    tuple(
+                        (
+                            head.place,
+                            *(number(x, sign=True) for x in (head.attribution, here, all_)), drawn,
+                        )
+                        for head, here, all_, drawn in rows
+                    ),
+                ),
+                "An attribution is what a head wrote, as the output head reads it. Later layers "
+                "may erase what was written, and make up for a head that is ablated: models repair "
+                "themselves (McGrath et al. 2023; Rushing and Nanda 2024). So an attribution is "
+                "not an effect: only the ablation shows one.",
+                "In the fourth column the head is ablated for every token, so later rows read "
+                "other keys and values, too. The last is what the same luck then draws.",
+            ),
+        )
+    ]  # fmt: skip
+
+
+def judged(attribution: float, lost: float) -> int:
+    """Which of ``CHOICES`` is right."""
+    low, high = _ALIKE
+    share = lost / attribution
+    bounds = (share > high, share >= low, share > _LITTLE, True)
+    return bounds.index(True)
+
+
+def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[float, float, str]:
+    """What the lead loses without the head at this step, and everywhere; and what is drawn then."""
+    from cutaway.engine.interventions import scale
+    from cutaway.rerun.request import bound
+
+    ids, llm, found = tuple(scene.ids), scene.llm, scene.attribution
+    place, last = head.place, len(ids) - 1
+    cuts = scale(place, 0, positions=str(last)), scale(place, 0)
+    texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
+    rows = dict(llm.last_rows(ids, texts))
+    lead, here, all_ = (
+        float(row[found.token]) - float(row[found.rival])
+        for row in (scene.look.logits, rows[0], rows[1])
+    )
+    drawn = "" if redraw is None else scene.name(redraw.tokens(rows[1][None])[0])
+    before = found.total / lead if lead else 1.0  # a logit scale, which attributions do not include
+    return before * (lead - here), before * (lead - all_), drawn
+
+
+# -- induction: a new name comes again, and a head looks at what followed it -----------------------
+
+
+_NAME = "Zorblat Quixnor"
+TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
+
+
+def induction_lesson(scene: Scene) -> list[Exercise]:
+    """Where does the head look that has most on what followed?"""
+    from cutaway.features.inside import ablate
+    from cutaway.features.inside.summary import heads
+
+    here, follower = repeated(scene.llm)
+    look, llm = here.look, here.llm
+    best = sorted(heads(look, here.attribution), key=lambda head: -head.induction)[:_HEADS]
+    names, last = tuple(map(here.name, here.ids)), here.name(here.ids[-1])
+    weights = look.weights[best[0].layer, best[0].head].tolist()
+    hidden = ablate(llm, here.trace, 0, how="knock_out")
+    [missed] = [part for part in hidden.parts if part.start == follower]
+    return [
+        Exercise(
+            "induction",
+            f"{_NAME}: a name that no text had before. Here it has begun a second time, and the "
+            f"last token is {last}. Of {look.sinks.size} heads, {best[0].place} does most to "
+            "continue it. Which token does it look at most? Write its number.",
+            numbered(names, {}),
+            TokenAnswer(names, best[0].most),
+            f"what followed {last} the first time?",
+            (
+                numbered(names, {f"weight of {best[0].place}": [*map(percent, weights)]}),
+                Table(
+                    ("head", "token", "weight", f"what followed {last}", "attribution"),
+                    tuple(
+                        (
+                            head.place, names[head.most], percent(head.weight),
+                            percent(head.induction), number(head.attribution, sign=True),
+                        )
+                        for head in best
+                    ),
+                ),
+                "An induction head looks at what followed the earlier place of its own token, and "
+                "says it again (Olsson et al. 2022). It can, because a head of an earlier layer "
+                "has written into each token which one is before it.",
+                f"{here.token} had {percent(probability(hidden.logprob))}. With its earlier place "
+                f"masked, it has {percent(probability(missed.logprob))}.",
+            ),
+        )
+    ]  # fmt: skip
+
+
+def repeated(llm: "LLM") -> tuple[Scene, int]:
+    """The step that ends the name the second time, and where its token stood the first time.
+
+    InputError where the model has no token twice in the name.
+    """
+    from cutaway.features.inside import unrecorded_trace
+
+    ids = llm.tokenize(TEXT)
+    for end in range(len(ids) - 1, len(ids) // 2, -1):
+        for at in range(end - 2, -1, -1):
+            if ids[at : at + 2] == ids[end - 1 : end + 1]:
+                return Scene(llm, unrecorded_trace(llm, ids[:end], [ids[end]], 0), 0), at + 1
+    raise InputError(f"topic induction: {llm.name} cuts the same name into other tokens each time")
+
+
+# -- the causal mask: a later token changes, and no earlier row does, proven by their bits ---------
+
+
+_ROWS = 10  # of a table
+_LEAST = 3  # tokens, so that one has another before and another after it
+_DIGITS = 8  # of a hash
+
+
+def mask_lesson(scene: Scene) -> list[Exercise]:
+    """How many rows change?"""
+    scene.need("mask", _LEAST)
+    ids = scene.ids
+    first = max(len(ids) - _ROWS, 0)
+    names, place = [scene.name(token) for token in ids[first:]], (len(ids) - first) // 2
+    before = scene.logits(ids, first)
+    other = _likeliest_but(before[place - 1], ids[first + place])
+    after = scene.logits([*ids[: first + place], other, *ids[first + place + 1 :]], first)
+    pairs = [(_shown(a), _shown(b)) for a, b in zip(before, after, strict=True)]
+    changed = sum(a != b for a, b in pairs)
+    becomes = [f"becomes {scene.name(other)}" if i == place else "" for i in range(len(names))]
+    fates = [
+        text if a != b else "the same bits" for text, (a, b) in zip(becomes, pairs, strict=True)
+    ]
+    return [
+        Exercise(
+            "mask",
+            "Each token has a row of numbers: how likely each token of the vocabulary is to "
+            f"follow. Here are the last {len(names)} tokens of the text; one of them is replaced. "
+            "How many of their rows change?",
+            numbered(names, {"": becomes}),
+            Numbers((changed,), ("rows",), COUNT),
+            "whose row can see the token that is replaced?",
+            (
+                numbered(
+                    names,
+                    {"row": [a for a, _ in pairs], "row after": [b for _, b in pairs], "": fates},
+                ),
+                "These are hashes of whole rows: where they are the same, no bit differs. A token "
+                "sees itself and earlier tokens, and never later ones. That is the "
+                "causal mask.",
+                "So what was computed for a text holds whatever comes after it, and can be kept: "
+                "keys and values are cached, and every token is computed once.",
+            ),
+        )
+    ]
+
+
+def _likeliest_but(row: NDArray[np.float32], token: int) -> int:
+    others = row.copy()
+    others[token] = -np.inf
+    return int(others.argmax())
+
+
+def _shown(row: NDArray[np.float32]) -> str:
+    return f"{row_hash(row):016x}"[:_DIGITS]

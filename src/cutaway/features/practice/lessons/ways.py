@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
 from cutaway.features.practice.answers import COUNT, Numbers, Unit
-from cutaway.features.practice.exercises import Exercise
+from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.start import visible
-from cutaway.features.practice.tables import Table, number
 from cutaway.trace.canvas import came_in
 from cutaway.trace.figures import in_bits
 

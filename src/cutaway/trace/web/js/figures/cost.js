@@ -1,5 +1,5 @@
 /**
- * The tokens of runs and their cost, computed as on the command line (cli/reports.py).
+ * The tokens of runs and their cost, computed as on the command line (cli/terminal/reports.py).
  *
  * Knows runs. Knows no document, and no currency.
  */

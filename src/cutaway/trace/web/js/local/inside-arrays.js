@@ -1,5 +1,5 @@
 /**
- * A look into a step as the arrays that a page reads (src/cutaway/features/inside/page_arrays.py), with the figures of each head
+ * A look into a step as the arrays that a page reads (src/cutaway/features/inside/summary.py), with the figures of each head
  * (summary.py).
  *
  * Knows names, shapes and orders; computes no weights.
@@ -16,7 +16,7 @@ const MOST = 8, SCALE = 255;
 
 /**
  * @param {Look} look @param {ReturnType<Look["attribution"]>} found @param {Lens} lens
- * @returns {[string, import("./safetensors.js").Numbers, number[]][]} as features/inside/page_arrays.py has them
+ * @returns {[string, import("./safetensors.js").Numbers, number[]][]} as features/inside/summary.py has them
  */
 export function arraysOf(look, found, lens) {
   const { n, ids, weights, anatomy: { attends } } = look, layers = weights.length, heads = look.heads((head) => head);

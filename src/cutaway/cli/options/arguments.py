@@ -1,0 +1,346 @@
+"""Options that several commands share.
+
+Knows argparse. An option that was not given is absent from the namespace, so that each default is
+written down once, where it is used.
+"""
+
+import re
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Container, Mapping
+from operator import methodcaller
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from cutaway.requests.keywords import KEYWORDS, Flag, Kind
+from cutaway.sampling import PARAMS
+
+if TYPE_CHECKING:
+    from argparse import Action, _ActionsContainer, _ArgumentGroup
+
+
+_JSON = "print one JSON document instead, or a list of them if --n is above 1"
+_FAIL_IF_CUT = "exit code 3 if a text was cut by --max-tokens or the context, instead of 0"
+_KV_TOKENS = (
+    "size of the KV cache in tokens, for all texts that run at once; --context limits each; "
+    "default: --context, or 8192 if that is more"
+)
+QUANTIZE = (
+    "quantise F32, F16 or BF16 weights while loading: q8_0, q4_k_m, …; 'cutaway quantize' "
+    "does it once, into a file"
+)
+KV = (
+    "number format of the KV cache: f16 (default), q8_0 (about half the memory), q5_1 or q4_0; or "
+    "KEYS,VALUES: q8_0,q4_0. Logits differ a little; 'cutaway doctor' measures it"
+)
+OFFLOAD = (
+    "for a model larger than memory: keep its weights in a temporary file in DIR, deleted on exit; "
+    "each token reads from it what does not fit into memory"
+)
+_LORA = (
+    "an adapter for all texts, a GGUF file or a folder of PEFT; X (default 1) multiplies what it "
+    "adds; FILE:X,FILE:X adds several"
+)
+_NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
+_CONTROL_VECTOR = (
+    "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
+    "layer; repeat for more"
+)
+REQUEST = ("sampling", "stopping", "constraints")
+"""How tokens are chosen, when a text ends, and which tokens may come at all: titles of flags."""
+
+
+def add_trace(parser: ArgumentParser) -> None:
+    """The trace that a verb reads."""
+    parser.add_argument("file", metavar="FILE", help="a trace")
+
+
+def add_step(parser: ArgumentParser) -> None:
+    """The trace, the step whose inside is computed again, and the token to compare it with."""
+    add_trace(parser)
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    parser.add_argument(
+        "--rival", metavar="TOKEN",
+        help="the token, as text or id, to compare the step's token with; default: the likeliest "
+        "other",
+    )  # fmt: skip
+
+
+def add_model(
+    group: "_ActionsContainer", default: str = "smollm2", *, several: bool = False, more: str = ""
+) -> None:
+    """-m, which has a default. several: it may be repeated; more: the end of its help."""
+    group.add_argument(
+        "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
+        help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
+        f"saved, or hf:org/repo[:file]; default {default}{more}",
+    )  # fmt: skip
+
+
+def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
+    """-m and how the model runs. more: as of ``add_loading_arguments``."""
+    group = add_loading_arguments(parser, **more)
+    group.add_argument(
+        "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
+    )
+    add_keywords(group, "model")
+
+
+def add_loading_arguments(
+    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, more: str = "",
+    lora: "str | type[Action]" = "store",
+) -> "_ArgumentGroup":  # fmt: skip
+    """-m, as of ``add_model``, and how the model is loaded; their group.
+
+    lora: the action of --lora
+    """
+    group = parser.add_argument_group("model", argument_default=SUPPRESS)
+    add_model(group, default, several=several, more=more)
+    group.add_argument(
+        "--backend", metavar="NAME",
+        help="what computes the model: cpu (default if it was built) or reference",
+    )  # fmt: skip
+    group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
+    group.add_argument("--kv", metavar="FORMAT", help=KV)
+    group.add_argument("--lora", action=lora, metavar="FILE[:X]", help=_LORA)
+    group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="compute threads; 'cutaway bench' measures"
+    )
+    group.add_argument(
+        "--context", type=int, metavar="N",
+        help="maximum tokens of one text, prompt and output together, 2 or more; default: the "
+        "model's",
+    )  # fmt: skip
+    group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
+    return group
+
+
+def size(text: str) -> int:
+    """Bytes of "8GB", or of "6GiB"."""
+    found, nbytes = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper()), 0
+    if found:
+        base = 1024 if found[3] else 1000
+        nbytes = int(float(found[1]) * base ** " KMGT".index(found[2] or " "))
+    if not nbytes:
+        raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
+    return nbytes
+
+
+def add_number(
+    parser: "_ActionsContainer", flag: str, default: float, help: str, metavar: str = "N",
+    **more: Any,
+) -> None:  # fmt: skip
+    """An option whose value has the type of its default, with which its help ends."""
+    parser.add_argument(
+        flag, type=type(default), default=default, metavar=metavar,
+        help=f"{help}; default {default:g}", **more,
+    )  # fmt: skip
+
+
+def add_keywords(
+    group: "_ActionsContainer", title: str, *, but: Container[str] = (),
+    help: Mapping[str, str] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """The flags that the table of keywords lists under this title, except ``but``.
+
+    help: keyword -> its help here, where that is not the table's
+    """
+    for name, row in KEYWORDS.items():
+        if isinstance(row.flag, Flag) and row.flag.group == title and name not in but:
+            add_keyword(group, name, help.get(name))
+
+
+def add_keyword(
+    group: "_ActionsContainer", name: str, help: str | None = None, **more: Any
+) -> None:
+    """The flag of a keyword, from its row in the table.
+
+    help: instead of the row's; more: further arguments for argparse
+    """
+    row = KEYWORDS[name]
+    assert isinstance(row.flag, Flag)
+    written = _WRITTEN[row.kind]
+    parts = [help or row.help]
+    if "action" in written and row.flag.metavar:
+        parts.append("repeat for more")
+    if row.flag.more:
+        parts.append(row.flag.more)
+    elif row.kind in ("number", "int") and row.default is not None:
+        parts[-1] += f", default {row.default:g}"
+    more |= {"type": PARAMS[name].type} if row.kind == "number" else {}
+    more |= {"metavar": row.flag.metavar} if row.flag.metavar else {}
+    group.add_argument(
+        row.flag_name(name), dest=name, default=SUPPRESS,
+        help="; ".join(parts).replace("%", "%%"), **written, **more,
+    )  # fmt: skip
+
+
+def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
+    """For each title a group with the flags listed under it. more: as of ``add_keywords``."""
+    for title in titles:
+        group = parser.add_argument_group(title, argument_default=SUPPRESS)
+        add_keywords(group, title, **more)
+
+
+def add_interventions(parser: ArgumentParser) -> None:
+    """--intervention and --control-vector; --change, the first one's earlier name."""
+    group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
+    add_keywords(group, "interventions")
+    group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
+    group.add_argument(
+        "--control-vector", type=_control_vector, action="append", metavar="FILE[:X]",
+        help=_CONTROL_VECTOR,
+    )  # fmt: skip
+
+
+def add_experiment_arguments(parser: ArgumentParser) -> None:
+    """The model, its sampling, and how the curves are shown."""
+    add_model_arguments(parser)
+    add_groups(parser, "sampling")
+    parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
+    add_report_arguments(parser)
+
+
+def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
+    """--json, and --quiet with this help."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
+
+
+def add_output_arguments(
+    parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
+) -> None:
+    """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities.
+
+    canvas: without flags that only a text written from left to right can have
+    """
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--price", type=_price, metavar="IN,OUT",
+        help="price of a million input tokens, and of a million output tokens: show what the text "
+        "costs",
+    )  # fmt: skip
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
+    if samples:
+        group.add_argument("--json", action="store_true", help=_JSON)
+        if not canvas:
+            group.add_argument("--fail-if-cut", action="store_true", help=_FAIL_IF_CUT)
+        add_keywords(group, "output", but=("align", "prompt_logprobs") if canvas else ())
+
+
+def _schema(text: str) -> str | Path:
+    """A JSON schema as it is, anything else as a path."""
+    return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
+
+
+def _price(text: str) -> tuple[float, float]:
+    try:
+        price_in, price_out = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(
+            f"write two numbers, IN,OUT, for example 0.15,0.60: {text!r}"
+        ) from None
+    if not (0 <= price_in < float("inf") and 0 <= price_out < float("inf")):
+        raise ArgumentTypeError(f"prices must be finite and not negative: {text!r}")
+    return price_in, price_out
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise ArgumentTypeError(f"write ID=X, for example 42=-100: {text!r}") from None
+
+
+def _control_vector(text: str) -> tuple[str, float]:
+    """FILE, or FILE:X."""
+    path, _, strength = text.rpartition(":")
+    try:
+        return (path, float(strength)) if path else (text, 1.0)
+    except ValueError:
+        return text, 1.0
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"write numbers with commas, for example 2,7: {text!r}") from None
+
+
+_WRITTEN: Mapping[Kind, dict[str, Any]] = {
+    "number": {},
+    "int": {"type": int},
+    "bool": {"action": "store_true"},
+    "off": {"action": "store_false"},
+    "text": {},
+    "file": {},
+    "texts": {"action": "append"},
+    "stops": {"action": "append"},
+    "tokens": {"action": "append"},
+    "breakers": {"action": "append"},
+    "interventions": {"action": "append"},
+    "ids": {"type": numbers, "action": "extend"},
+    "biases": {"type": _bias, "action": "append"},
+    "names": {"type": methodcaller("split", ",")},
+    "schema": {"type": _schema},
+    "grammar": {"type": Path},
+    "rule": {},
+}
+"""Kind of a keyword -> arguments for argparse."""
+
+
+# -- how a canvas is revealed: the settings of a rule, its name alone, or whole rules --------------
+
+
+def add_rule_arguments(parser: ArgumentParser) -> None:
+    """A flag for each setting; what was not given is absent from the namespace."""
+    from cutaway.engine.canvas import SETTING_WORDS
+
+    group = parser.add_argument_group("rule", argument_default=SUPPRESS)
+    for name, setting in SETTING_WORDS.items():
+        flag, help = f"--{name.replace('_', '-')}", setting.help
+        if setting.type is bool:
+            group.add_argument(flag, action="store_true", help=help)
+        elif setting.type is tuple:
+            about = f"{help}; repeat for more"
+            group.add_argument(
+                flag, type=_forced, action="append", metavar=setting.metavar, help=about
+            )
+        else:
+            group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
+    group.add_argument("--luck", dest="noise", help=SUPPRESS)  # its earlier name
+
+
+def add_rule_name(parser: ArgumentParser) -> None:
+    """--denoise RULE: answers are canvases."""
+    from cutaway.engine.canvas import RULES
+
+    help = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
+    add_keyword(parser, "denoise", help, choices=tuple(RULES))
+
+
+def add_rules(parser: ArgumentParser, help: str) -> None:
+    """--rule, any number of times: each a rule with its settings, as a text."""
+    parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=help)
+
+
+def rules(args: Namespace) -> list[str] | None:
+    """The rules that were given, checked before a model is loaded; None: none was."""
+    from cutaway.engine.canvas import rule_of_text
+
+    given: list[str] | None = args.rules
+    for rule in given or ():
+        rule_of_text(rule)
+    return given
+
+
+def _forced(text: str) -> tuple[int, ...]:
+    try:
+        passed, cell, token_id = (int(part) for part in text.split(":"))
+    except ValueError:
+        raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
+    return passed, cell, token_id

@@ -1,0 +1,336 @@
+"""argparse as every command uses it: whatever is wrong is one sentence that names the fix.
+
+Knows how a command is found and run, and what it prints of itself: a screen with -h, with --help
+all options or one group. The words are those of the options themselves.
+"""
+
+import re
+import sys
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from importlib import import_module
+from textwrap import fill, wrap
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cutaway import registry
+from cutaway.errors import InputError
+from cutaway.registry import Command
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
+    from _typeshed import SupportsWrite
+
+
+_RENAMED = {"passed": "--pass"}  # keywords whose options have another name
+_KINDS = {"int": "a whole number", "float": "a number"}
+_NEGATIVE = re.compile(r"-\.?\d")
+_WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", re.DOTALL)
+
+
+class Parser(ArgumentParser):
+    """A parser that raises InputError where argparse would print its usage and exit."""
+
+    common: Sequence[str] = ()
+    """The flags that -h shows; without any, it shows -m and the command's own."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
+        self._positionals.title = "arguments"
+        short, whole = "the options that people use most", "all options, or one group"
+        self.add_argument("-h", action=Help, default=SUPPRESS, dest="help", nargs=0, help=short)
+        self.add_argument(
+            "--help",
+            action=Help,
+            default=SUPPRESS,
+            dest="help",
+            nargs="?",
+            metavar="GROUP",
+            help=whole,
+        )
+
+    def format_help(self) -> str:
+        """All options."""
+        return complete(self)
+
+    def parse(self, argv: Sequence[str]) -> Namespace:
+        """The arguments; SystemExit after --help and --version."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        options, texts = [*argv[:end]], [*argv[end:]]
+        for arg in options:
+            name = arg.partition("=")[0]
+            if name.startswith("--") and " " not in arg and name not in self._option_string_actions:
+                raise self._unknown(name)
+        args, left = self.parse_known_args([*self._with_values(options), *texts])
+        if left and texts[-len(left) :] == left:
+            raise InputError(
+                f"unexpected argument {left[0]!r}: behind -- all is text; put options before it, "
+                "and a text in quotes"
+            )
+        if left and left[0].startswith("-"):
+            raise self._unknown(left[0])
+        if left:
+            raise InputError(f"unexpected argument {left[0]!r}; put a text in quotes")
+        return args
+
+    def _with_values(self, options: list[str]) -> list[str]:
+        """The options, each in one word with a value that begins with a dash, as a file may."""
+        words: list[str] = []
+        for word in options:
+            last = self._option_string_actions.get(words[-1]) if words else None
+            is_value = word[:1] == "-" and word[1:2] not in ("", "-")
+            is_value = is_value and word[:2] not in self._option_string_actions
+            if is_value and last and last.nargs is None and not _NEGATIVE.match(word):
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+        return words
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse found, in one sentence."""
+        if wrong := _WRONG_KIND.fullmatch(message):
+            message = f"{wrong[1]} must be {_KINDS[wrong[2]]}, not {wrong[3]}"
+        raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        (file or sys.stderr).write(message)  # argparse passes over an output that is full
+
+    def _unknown(self, name: str) -> InputError:
+        options = [known for known in self._option_string_actions if known.startswith("--")]
+        return InputError(
+            unknown("option", name, options, otherwise=f"'{self.prog} --help' lists them")
+        )
+
+
+def run_command(
+    parser: Parser, kind: str, package: str, helps: Mapping[str, str], argv: list[str],
+    *, examples: str, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
+) -> int:  # fmt: skip
+    """Run the command that the arguments begin with; its exit code.
+
+    parser     of what may stand instead of a command, such as --help; its prog is the words before
+    kind       of these commands: "command", or "verb" of a command
+    package    where their modules are, each of the command's name
+    helps      name -> help. Those of features come after them, and those of other packages where
+               --help lists all or a name is not known. A module is imported when its
+               command is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
+               of the help, whose examples come first, and COMMON, the options that -h shows, if
+               they are more than fit a screen; where it has verbs, VERBS and ``run(argv) -> int``
+    otherwise  what to say of a name that is like none of them
+    names      other names of theirs, which an error corrects
+    """
+    _, *within = parser.prog.split()
+    name, *rest = argv or [""]
+    lists, whole = name[:1] in ("", "-"), "--help" in argv
+    known = commands_of(package, helps, *within, others=whole)
+    if not lists and name not in known:  # those of other packages, which take 40 ms to find
+        known = commands_of(package, helps, *within)
+    if lists:
+        parser.usage = f"{parser.prog} {kind.upper()} ..."
+        parser.epilog = f"{kind}s:\n{_listing(known, whole=whole)}\n{examples}"
+        parser.parse(argv)  # exits for --help
+        parser.print_help(sys.stderr)
+        return 2
+    if name not in known:
+        if name in names:
+            raise InputError(f"unknown {kind} {name!r}; did you mean {names[name]!r}?")
+        raise InputError(unknown(kind, name, known, otherwise))
+    return _run(f"{parser.prog} {name}", known[name], rest)
+
+
+def commands_of(
+    package: str, helps: Mapping[str, str], *within: str, others: bool = True
+) -> dict[str, Command]:
+    """The commands whose modules are in a package, then those that features add to them.
+
+    within: the words before them. others: those of other packages' features, too
+    """
+    own = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
+    return own | registry.commands(*within, others=others)
+
+
+def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[tuple[str, ...]]:
+    """The words of each of these commands, and of its verbs."""
+    for name, command in commands_of(package, helps, *within).items():
+        yield (*within, name)
+        verbs = getattr(import_module(command.module), "VERBS", None)
+        if verbs is not None:
+            yield from words_of(command.module, verbs, *within, name)
+
+
+def _run(prog: str, command: Command, argv: list[str]) -> int:
+    module = import_module(command.module)
+    given: Namespace | list[str] = argv
+    if hasattr(module, "add_arguments"):
+        own = Parser(prog, f"{command.help[0].upper()}{command.help[1:]}.")
+        own.epilog, own.common = module.EPILOG, getattr(module, "COMMON", "").split()
+        module.add_arguments(own)
+        given = own.parse(argv)
+    code: int = module.run(given)
+    return code
+
+
+def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
+    rare = [name for name, command in commands.items() if command.rare and not whole]
+    lines = [f"  {name:<10} {row.help}" for name, row in commands.items() if name not in rare]
+    if rare:
+        also = f"also: {', '.join(rare)}; --help says what each does"
+        lines += wrap(also, 80, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A sentence on an unknown name: a known one that is close, else ``otherwise`` or all."""
+    from difflib import get_close_matches
+
+    hint = otherwise or f"choose one of {', '.join(known := [*known])}"
+    close = get_close_matches(name.lower(), known, n=1)
+    if close and close[0] != name:
+        hint = f"did you mean {close[0]!r}?"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def as_typed(message: str, argv: Sequence[str]) -> str:
+    """The sentence with keywords as options: "top_p must be …" is "--top-p must be …".
+
+    The first word is one if it was typed, and so is every keyword of a request with an underscore;
+    a place in a list, as in stop[0], is not typed. Stages of a chain have such names, too, and what
+    is said of a line of a file keeps those that are in the file.
+    """
+    from cutaway.requests.keywords import KEYWORDS
+
+    first = re.match(r"(\w+)(\[\d+\])?", message)
+    if first is None or re.search(r"\bline \d", message):
+        return message
+    flags = {name: row.flag_name(name) for name, row in KEYWORDS.items()}
+    flag = (_RENAMED | flags).get(first[1], f"--{first[1].replace('_', '-')}")
+    if flag in {word.partition("=")[0] for word in argv}:
+        message = flag + message[first.end() :]
+    if first[1] == "chain":
+        return message
+    keyword = rf"(?<![\w.(-])({'|'.join(name for name in flags if '_' in name)})(?!\w)(\[\d+\])?"
+    return re.sub(keyword, lambda found: flags[found[1]], message)
+
+
+# -- help ------------------------------------------------------------------------------------------
+
+
+LINES = 30
+"""How many lines -h prints at most."""
+_EXAMPLES = 3
+
+
+class Help(Action):
+    """``-h``, and ``--help`` with or without the name of a group: print it and exit."""
+
+    def __call__(  # noqa: D102
+        self, parser: Any, _namespace: object, values: object, option: str | None = None
+    ) -> None:
+        print(screen(parser, parser.common) if option == "-h" else of_group(parser, values), end="")
+        sys.stdout.flush()
+        parser.exit()
+
+
+def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
+    """What the command does, the options that people use most, and three examples.
+
+    All that there is, where that fits. common: those options; without any, the command's own
+    """
+    whole = complete(parser)
+    if parser.usage or len(whole.splitlines()) <= LINES:
+        return whole
+    options = _options(parser)
+    shown = [a for a in options if {*a.option_strings} & {*(common or _own(parser))}]
+    formatter = _formatter(parser)
+    formatter.start_section("arguments")
+    formatter.add_arguments([_brief(a) for a in (*_positionals(parser), *shown)])
+    formatter.end_section()
+    _, _, examples = (parser.epilog or "").partition("examples:\n")
+    shown_examples = ["examples:", *examples.split("\n\n")[0].splitlines()[:_EXAMPLES], ""]
+    more = f"'{parser.prog} --help' says more."
+    if len(shown) < len(options):
+        groups = ", ".join(map(_name, _groups(parser)))
+        more = (
+            f"'{parser.prog} --help' explains all {len(options)} options, '--help GROUP' those of "
+            f"one group: {groups}."
+        )
+    parts = (_head(parser), formatter.format_help(), "\n".join(shown_examples), fill(more, 80))
+    return "\n".join(parts) + "\n"
+
+
+def complete(parser: ArgumentParser) -> str:
+    """All options under the headings of their groups, and the examples."""
+    if parser.usage:  # a list of commands
+        return f"{_head(parser)}\n{parser.epilog}"
+    return _head(parser) + "\n" + _sections(parser, _groups(parser)) + f"\n{parser.epilog or ''}"
+
+
+def of_group(parser: ArgumentParser, name: object) -> str:
+    """Its options; all, where none is named. InputError where the command has no such group."""
+    if name is None:
+        return complete(parser)
+    groups = {_name(group): group for group in _groups(parser)}
+    if name not in groups:
+        raise InputError(f"--help: there is no group {name!r}; choose one of {', '.join(groups)}")
+    return _sections(parser, [groups[str(name)]])
+
+
+def _head(parser: ArgumentParser) -> str:
+    words = [parser.prog, *(["[options]"] if _options(parser) else [])]
+    for action in _positionals(parser):
+        name = str(action.metavar or action.dest).upper()
+        name += " ..." if action.nargs in ("*", "+") else ""
+        words.append(f"[{name}]" if action.nargs in ("?", "*") else name)
+    return f"usage: {parser.usage or ' '.join(words)}\n\n{parser.description}\n"
+
+
+def _sections(parser: ArgumentParser, groups: Iterable["_ArgumentGroup"]) -> str:
+    formatter = _formatter(parser)
+    for group in groups:
+        formatter.start_section(group.title)
+        formatter.add_arguments(group._group_actions)
+        formatter.end_section()
+    return formatter.format_help()
+
+
+def _groups(parser: ArgumentParser) -> list["_ArgumentGroup"]:
+    return [g for g in parser._action_groups if any(a.help != SUPPRESS for a in g._group_actions)]
+
+
+def _own(parser: ArgumentParser) -> list[str]:
+    """The options that are the command's own, and its model."""
+    own = [g for g in _groups(parser) if g.title not in ("options", "model", "sampling")]
+    loose = parser._optionals._group_actions
+    actions = [*loose, *(a for group in own for a in group._group_actions)]
+    return ["-m", *(flag for action in actions for flag in action.option_strings)]
+
+
+def _name(group: "_ArgumentGroup") -> str:
+    """The title up to a colon."""
+    return str(group.title).partition(":")[0]
+
+
+def _positionals(parser: ArgumentParser) -> Sequence[Action]:
+    return parser._positionals._group_actions
+
+
+def _options(parser: ArgumentParser) -> list[Action]:
+    """Those that do more than show this help."""
+    return [
+        a for a in parser._actions
+        if a.option_strings and a.help != SUPPRESS and not isinstance(a, Help)
+    ]  # fmt: skip
+
+
+def _formatter(parser: ArgumentParser) -> RawDescriptionHelpFormatter:
+    return RawDescriptionHelpFormatter(parser.prog)
+
+
+def _brief(action: Action) -> Action:
+    """It, with the first clause of its help, and its default."""
+    first, *others = re.split(r"; |\. ", action.help or "")
+    brief = copy(action)
+    brief.help = "; ".join([first, *(part for part in others if part.startswith("default "))])
+    return brief

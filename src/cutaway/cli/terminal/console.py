@@ -1,0 +1,179 @@
+"""What a person sees beside the text, all of it on standard error; and signals, such as Ctrl-C."""
+
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from cutaway.base import system
+from cutaway.base.progress import Bar, Figures, inert, say, tokens_done
+from cutaway.cli.options.namespace import model_options
+from cutaway.cli.terminal.streams import in_one_file
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.requests.completion import Completion
+    from cutaway.requests.sync_llm import Stream
+
+
+class _Stoppable(Protocol):
+    @property
+    def stop_asked(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+def load(args: Namespace) -> "LLM":
+    """The model that the arguments name, with a line on the terminal while it loads."""
+    with _while("loading the model …", show=not args.quiet):
+        from cutaway.api.llm import LLM
+
+        llm = LLM(**model_options(args), progress=not args.quiet)
+    wanted, context = getattr(args, "max_tokens", 0), llm.engine.limits.context_length
+    if wanted > context and not args.quiet:
+        say(
+            f"note: --max-tokens {wanted} is more than the context of {context} tokens, prompt "
+            "included: no text is longer"
+        )
+    return llm
+
+
+@contextmanager
+def progress(
+    *, show: bool, figures: Figures = tokens_done, after: float = 0
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A function to report (what, done, total) to, which are shown as a bar for each ``what``.
+
+    after: seconds before a bar is shown
+    """
+    with ExitStack() as stack:
+        bars: dict[str, Bar] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                stack.close()  # the one before is done
+                bars[what] = stack.enter_context(
+                    Bar(what, total, show=show, figures=figures, after=after)
+                )
+            bars[what].update(done)
+
+        yield report
+
+
+@contextmanager
+def _while(text: str, *, show: bool) -> Iterator[None]:
+    show = show and sys.stderr.isatty()
+    if show:
+        print(text, end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if show:
+            print(" " * len(text), end="\r", file=sys.stderr, flush=True)
+
+
+class Stop:
+    """What Ctrl-C sets, for work that looks at it now and then."""
+
+    stop_asked = False
+
+    def stop(self) -> None:
+        """Set it."""
+        self.stop_asked = True
+
+
+@contextmanager
+def stoppable(*running: _Stoppable) -> Iterator[None]:
+    """Ctrl-C stops them after the step that is being computed; a second one, at once."""
+
+    def on_signal(_: int, __: FrameType | None) -> None:
+        if any(each.stop_asked for each in running):
+            raise KeyboardInterrupt
+        for each in running:
+            each.stop()
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def end_line(*, figures: bool) -> None:
+    """End the line of a text on a terminal, or where the figures that follow share its file."""
+    if sys.stdout.isatty() or (figures and in_one_file(sys.stdout, sys.stderr)):
+        print(flush=True)
+
+
+def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
+    """Where the traces of these texts are."""
+    from cutaway.trace.write import numbered
+
+    say(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
+
+
+def read_line(prompt: str) -> str | None:
+    """One line, or None at the end of the input. Ctrl-C discards the line and not the program."""
+    try:
+        if sys.stdin.isatty() and not sys.stdout.isatty():
+            print(prompt, end="", file=sys.stderr, flush=True)  # only answers go to a file
+            return input()
+        return input(prompt if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        say("")
+        return ""
+
+
+def confirm(question: str) -> bool:
+    """Whether a person says yes, and nothing else."""
+    return (read_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
+
+
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Write a piece of what a model, a file or a server says, on standard output or this stream."""
+    stream = stream or sys.stdout
+    print(inert(text, stream), end="", file=stream, flush=True)
+
+
+def write(stream: "Stream", *, show: bool) -> "Completion":
+    """Read a stream to its end; with ``show``, print the text so far, and the rest as it comes."""
+    if show:
+        put("".join(step.text for step in stream.steps))
+    for step in stream:
+        if show:
+            put(step.text)
+    if show:
+        put(stream.held_text)
+    return stream.completion()
+
+
+# -- signals: handlers for the duration of a block -------------------------------------------------
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+def leave(number: int, _: FrameType | None) -> None:
+    """Raise SystemExit, so that clean-up code runs."""
+    raise SystemExit(128 + number)
+
+
+def leaving_nothing(end: Handler = leave) -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP, where nohup does not ignore it, end a block as Ctrl-C does."""
+    heard = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
+    return handling(dict.fromkeys(heard, end))
+
+
+@contextmanager
+def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    """These handlers within the block, and the earlier ones after it."""
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

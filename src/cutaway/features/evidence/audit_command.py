@@ -1,0 +1,100 @@
+"""``cutaway audit``: whether texts were drawn by the luck of a seed."""
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import print_report, table
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.features.evidence.audit import Audit
+
+
+COMMON = "-m --seed --temperature --top-p --json"
+EPILOG = """
+examples:
+  cutaway audit texts.jsonl -m model.gguf --seed 7 --temperature 0.7
+  echo '{"prompt": "The sky is", "text": " blue.", "seed": 7}' | cutaway audit -
+  cutaway generate "The sky is" --seed 7 --json | cutaway audit -
+
+FILE has one JSON object a line: "prompt" or "prompt_token_ids"; "token_ids", or else "text", which
+is then encoded; "seed", or else --seed. What 'cutaway generate --json' prints is such an object.
+
+Of each text it tells how many of its tokens are those that the seed's luck draws from this model
+under these settings, how many would be by chance, and the false-alarm rate: how often a text that
+was written without this luck has as many. Exit code 0 where every rate is below one in a million,
+else 1. docs/luck.md specifies the luck, so that other engines can draw by it.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway audit``."""
+    parser.add_argument("file", metavar="FILE", help="texts; - reads standard input")
+    arguments.add_model_arguments(parser)
+    arguments.add_groups(parser, *arguments.REQUEST)
+    arguments.add_report_arguments(parser)
+
+
+def run(args: Namespace) -> int:
+    """Audit, print, and return 0, or 1 where a text does not show the luck."""
+    settings = namespace.request_options(args)
+    texts = _texts(args.file, settings.pop("seed", None))
+    llm = console.load(args)
+    from cutaway.features.evidence.audit import ALARM, audit
+
+    done = [audit(llm, prompt, text, seed, **settings) for prompt, text, seed in texts]
+    document = [one.to_dict() for one in done]
+    print_report(args, lambda: document, lambda: _report(done))
+    return 0 if all(one.false_alarm < ALARM for one in done) else 1
+
+
+def _report(done: list["Audit"]) -> list[str]:
+    rows = [("TEXT", "DRAWN BY IT", "BY CHANCE", "FALSE ALARM", "")]
+    for number, one in enumerate(done, 1):
+        matches = f"{one.matches} of {len(one.tokens)}"
+        rows.append(
+            (f"{number}", matches, f"{one.by_chance:.1f}", f"{one.false_alarm:.1e}", one.verdict)
+        )
+    return table(rows)
+
+
+def _texts(path: str, seed: int | None) -> list[tuple[Any, Any, int]]:
+    """(prompt, text, seed) of each line; a document over several lines counts as one."""
+    data = namespace.read_file(path)
+    found = [*_objects(path, data)]
+    if not found:
+        raise InputError(f"{path}: there are no texts")
+    return [_text(f"{path}, text {n}", each, seed) for n, each in enumerate(found, 1)]
+
+
+def _objects(path: str, data: str) -> Any:
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _past_space(data, at)) < len(data):
+        try:
+            found, at = decoder.raw_decode(data, at)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: this is no JSON: {error}") from None
+        yield found
+
+
+def _past_space(data: str, at: int) -> int:
+    while at < len(data) and data[at].isspace():
+        at += 1
+    return at
+
+
+def _text(where: str, given: Any, seed: int | None) -> tuple[Any, Any, int]:
+    if not isinstance(given, dict):
+        raise InputError(f"{where}: it must be a JSON object")
+    prompt = given.get("prompt", given.get("prompt_token_ids"))
+    text = given.get("token_ids", given.get("text"))
+    own = given.get("seed", seed)
+    for name, value in (("prompt", prompt), ("text", text)):
+        if not isinstance(value, str | list):
+            raise InputError(f"{where}: {name} must be a text or a list of token ids")
+    if type(own) is not int:
+        raise InputError(f"{where}: seed must be a whole number, here or as --seed")
+    return prompt, text, own

@@ -1,1 +1,0 @@
-"""The commands that check and sign: oracle, audit, conform, receipt."""

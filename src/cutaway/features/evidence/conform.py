@@ -1,0 +1,445 @@
+"""Conformance: which of a server's answers that should be equal are, over HTTP alone.
+
+Knows the pairs of requests that should have equal answers, the smallest pair that fails, and the
+table: Markdown, JSON, JUnit. Refuses to know the model.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import count
+from time import time_ns
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+from cutaway.base.checks import shown
+from cutaway.errors import CutawayError, InputError
+from cutaway.rerun.asking import AnswerPart, RefusedError, Server
+
+__all__ = [
+    "CHECKS", "PROMPT", "Case", "Client", "Conformance", "Pair", "ServerAnswer", "conform",
+]  # fmt: skip
+
+
+# -- an answer: text, and log-probabilities where the server tells them ----------------------------
+
+
+Numbers = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """A text, and the log-probability of each of its tokens; None where none were told."""
+
+    text: str
+    logprobs: Numbers | None
+
+
+class Client:
+    """Asks a server in OpenAI's form: completions, or chats where it has only those.
+
+    model  its name there; "": the first that the server lists
+    """
+
+    def __init__(self, server: Server, model: str = "") -> None:
+        self.server, self.model = server, model or server.model()
+        self._form = {"model": self.model} if self.model else {}
+        self._logprobs = True
+        self._chat = False
+        self._numbers = count(time_ns() // 1000 % 10**9)
+        self._find_form()
+
+    @property
+    def form(self) -> str:
+        """What is asked: completions or chats, with log-probabilities or without."""
+        name = "chats" if self._chat else "completions"
+        return f"{name}, {'with' if self._logprobs else 'without'} log-probabilities"
+
+    def _find_form(self) -> None:
+        errors = []
+        for self._chat in (False, True):
+            for self._logprobs in (True, False):
+                try:
+                    told = self.ask("One two", {"temperature": 0, "max_tokens": 2})
+                    break
+                except RefusedError as error:
+                    errors.append(error)
+            else:
+                continue
+            self._logprobs = told.logprobs is not None
+            return
+        raise InputError(f"it takes neither completions nor chats: {errors[0]}")
+
+    def body(self, prompt: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The request for a prompt."""
+        if self._chat:
+            told = {"logprobs": True, "top_logprobs": 1} if self._logprobs else {}
+            messages = [{"role": "user", "content": prompt}]
+            return {**self._form, "messages": messages, **told, **settings}
+        told = {"logprobs": 1} if self._logprobs else {}
+        return {**self._form, "prompt": prompt, **told, **settings}
+
+    @property
+    def path(self) -> str:
+        """Where it is sent."""
+        return "/v1/chat/completions" if self._chat else "/v1/completions"
+
+    def ignores(self, field: str) -> bool:
+        """Whether it takes a value that nothing can mean: then it does not read the field."""
+        settings = {"temperature": 0, "max_tokens": 1, field: "no such value"}
+        try:
+            self.ask("One two", settings)
+        except RefusedError:
+            return False
+        return True
+
+    def fresh(self, prompt: str) -> str:
+        """The prompt after a number that nobody gave before: no cache has its beginning."""
+        return f"{next(self._numbers)}. {prompt}"
+
+    def ask(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
+        """One answer, whole."""
+        return self.each(prompt, settings)[0]
+
+    def each(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
+        """Every choice, whole."""
+        answer = self.server.post(self.path, self.body(prompt, settings))
+        choices = [*answer["choices"]]
+        if not choices:
+            raise answer["choices"].unlike("a list of one choice or more")
+        choices.sort(key=lambda choice: choice["index"].whole if choice.has("index") else 0)
+        return [_answer([choice], "message") for choice in choices]
+
+    def stream(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
+        """One answer, streamed."""
+        body = {**self.body(prompt, settings), "stream": True}
+        pieces = list[AnswerPart]()
+        for event in self.server.events(self.path, body):
+            if event.has("error"):
+                raise CutawayError(f"{self.server.url}: {shown(event['error'].value)}")
+            pieces += event.each("choices")
+        return _answer(pieces, "delta")
+
+
+def _answer(pieces: Iterable[AnswerPart], name: str) -> ServerAnswer:
+    """Of choices: a whole one, or the pieces of one."""
+    texts, numbers, told = list[str](), list[float | None](), False
+    for piece in pieces:
+        says = piece.get(name)
+        for part in (piece.get("text"), says and says.get("content")):
+            texts += [part.text] if part else []
+        if logprobs := piece.get("logprobs"):
+            told = True
+            numbers += [each.logprob for each in logprobs.each("token_logprobs")] or [
+                each["logprob"].logprob for each in logprobs.each("content")
+            ]
+    return ServerAnswer("".join(texts), tuple(numbers) if told and numbers else None)
+
+
+# -- the pairs, by what differs between the two ----------------------------------------------------
+
+
+_COMPANY = (
+    "Once upon a time", "The price of bread rose in the winter of that year, and", "2, 3, 5, 7,",
+    "A list of rivers in Europe, from the longest to the shortest, and the sea each flows to:",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request and how it is varied; a smaller one is looked for where a pair fails.
+
+    size  requests at once, or samples of one request
+    """
+
+    prompt: str
+    settings: Mapping[str, Any]
+    size: int = 4
+
+    @property
+    def smaller(self) -> Iterator["Case"]:
+        """Cases with less of one thing: company, prompt, tokens."""
+        if self.size > 2:
+            yield replace(self, size=self.size // 2)
+        words = self.prompt.split(" ")
+        if len(words) > 4:
+            yield replace(self, prompt=" ".join(words[: len(words) // 2]))
+        if (tokens := self.settings["max_tokens"]) > 1:
+            yield replace(self, settings={**self.settings, "max_tokens": tokens // 2})
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers that should be equal, and what differs between their requests."""
+
+    check: str
+    case: Case
+    differs: str
+    first: ServerAnswer
+    second: ServerAnswer
+
+    @property
+    def same_text(self) -> bool:
+        """Whether the texts are equal."""
+        return self.first.text == self.second.text
+
+    @property
+    def same_logprobs(self) -> bool | None:
+        """Whether all log-probabilities are equal numbers; None where one side told none."""
+        a, b = self.first.logprobs, self.second.logprobs
+        return None if a is None or b is None else a == b
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs that was told."""
+        return self.same_text and self.same_logprobs is not False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "check": self.check, "differs": self.differs, "prompt": self.case.prompt,
+            "settings": dict(self.case.settings), "size": self.case.size,
+            "same_text": self.same_text, "same_logprobs": self.same_logprobs,
+            "texts": [self.first.text, self.second.text],
+            "logprobs": [self.first.logprobs, self.second.logprobs],
+        }  # fmt: skip
+
+
+Found = Iterator[tuple[str, ServerAnswer, ServerAnswer]]
+Check = Callable[[Client, Case], Found]
+
+
+def _repeated(client: Client, case: Case) -> Found:
+    first = client.ask(case.prompt, case.settings)
+    for number in range(2):
+        again = client.ask(case.prompt, case.settings)
+        yield f"alone, and alone again ({number + 1})", first, again
+
+
+def _batch(client: Client, case: Case) -> Found:
+    alone = client.ask(case.prompt, case.settings)
+    asked = [(case.prompt, case.settings)] * case.size
+    for number, answer in enumerate(_at_once(client, asked)):
+        yield f"alone, and {number + 1} of {case.size} equal requests at once", alone, answer
+
+
+def _company(client: Client, case: Case) -> Found:
+    alone = client.ask(case.prompt, case.settings)
+    others = [(_COMPANY[i % len(_COMPANY)], case.settings) for i in range(case.size - 1)]
+    [answer, *_] = _at_once(client, [(case.prompt, case.settings), *others])
+    yield f"alone, and beside {case.size - 1} other prompts", alone, answer
+
+
+def _cache(client: Client, case: Case) -> Found:
+    """The prompt's beginning is asked first: the cache has a part of it, and then all of it."""
+    for part in (1, 2, 3):
+        fresh = client.fresh(case.prompt)
+        words = fresh.split(" ")
+        client.ask(" ".join(words[: max(len(words) * part // 4, 1)]), case.settings)
+        cut = client.ask(fresh, case.settings)
+        yield f"{part} of 4 parts in the cache, and all", cut, client.ask(fresh, case.settings)
+
+
+def _streaming(client: Client, case: Case) -> Found:
+    whole = client.ask(case.prompt, case.settings)
+    yield "whole, and streamed", whole, client.stream(case.prompt, case.settings)
+
+
+def _samples(client: Client, case: Case) -> Found:
+    """Greedy samples of one request are all the same text."""
+    if case.settings.get("temperature") != 0:
+        return
+    alone = client.ask(case.prompt, case.settings)
+    samples = client.each(case.prompt, {**case.settings, "n": case.size})
+    if len(samples) != case.size:
+        raise RefusedError(f"it was asked for n={case.size} samples and wrote {len(samples)}")
+    for number, answer in enumerate(samples):
+        yield f"n=1, and sample {number + 1} of n={case.size}", alone, answer
+
+
+def _speculation(client: Client, case: Case) -> Found:
+    """By request, as cutaway has it; of other servers --against compares two that run."""
+    if client.ignores("speculate"):
+        raise RefusedError("it does not read the field 'speculate'")
+    plain = client.ask(case.prompt, case.settings)
+    spoken = client.ask(case.prompt, {**case.settings, "speculate": "ngram"})
+    yield "without, and with drafts from n-grams", plain, spoken
+
+
+def _at_once(client: Client, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[ServerAnswer]:
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return [*pool.map(lambda each: client.ask(*each), asked)]
+
+
+CHECKS: Mapping[str, Check] = {
+    "repeated": _repeated, "batch": _batch, "company": _company, "cut by cache": _cache,
+    "streaming": _streaming, "n": _samples, "speculation": _speculation,
+}  # fmt: skip
+"""What differs -> the pairs."""
+
+
+def against(other: Client) -> Check:
+    """The same requests at another server of the same model, such as one that speculates."""
+
+    def check(client: Client, case: Case) -> Found:
+        first, second = (each.ask(case.prompt, case.settings) for each in (client, other))
+        yield f"here, and at {other.server.url}", first, second
+
+    return check
+
+
+# -- all checks ------------------------------------------------------------------------------------
+
+
+PROMPT = (
+    "The lighthouse keeper climbed the stairs each evening, lit the lamp, and wrote into the book "
+    "what he saw: ships, weather, birds. On the third of October he wrote"
+)
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "seeded": {"temperature": 0.8, "seed": 7},
+}
+_SHRUNK = 8  # cases that are tried for a smaller pair
+
+Progress = Callable[[str, int, int], object]
+
+
+@dataclass
+class Conformance:
+    """What was found of one server.
+
+    pairs     every pair that was compared
+    smallest  check and settings -> the smallest pair found that fails
+    refused   check and settings -> what the server said where it cannot be asked that
+    """
+
+    url: str
+    model: str
+    form: str
+    pairs: list[tuple[str, Pair]] = field(default_factory=list)
+    smallest: dict[tuple[str, str], Pair] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every pair is equal."""
+        return all(pair.passed for _, pair in self.pairs)
+
+    def rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Check, settings, equal in text, equal in log-probabilities."""
+        for key in dict.fromkeys([*((p.check, s) for s, p in self.pairs), *self.refused]):
+            pairs = [p for s, p in self.pairs if (p.check, s) == key]
+            if key in self.refused and not pairs:
+                yield (*key, "not taken", "not taken")
+                continue
+            texts = sum(p.same_text for p in pairs)
+            told = [p.same_logprobs for p in pairs if p.same_logprobs is not None]
+            numbers = f"{sum(told)} of {len(told)}" if told else "not told"
+            yield (*key, f"{texts} of {len(pairs)}", numbers)
+
+    def markdown(self) -> str:
+        """The table."""
+        lines = ["| what differs | settings | equal texts | equal log-probabilities |"]
+        lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in self.rows())]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "url": self.url, "model": self.model, "form": self.form, "passed": self.passed,
+            "pairs": [{"set": name, **pair.to_dict()} for name, pair in self.pairs],
+            "smallest": [{"set": key[1], **pair.to_dict()} for key, pair in self.smallest.items()],
+            "refused": [
+                {"check": key[0], "set": key[1], "said": said} for key, said in self.refused.items()
+            ],
+        }  # fmt: skip
+
+    def junit(self) -> str:
+        """A test case for each pair, as JUnit's XML."""
+        failed = sum(not pair.passed for _, pair in self.pairs)
+        suite = Xml.Element(
+            "testsuite", name=f"cutaway conform {self.url}", tests=str(len(self.pairs)),
+            failures=str(failed), skipped=str(len(self.refused)),
+        )  # fmt: skip
+        for name, pair in self.pairs:
+            case = Xml.SubElement(
+                suite, "testcase", classname=f"{pair.check}.{name}", name=pair.differs
+            )
+            if not pair.passed:
+                Xml.SubElement(case, "failure", message=parting(pair))
+        for (check, name), said in self.refused.items():
+            case = Xml.SubElement(suite, "testcase", classname=f"{check}.{name}", name=check)
+            Xml.SubElement(case, "skipped", message=said)
+        return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def parting(pair: Pair) -> str:
+    """Where two answers part, in words."""
+    a, b = pair.first, pair.second
+    if a.text != b.text:
+        at = next((i for i, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
+        at = min(len(a.text), len(b.text)) if at is None else at
+        return f"texts part after {at} characters: {a.text[at:][:40]!r} and {b.text[at:][:40]!r}"
+    x, y = a.logprobs or (), b.logprobs or ()
+    if len(x) != len(y):
+        return f"{len(x)} and {len(y)} log-probabilities of one text"
+    differs = [i for i, (p, q) in enumerate(zip(x, y, strict=True)) if p != q]
+    if not differs:
+        return "nothing differs"
+    most = max(abs((x[i] or 0.0) - (y[i] or 0.0)) for i in differs)
+    return f"equal texts, {len(differs)} log-probabilities differ, by up to {most:.2g}"
+
+
+def conform(
+    client: Client,
+    *,
+    prompt: str = PROMPT,
+    max_tokens: int = 24,
+    size: int = 4,
+    other: Client | None = None,
+    progress: Progress = lambda *_: None,
+) -> Conformance:
+    """Ask a server pairs of requests whose answers should be equal, and compare them.
+
+    size   requests at once, and samples of one request
+    other  another server of the same model, such as one that speculates
+
+    CutawayError where the server fails; a request that it refuses is noted and not asked again.
+    """
+    checks: dict[str, Check] = {**CHECKS, **({"other server": against(other)} if other else {})}
+    done = Conformance(client.server.url, client.model, client.form)
+    tasks = [(check, name) for check in checks for name in _SETTINGS]
+    for number, (check, name) in enumerate(tasks):
+        progress("asking", number, len(tasks))
+        case = Case(prompt, {**_SETTINGS[name], "max_tokens": max_tokens}, size)
+        try:
+            pairs = _pairs(client, check, checks[check], case)
+        except RefusedError as error:
+            done.refused[check, name] = str(error)
+            continue
+        done.pairs += [(name, pair) for pair in pairs]
+        if failing := _first_failing(pairs):
+            done.smallest[check, name] = _smallest(client, check, checks[check], failing)
+    return done
+
+
+def _pairs(client: Client, name: str, check: Check, case: Case) -> list[Pair]:
+    return [Pair(name, case, *found) for found in check(client, case)]
+
+
+def _first_failing(pairs: Sequence[Pair]) -> Pair | None:
+    return next((pair for pair in pairs if not pair.passed), None)
+
+
+def _smallest(client: Client, name: str, check: Check, failing: Pair) -> Pair:
+    """A smaller case that still fails, as far as a few tries find one."""
+    tries = _SHRUNK
+    while tries > 0:
+        for case in failing.case.smaller:
+            tries -= 1
+            if found := _first_failing(_pairs(client, name, check, case)):
+                failing = found
+                break
+        else:
+            break
+    return failing

@@ -1,0 +1,94 @@
+"""``cutaway conform``: which of a server's answers that should be equal are."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cutaway.cli.options import arguments
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import print_report, table
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.features.evidence.conform import Conformance
+
+EPILOG = """
+examples:
+  cutaway conform http://localhost:8000
+  cutaway conform http://localhost:8080 --size 8 --markdown table.md --junit conform.xml
+  cutaway conform http://localhost:8000 --prompt "$(cat long.txt)"
+  cutaway conform http://localhost:8000 --against http://localhost:8001
+
+Any server with OpenAI's completions or chats is asked pairs of requests whose answers should be
+equal, greedy and with a seed: again; several at once; beside other prompts; with parts of the
+prompt in its cache; streamed; as samples of one request; with drafts, where a request can ask for
+them (cutaway), or at another server of the same model (--against). Compared are the texts and the
+log-probabilities that it tells, as numbers. Where a pair differs, a smaller one is looked for. A
+server's key is read from the environment variable CUTAWAY_API_KEY. Exit code 1 if a pair differs.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway conform``."""
+    parser.add_argument("url", metavar="URL", help="a server with OpenAI's protocol")
+    parser.add_argument("--against", metavar="URL", help="another server of the same model")
+    parser.add_argument("--server-model", metavar="NAME", default="", help="the model's name there")
+    parser.add_argument("--prompt", metavar="TEXT", help="what is asked; default: two sentences")
+    arguments.add_number(parser, "--max-tokens", 24, "tokens of an answer")
+    arguments.add_number(parser, "--size", 4, "requests at once, and samples of one")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--junit", metavar="FILE", help="write every pair as JUnit's XML")
+    arguments.add_report_arguments(parser)
+
+
+def run(args: Namespace) -> int:
+    """Ask, compare, print; 1 where a pair differs."""
+    from cutaway.base.checks import check_int
+    from cutaway.features.evidence.conform import PROMPT, Client, conform
+    from cutaway.rerun.asking import Server
+
+    size = check_int("--size", args.size, 2, 64)
+    max_tokens = check_int("--max-tokens", args.max_tokens, 1, 4096)
+    key = os.environ.get("CUTAWAY_API_KEY", "")
+    client = Client(Server(args.url, key), args.server_model)
+    other = Client(Server(args.against, key)) if args.against else None
+    with console.progress(show=not args.quiet, after=1) as progress:
+        found = conform(
+            client, prompt=args.prompt or PROMPT, max_tokens=max_tokens, size=size, other=other,
+            progress=progress,
+        )  # fmt: skip
+    _write(args.markdown, found.markdown() + "\n")
+    _write(args.junit, found.junit())
+    print_report(args, found.to_dict, lambda: _report(found))
+    return 0 if found.passed else 1
+
+
+def _write(path: str | None, text: str) -> None:
+    if path is not None:
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _report(found: "Conformance") -> Iterator[str]:
+    from cutaway.features.evidence.conform import parting
+
+    yield f"{found.url}, {found.model}: {found.form}"
+    yield ""
+    head = ("WHAT DIFFERS", "SETTINGS", "EQUAL TEXTS", "EQUAL LOG-PROBABILITIES")
+    yield from table([head, *found.rows()])
+    for (check, name), pair in found.smallest.items():
+        case = pair.case
+        yield from ("", f"{check}, {name}; the smallest pair found ({pair.differs}):")
+        yield f"  prompt {case.prompt!r}, {case.settings['max_tokens']} tokens"
+        yield f"  {parting(pair)}"
+    yield ""
+    wrong = sum(not pair.passed for _, pair in found.pairs)
+    yield (
+        f"{wrong} of {len(found.pairs)} pairs differ"
+        if wrong
+        else (f"all {len(found.pairs)} pairs are equal")
+    )

@@ -1,0 +1,306 @@
+"""Asking other engines for answers with log-probabilities: servers, and transformers in process.
+
+vLLM, SGLang, llama-server, Ollama and cutaway are known by what only each of them answers; any
+other is asked as OpenAI is, and its tokens are found by their bytes. Judges no answer.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from cutaway.errors import InputError
+from cutaway.features.evidence.oracle.told import Told, checked_ids, checked_logprob
+from cutaway.requests.base import BaseLLM
+from cutaway.rerun.asking import AnswerPart, RefusedError, Server, UnreadableError
+
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # what no text is cut into that has a token of its own
+_ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
+
+
+class TokenWords:
+    """Token ids by bytes; of tokens with the same bytes the lowest, and ordinary ones first."""
+
+    def __init__(self, llm: BaseLLM) -> None:
+        self.llm = llm
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        of, found = self.llm.tokenizer, dict[bytes, int]()
+        every = range(of.vocab_size)
+        names = {i: of.token_name(i) for i in every}
+        for token_id in sorted(every, key=lambda i: bool(_BYTE.fullmatch(names[i]))):
+            if data := of.token_bytes(token_id):
+                found.setdefault(data, token_id)
+        for token_id in every:
+            if not of.token_bytes(token_id):
+                found.setdefault(names[token_id].encode(), token_id)
+        return found
+
+    def id_of(self, data: bytes) -> int:
+        """InputError where the model has no such token."""
+        if (found := self._ids.get(data)) is None:
+            raise InputError(
+                f"the server tells a token {data!r}, which {self.llm.name} has not: another model, "
+                "or a server that tells no whole tokens"
+            )
+        return found
+
+    def named(self, token: str) -> bytes:
+        """The bytes of a token's text, which OpenAI writes as bytes:\\xe2 where it is no text."""
+        if found := _ESCAPED.fullmatch(token):
+            return bytes.fromhex(found[1].replace("\\x", ""))
+        return token.encode()
+
+    def text(self, ids: Iterable[int]) -> str:
+        """The text of ids, control tokens by name."""
+        return self.llm.detokenize(ids, special=True)
+
+
+# -- servers ---------------------------------------------------------------------------------------
+
+
+Ids = Sequence[int]
+Body = Mapping[str, Any]
+
+_KNOWN_BY = {
+    "sglang": ("/get_model_info", "model_path"), "llama-server": ("/props", "total_slots"),
+    "ollama": ("/api/tags", "models"), "vllm": ("/version", "version"),
+}  # fmt: skip
+"""Path, and a field of what only this server answers there: some answer every path with a page."""
+_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def kind_of(server: Server) -> str:
+    """vllm, sglang, llama-server, ollama, cutaway or openai (any other)."""
+    with suppress(RefusedError, UnreadableError):
+        if server.get("/v1/models")["data"][0]["owned_by"].value == "cutaway":
+            return "cutaway"
+    for kind, (path, field) in _KNOWN_BY.items():
+        with suppress(RefusedError, UnreadableError):
+            if server.get(path).has(field):
+                return kind
+    return "openai"
+
+
+def ask(
+    server: Server, llm: BaseLLM, prompts: Sequence[Any], *,
+    model: str = "", max_tokens: int = 64, seed: int = 0, **settings: Any,
+) -> list[Told]:  # fmt: skip
+    """Let the server write after each prompt, and tell log-probabilities.
+
+    prompts   token ids, or messages of a conversation, of which the server makes a prompt
+    model     its name there; "": the first that the server lists
+    settings  temperature, top_p, top_k, min_p, repetition_penalty: only those given are sent
+
+    CutawayError where the server fails, InputError where it tells no log-probabilities.
+    """
+    if others := [name for name in settings if name not in _NUMBERS]:
+        raise InputError(f"{others[0]} is not sent to a server: {', '.join(_NUMBERS)} are")
+    kind, words = kind_of(server), TokenWords(llm)
+    common = {"max_tokens": max_tokens, "seed": seed, **settings}
+    name = {"model": model or server.model()}
+    told = []
+    for prompt in prompts:
+        if prompt and isinstance(prompt[0], dict):
+            told.append(_chat(server, words, prompt, {**name, **common}, kind))
+        else:
+            told.append(_FORMS[kind](server, words, tuple(prompt), {**name, **common}))
+    return told
+
+
+def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> Told:
+    """Let the server say how likely given tokens are, the first excepted (echo)."""
+    name, words = {"model": model or server.model()}, TokenWords(llm)
+    kind, (first, *rest) = kind_of(server), ids
+    if kind == "sglang":
+        asked = {"input_ids": [*ids], "return_logprob": True, "logprob_start_len": 0}
+        asked |= {"sampling_params": {"max_new_tokens": 0}}
+        told = server.post("/generate", asked)["meta_info"]["input_token_logprobs"]
+        return _told(words, (first,), *_pairs([*told][1:]))
+    body = {**name, "prompt": [*ids], "max_tokens": 1, "temperature": 0}
+    if kind in ("vllm", "cutaway"):
+        found = server.post("/v1/completions", {**body, "prompt_logprobs": 1})
+        rows = [*found["choices"][0]["prompt_logprobs"]][1:]
+        pairs = zip(rest, rows, strict=False)
+        return _told(words, (first,), rest, [row[str(i)]["logprob"].logprob for i, row in pairs])
+    choice = server.post("/v1/completions", {**body, "echo": True, "logprobs": 1})["choices"][0]
+    logprobs = choice.get("logprobs")
+    logs = [each.logprob for each in logprobs.each("token_logprobs")] if logprobs else []
+    if len(logs) < len(ids):
+        raise InputError(f"{server.url} does not tell the log-probabilities of a prompt (echo)")
+    return _told(words, (first,), rest, logs[1 : len(ids)])
+
+
+def _vllm(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+    asked = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
+    choice = server.post("/v1/completions", asked)["choices"][0]
+    if not (written := choice.each("token_ids")):  # before 0.10.2
+        return _openai(server, words, ids, body)
+    told = [each.logprob for each in choice["logprobs"]["token_logprobs"]]
+    return _told(words, ids, [each.whole for each in written], told)
+
+
+def _sglang(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+    params = {k: v for k, v in body.items() if k in _NUMBERS}
+    params |= {"max_new_tokens": body["max_tokens"], "sampling_seed": body["seed"]}
+    asked = {"input_ids": [*ids], "sampling_params": params, "return_logprob": True}
+    told = server.post("/generate", asked)["meta_info"]["output_token_logprobs"]
+    return _told(words, ids, *_pairs(told))
+
+
+def _pairs(told: Iterable[AnswerPart]) -> tuple[list[int], list[float | None]]:
+    """Ids and log-probabilities of SGLang's [log-probability, id, …]."""
+    every = [*told]
+    return [each[1].whole for each in every], [each[0].logprob for each in every]
+
+
+def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+    params = {
+        k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
+    }
+    params["repeat_penalty"] = body.get("repetition_penalty", 1.0)
+    asked = {"prompt": [*ids], "n_predict": body["max_tokens"], "n_probs": 1, **params}
+    told = server.post("/completion", asked).each("completion_probabilities")
+    return _told(words, ids, [t["id"].whole for t in told], [t["logprob"].logprob for t in told])
+
+
+def _ollama(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+    options = {
+        k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
+    }
+    options |= {"num_predict": body["max_tokens"]}
+    options["repeat_penalty"] = body.get("repetition_penalty", 1.0)
+    asked = {"model": body["model"], "prompt": words.text(ids), "raw": True, "stream": False}
+    found = server.post("/api/generate", {**asked, "logprobs": True, "options": options})
+    return _by_bytes(words, ids, found.each("logprobs"))
+
+
+def _openai(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+    asked = {**body, "logprobs": 1}
+    try:
+        choice = server.post("/v1/completions", {**asked, "prompt": [*ids]})["choices"][0]
+    except RefusedError:  # it takes no token ids
+        choice = server.post("/v1/completions", {**asked, "prompt": words.text(ids)})["choices"][0]
+    logprobs = choice.get("logprobs")
+    if logprobs is None:
+        return _told(words, ids, (), ())
+    if content := logprobs.each("content"):
+        return _by_bytes(words, ids, content)
+    found = [words.id_of(words.named(token.text)) for token in logprobs.each("tokens")]
+    return _told(words, ids, found, [each.logprob for each in logprobs.each("token_logprobs")])
+
+
+def _chat(server: Server, words: TokenWords, messages: Any, body: Body, kind: str) -> Told:
+    asked = {**body, "messages": messages, "logprobs": True, "top_logprobs": 1}
+    asked |= {"return_token_ids": True} if kind == "vllm" else {}
+    answer = server.post("/v1/chat/completions", asked)
+    choice = answer["choices"][0]
+    logprobs = choice.get("logprobs")
+    told = _by_bytes(words, (), logprobs.each("content") if logprobs else [])
+    read = [each.whole for each in answer.each("prompt_token_ids")]
+    written = [each.whole for each in choice.each("token_ids")] or told.token_ids
+    whole = _told(words, read or words.llm.chat_ids(messages), written, told.logprobs)
+    return replace(whole, messages=tuple(messages))
+
+
+def _by_bytes(words: TokenWords, ids: Ids, told: Sequence[AnswerPart]) -> Told:
+    """Tokens with their bytes or texts, and perhaps ids."""
+    found = [t["id"].whole if t.has("id") else words.id_of(_bytes(words, t)) for t in told]
+    return _told(words, ids, found, [t["logprob"].logprob for t in told])
+
+
+def _bytes(words: TokenWords, token: AnswerPart) -> bytes:
+    return token["bytes"].byte_string if token.each("bytes") else words.named(token["token"].text)
+
+
+def _told(
+    words: TokenWords, prompt: Ids, ids: Sequence[int], logprobs: Sequence[float | None]
+) -> Told:
+    if not ids or len(ids) != len(logprobs):
+        raise InputError("the server told no log-probabilities of its tokens: ask another endpoint")
+    read = checked_ids("the server's prompt", list(prompt), words.llm)
+    written = checked_ids("the server's tokens", list(ids), words.llm)
+    told = (checked_logprob(f"the server's logprobs[{i}]", p) for i, p in enumerate(logprobs))
+    return Told(read, written, tuple(told))
+
+
+_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], Told]] = {
+    "vllm": _vllm, "sglang": _sglang, "llama-server": _llama_server, "ollama": _ollama,
+    "cutaway": _openai, "openai": _openai,
+}  # fmt: skip
+
+
+# -- transformers, which must be installed, as torch must ------------------------------------------
+
+
+_OFF = {
+    "top_k": 0, "top_p": 1.0, "min_p": None, "typical_p": 1.0, "repetition_penalty": 1.0,
+}  # fmt: skip
+"""Settings of the sampler that it has, too, and where each does nothing; besides temperature."""
+
+
+def ask_transformers(
+    path: str | Path,
+    prompts: Sequence[Sequence[int]],
+    *,
+    dtype: str = "float32",
+    tell: Literal["final", "raw"] = "final",
+    max_tokens: int = 64,
+    seed: int = 0,
+    **settings: Any,
+) -> list[Told]:
+    """Let transformers write after each prompt, and tell log-probabilities.
+
+    path      a folder that it saved, or a .gguf file, whose weights it unpacks
+    dtype     float32, bfloat16 or float16
+    tell      final: after its processors and warpers, which it draws from; raw: before them
+    settings  temperature (default 1), top_k, top_p, min_p, typical_p, repetition_penalty
+
+    Raises InputError where torch or transformers is missing or cannot load the model, or a setting
+    is not among these.
+    """
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise InputError(
+            f"transformers in this process needs torch and transformers: {error}"
+        ) from error
+    asked = _generation(settings)
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"transformers: there is no {path}: name a folder or a .gguf file")
+    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    folder = path.parent if where else path
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **where)
+    except (OSError, ValueError, ImportError) as error:
+        raise InputError(f"transformers cannot load {path}: {error}") from error
+    told = []
+    for number, ids in enumerate(prompts):
+        torch.manual_seed(seed + number)
+        with torch.no_grad():
+            done = model.generate(
+                torch.tensor([list(ids)]), max_new_tokens=max_tokens, return_dict_in_generate=True,
+                output_scores=tell == "final", output_logits=tell == "raw", **asked,
+            )  # fmt: skip
+        new = done.sequences[0, len(ids) :].tolist()
+        rows = torch.cat(done.scores if tell == "final" else done.logits).float()
+        logs = rows.log_softmax(-1)[torch.arange(len(new)), torch.tensor(new)].tolist()
+        told.append(Told(tuple(ids), tuple(new), tuple(logs)))
+    return told
+
+
+def _generation(settings: dict[str, Any]) -> dict[str, Any]:
+    for name in settings:
+        if name not in _OFF and name != "temperature":
+            raise InputError(f"transformers has no {name} that means the same: leave it out")
+    temperature = settings.get("temperature", 1.0)
+    if not temperature:
+        return {"do_sample": False, "repetition_penalty": settings.get("repetition_penalty", 1.0)}
+    given = {k: v for k, v in (_OFF | settings).items() if v is not None}
+    return {"do_sample": True, **given, "temperature": float(temperature)}

@@ -1,1 +1,0 @@
-"""The commands that look into a step: trace inside and ablate; near."""

@@ -1,0 +1,93 @@
+"""``cutaway near``: why two texts are near, or why a document answers a query."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from cutaway.cli.options import arguments, namespace
+from cutaway.cli.terminal import console
+from cutaway.cli.terminal.drawing import print_report, table
+
+if TYPE_CHECKING:
+    from cutaway.methods.nearness import Nearness
+
+
+COMMON = "-m --top --no-words --json"
+EPILOG = """
+examples:
+  cutaway near -m minilm "Paris is in France." "Where is the capital of France?"
+  cutaway near -m minilm --top 20 "the river bank" "a bank of the river"
+  cutaway near -m reranker.gguf "capital of France" "Paris is the capital of France."
+  cutaway near -m minilm --json "the river bank" "money in the bank" > near.json
+
+What two texts are compared by is the model's own: the cosine of their vectors or, of a query and a
+document in this order, a reranker's score. Where it is a sum over pairs of tokens (vectors that are
+means, MaxSim) each pair's exact share is printed; all shares add up to it. Then each word is left
+out, and the score computed again.
+"""
+_SCORES = {
+    "cosine": "cosine", "head": "score", "maxsim": "MaxSim", "answers": "log P(yes) - log P(no)",
+}  # fmt: skip
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway near``."""
+    parser.add_argument("first", metavar="TEXT", help="one text; for a reranker the query")
+    parser.add_argument("second", metavar="TEXT", help="the other; for a reranker the document")
+    parser.add_argument("--top", type=int, default=8, metavar="N", help="how many pairs; default 8")
+    parser.add_argument(
+        "--no-words", action="store_true", help="leave no words out, which takes a run for each"
+    )
+    parser.add_argument(
+        "--method", choices=["head", "maxsim", "answers", "cosine"],
+        help="what texts are compared by; default: the first of these that the model has",
+    )  # fmt: skip
+    parser.add_argument(
+        "--instruction", metavar="TEXT", help="what makes a document relevant, for a model asked "
+        "for yes or no",
+    )  # fmt: skip
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
+
+
+def run(args: Namespace) -> int:
+    """Print the score, and what makes it."""
+    texts = namespace.read_text(args.first), namespace.read_text(args.second)
+    llm = console.load(args)
+    found = llm.near(
+        *texts, words=not args.no_words, method=args.method, instruction=args.instruction
+    )
+    print_report(
+        args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(found, args.top)
+    )
+    return 0
+
+
+def _report(found: "Nearness", top: int) -> list[str]:
+    lines = [f"{_SCORES[found.method]} {found.score:.4f}"]
+    lines += _shares(found, top) if found.shares is not None else []
+    if found.left_out:
+        words = [
+            (f"{one.score:.4f}", f"{one.score - found.score:+.4f}",
+             "second" if one.which else "first", repr(one.word))
+            for one in sorted(found.left_out, key=lambda one: one.score)
+        ]  # fmt: skip
+        lines += ["", *table([("without", "change", "text", "word"), *words])]
+    return lines
+
+
+def _shares(found: "Nearness", top: int) -> list[str]:
+    """Of the largest pairs, and of each token."""
+    pairs = [
+        (f"{share:+.4f}", repr(found.tokens[0][i]), repr(found.tokens[1][j]))
+        for i, j, share in found.pairs(top)
+    ]
+    rest = found.score - sum(share for _, _, share in found.pairs(top))
+    others = (f"{rest:+.4f}", "all others", "")
+    lines = ["", *table([("share", "first", "second"), *pairs, others])]
+    for names, shares, which in zip(
+        found.tokens, found.of_tokens(), ("first", "second"), strict=True
+    ):
+        tokens = [(f"{s:+.4f}", repr(n)) for n, s in zip(names, shares, strict=True)]
+        lines += ["", *table([("share", f"token of the {which}"), *tokens])]
+    return lines

@@ -1,0 +1,177 @@
+"""The step that a look is of: drawn again from other logits, or made of a text without a trace.
+
+Knows a step's own chain, constraint and luck. Looks into nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway._version import __version__
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.compute.backends import Logits
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.engine import Step
+from cutaway.engine.events import Phases
+from cutaway.engine.interventions import Intervention, check_interventions
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import InputError
+from cutaway.requests.base import prepare
+from cutaway.rerun.request import bound, settings_of
+from cutaway.sampling import RowDraw, sample
+from cutaway.sampling.observe import row_hash
+from cutaway.trace import Head, Trace
+from cutaway.trace.record import settings_from_json
+from cutaway.trace.steps import word
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """The draw of one step, with its chain, constraint, luck and history."""
+
+    draw: RowDraw
+
+    @classmethod
+    def of(cls, llm: LLM, trace: Trace, step: Step, own: Logits) -> "Redraw | None":
+        """Of a step and its row; None where the row does not give the recorded token.
+
+        That is so where the run had processors, a check took tokens back, or the drawn token is
+        unknown.
+        """
+        written = trace.output_token_ids[: step.index]
+        again = None if step.sampled_id < 0 else cls.at(llm, trace.head, written)
+        return again if again and again.tokens(own[None]) == [step.sampled_id] else None
+
+    @classmethod
+    def at(cls, llm: LLM, head: Head, written: Iterable[int]) -> "Redraw | None":
+        """Of the step after these tokens; None where the run had processors."""
+        draw = _draw(llm, head, list(written))
+        return None if draw is None else cls(draw)
+
+    def tokens(self, rows: Logits) -> list[int]:
+        """The token that each row gives; -1 where it is an error."""
+        drawn = sample(rows, [self.draw] * len(rows))
+        return [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
+
+
+def _draw(llm: LLM, head: Head, written: list[int]) -> RowDraw | None:
+    try:
+        settings = settings_of(head) | {"forced": ()}
+    except InputError:  # the run had functions, which a trace cannot record
+        return None
+    prepared = prepare(llm, list(head.prompt_token_ids), llm.parse_options(settings))
+    longest = llm.model.context
+    sequence = EngineSequence(0, prepared.request, llm.engine.vocabulary, longest)
+    sequence.write(written)
+    if sequence.error:
+        return None
+    [draw] = sequence.decoder.draws(Scheduled(sequence, len(sequence), [], 0))
+    return draw._replace(observe=None)
+
+
+# -- a trace of token ids alone --------------------------------------------------------------------
+
+
+def unrecorded_trace(
+    llm: LLM,
+    prompt: Sequence[int],
+    generated: Sequence[int],
+    step: int,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    drawn: int | None = None,
+    row: str | None = None,
+    interventions: Sequence[Any] = (),
+) -> Trace:
+    """A trace that ends with this step, of a text whose token ids are given.
+
+    settings  keywords of ``generate`` with which the text was drawn, the seed included; None: the
+              draw is not repeated
+    drawn     the token drawn at this step, if another one was forced
+    row       the hash of the step's logits, as in a trace; None: they are computed, not checked
+    interventions  of the run, as for ``generate``
+
+    Raises InputError naming the field.
+    """
+    vocab = llm.tokenizer.vocab_size
+    ids = _ids("prompt", prompt, vocab), _ids("generated", generated, vocab)
+    if not all(ids):
+        raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: it has no step")
+    step = check_int("step", step, 0, len(ids[1]) - 1)
+    count, room = len(ids[0]) + step + 1, llm.model.context
+    if count > room:
+        raise InputError(
+            f"generated: with its prompt the text has {count} tokens up to this step, and the "
+            f"context has room for {room}"
+        )
+    own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, vocab - 1)
+    before = [*ids[0], *ids[1][:step]]
+    head = _head(llm, ids[0], _settings(settings), check_interventions(interventions))
+    if row is None:
+        hashed = row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
+    else:
+        hashed = _read(row)
+    if settings is not None:
+        _check(llm, head)
+    steps = [_step(i, len(ids[0]), token) for i, token in enumerate(ids[1][: step + 1])]
+    sampled = -1 if settings is None else own
+    steps[step] = steps[step]._replace(sampled_id=sampled, logits_hash=hashed)
+    return Trace(head, {}, tuple(steps), None, "")
+
+
+def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
+    found = check_ids(name, ids)
+    for one in found:
+        check_int(f"{name}: a token id", one, 0, vocab - 1)
+    return found
+
+
+def _read(row: str) -> int:
+    try:
+        return word(row)
+    except ValueError as error:
+        raise InputError(f"row {error}, not {shown(row)}") from None
+
+
+def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    try:
+        return settings_from_json(given or {})
+    except ValueError as error:
+        raise InputError(f"settings: {error}") from None
+
+
+def _check(llm: LLM, head: Head) -> None:
+    """InputError for unknown settings."""
+    if unknown := head.params.keys() - llm.parse_options({}).settings(0).keys():
+        raise InputError(f"settings: unknown name {min(unknown)!r:.40}")
+    try:
+        llm.parse_options(settings_of(head) | {"forced": ()})
+    except InputError as error:
+        raise InputError(f"settings: {error}") from error
+
+
+def _step(index: int, before: int, token: int) -> Step:
+    return Step(
+        id=0, index=index, position=before + index, token_id=token, sampled_id=token,
+        source="forced", text="", released_bytes=0, logprob=float("nan"), survivors=0,
+        observed=None, phases=Phases(), logits_hash=0, fingerprint=0,
+    )  # fmt: skip
+
+
+def _head(
+    llm: LLM,
+    prompt: tuple[int, ...],
+    settings: Mapping[str, Any],
+    interventions: tuple[Intervention, ...],
+) -> Head:
+    identity, backend, tokenizer = llm.model.identity, llm.backend, llm.tokenizer
+    return Head(
+        cutaway=__version__, model=llm.name, weights=identity.weights,
+        tokenizer=identity.tokenizer, backend=backend.name, tier=backend.tier,
+        threads=backend.threads, vocab_size=tokenizer.vocab_size, prompt=None,
+        prompt_token_ids=prompt, chain=(), params=settings,
+        seed=check_int("settings: seed", settings.get("seed", 0), 0, 2**64 - 1),
+        candidates=0, tracked_ids=(), end_ids=tuple(tokenizer.end_ids),
+        kv_bytes_per_token=backend.kv.bytes_per_token, interventions=interventions,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Lessons on layers: from which on the lens predicts the token, and how a mixture chooses."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cutaway.compute.model.mixture import Mixture
+from cutaway.errors import InputError
+from cutaway.features.practice.answers import SHARE, Numbers, Unit
+from cutaway.features.practice.exercises import Exercise, Table, number
+from cutaway.features.practice.lessons.scene import Scene
+from cutaway.trace.figures import percent
+
+_SHOWN = 4  # rows before the answer, spread over the layers
+_NEAR = 12  # layers of a model for which the answer may be off by one; twice as many, by two
+
+
+def lens_lesson(scene: Scene) -> list[Exercise]:
+    """After how many layers does the head predict the final token?"""
+    from cutaway.features.inside.lens import settled_from
+
+    lens = scene.lens
+    said = lens.ids[:, 0]
+    layers, last = len(said) - 1, scene.name(int(said[-1]))
+    settled = settled_from(said == said[-1])
+    assert settled is not None  # since it holds in the last row
+    every = lens.rows(scene.name)
+    rows = [(str(row.layer + 1), row.token, percent(row.probability)) for row in every]
+    figures = [(str(row.rank), row.drawn_token or "") for row in every]
+    heads = ("after", "token", "")
+    return [
+        Exercise(
+            "lens",
+            f"The model has {layers} layers, each of which adds to one stream of numbers; after "
+            f"the last a head makes logits of them, and {last} was the likeliest. Apply "
+            f"that head earlier: after how many layers is {last} the likeliest, and stays so?",
+            Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _SHOWN)))),
+            Numbers((settled,), ("layers",), Unit(str(layers // 2), 0, layers // _NEAR)),
+            "the prediction often settles in the last layers only.",
+            (
+                Table(
+                    (*heads, f"rank of {scene.token}", "drawn"),
+                    tuple((*row, *more) for row, more in zip(rows, figures, strict=True)),
+                ),
+                _settled(scene, lens.draw_settled),
+                "Only the last layer feeds the output head: ignore guesses until they settle; the "
+                "rank says more.",
+            ),
+        )
+    ]
+
+
+def _settled(scene: Scene, row: int | None) -> str:
+    if row is None:
+        return "The chain of this run cannot be repeated here, so nothing is drawn."
+    return (
+        f"The last column is what the same luck would draw: {scene.token} from after {row} layers "
+        "on."
+    )
+
+
+# -- experts: from the router's scores to the shares of those that compute a token -----------------
+
+
+_ROWS = 8  # experts of a table
+_ASKED = 3  # shares that one works out by hand
+
+
+def experts_lesson(scene: Scene) -> list[Exercise]:
+    """How is a token shared out among experts?"""
+    ops = [op for op in scene.llm.graph.ops if op.kind == "experts"]
+    if not ops:
+        raise InputError(
+            f"topic experts: {scene.llm.name} has none, each token is computed by all of it: name "
+            "a mixture with -m"
+        )
+    op = ops[len(ops) // 2]
+    mixture: Mixture = op.attrs["mixture"]
+    if mixture.gating != "softmax" or mixture.scale != 1 or "choosing_bias" in op.weights:
+        raise InputError(
+            f"topic experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
+            "which this lesson is about: name another mixture with -m"
+        )
+    layer = [*scene.look.experts][len(ops) // 2]
+    ids, shares = scene.look.experts[layer]
+    scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
+    attributions = scene.attribution.experts[layer]
+    weights = np.exp(scores - scores.max())
+    whole = weights[ids].sum() if mixture.normed else weights.sum()
+    among = "of these" if mixture.normed else f"of all {len(scores)} experts"
+    asked = ids[:_ASKED].tolist()
+    return [
+        Exercise(
+            "experts",
+            f"Layer {layer} has {len(scores)} experts, and a router that scores them for each "
+            f"token. The {len(ids)} of the highest scores compute it, each with a share: exp, over "
+            f"the sum {among}, which is {number(float(whole), 3)}. Write the shares of "
+            f"{', '.join(map(str, asked))}.",
+            _scored(scores, weights),
+            Numbers(
+                tuple(float(share) for share in shares[:_ASKED]),
+                tuple(f"expert {i}" for i in asked),
+                SHARE,
+            ),
+            "divide by the sum, as in softmax.",
+            (
+                _chosen(ids.tolist(), shares.tolist(), scores, attributions),
+                f"Of this layer's experts the matrices of {len(ids)} are read for the token, and "
+                f"{len(scores) - len(ids)} are left alone: so a mixture holds more weights than it "
+                "computes with. The next token may be computed by others.",
+                f"Attribution is how far each moved {scene.token} above "
+                f"{scene.name(scene.attribution.rival)}.",
+            ),
+        )
+    ]
+
+
+def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
+    """The best, the best first."""
+    rows = tuple(
+        (str(i), number(float(scores[i])), number(float(weights[i]), 3))
+        for i in np.argsort(-scores, kind="stable")[:_ROWS].tolist()
+    )
+    return Table(("expert", "score", "exp"), rows)
+
+
+def _chosen(
+    ids: list[int], shares: list[float], scores: np.ndarray, attributions: Mapping[int, float]
+) -> Table:
+    return Table(
+        ("expert", "score", "share", "attribution"),
+        tuple(
+            (
+                str(i), number(float(scores[i])), percent(share),
+                number(attributions[i], 3, sign=True),
+            )
+            for i, share in zip(ids, shares, strict=True)
+        ),
+        bars=tuple(shares),
+    )  # fmt: skip
