@@ -97,17 +97,16 @@ template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   return r;
 }
 
-// Whole numbers only; or NaN, of which vectors make some number, and C++ none.
-INLINE int32_t whole_lane(float x) { return x == x ? (int32_t)x : 0; }
-INLINE void store_i8(int8_t* p, F v) { LANES p[i] = (int8_t)whole_lane(v.v[i]); }  // -128 … 127
+INLINE void store_i8(int8_t* p, F v) { LANES p[i] = (int8_t)v.v[i]; }  // whole numbers, -128 … 127
 
 INLINE I splat_i(int32_t x) { I r; LANES r.v[i] = x; return r; }
 template <int N> INLINE I shl_i(I a) { LANES a.v[i] = a.v[i] * (1 << N); return a; }
 INLINE F to_float(I a) { F r; LANES r.v[i] = (float)a.v[i]; return r; }
-INLINE I to_int(F a) { I r; LANES r.v[i] = whole_lane(a.v[i]); return r; }
+// Whole numbers; of NaN and what is too large, vectors make some number, and C++ none.
+INLINE I to_int(F a) { I r; LANES r.v[i] = __builtin_fabsf(a.v[i]) < 0x1p31f ? (int32_t)a.v[i] : 0; return r; }
 INLINE F pow2(I n) {
   F r;
-  LANES { int32_t bits = (n.v[i] + 127) << 23; memcpy(&r.v[i], &bits, 4); }
+  LANES { uint32_t bits = ((uint32_t)n.v[i] + 127) << 23; memcpy(&r.v[i], &bits, 4); }
   return r;
 }
 

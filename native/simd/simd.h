@@ -55,10 +55,10 @@ INLINE F round_even(F x) {
 }
 
 // e^x for x <= 0; below -69 it is 0 and above is at least 2^-100, so that products with a half
-// never underflow. Degree-6 polynomial on |r| <= ln2/2, within 2 ulp.
+// never underflow. NaN stays NaN. Degree-6 polynomial on |r| <= ln2/2, within 2 ulp.
 INLINE F exp_nonpositive(F x) {
-  const F n = round_even(mul(max(x, set1(-80.0f)), set1(1.44269504f)));
-  F r = fma(n, set1(-0.693145752f), max(x, set1(-80.0f)));
+  const F n = round_even(mul(max(set1(-80.0f), x), set1(1.44269504f)));
+  F r = fma(n, set1(-0.693145752f), max(set1(-80.0f), x));
   r = fma(n, set1(-1.42860677e-6f), r);
   F y = set1(1.0f / 720);
   y = fma(y, r, set1(1.0f / 120));

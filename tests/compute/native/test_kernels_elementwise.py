@@ -97,6 +97,18 @@ def test_far_from_zero(kind):
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
 
 
+EACH_NUMBER = [*((kind, 0) for kind in MAPS), *((kind, 1) for kind in TWO)]
+
+
+@pytest.mark.parametrize(("kind", "place"), EACH_NUMBER)
+def test_nan_stays_nan(kind, place):
+    """A greatest or least of NaN and a limit would be the limit, and a broken model would write."""
+    pair = [np.full((1, 19), 2, np.float32) for _ in range(2)]
+    pair[place][:] = np.nan
+    for tier in TIERS:
+        assert np.isnan(run_map(tier, kind, *pair, 1.75)).all(), tier
+
+
 @pytest.mark.parametrize("n", [1, 37, 2500])
 def test_one_number_for_all_of_a_row(n):
     rng = np.random.default_rng(n)

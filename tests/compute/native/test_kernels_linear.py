@@ -62,6 +62,20 @@ def test_many_rows_of_any_number_of_quant_blocks(name, blocks):
         assert_same_bits(ours, results["generic"])
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_number_is_made_of_what_is_not_finite(name, odd):
+    """The greatest of 32 numbers may pass over NaN; the product of their rows must not."""
+    cols = 256
+    raw = random_bytes(np.random.default_rng(7), name, ROWS, cols)
+    x = random_rows(8, 33, cols)[1:]  # without the row of zeros
+    for row, place in zip(x, range(0, cols, 7), strict=False):
+        row[place] = odd
+        row[place ^ 16] = np.nan if place % 3 else 1e30  # beside it, in either half
+    for tier in TIERS:
+        assert not np.isfinite(linear(tier, name, raw, ROWS, x)).any(), tier
+
+
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", QUANTISED)
 def test_exact_where_float32_is_exact(name, tier):
