@@ -120,7 +120,7 @@ def tiers_of(args: argparse.Namespace) -> list[str]:
 
     if args.isa:
         return [*args.isa.split(",")]
-    return [*tiers(), "amx-plain"] if args.native else [tiers()[0]]
+    return [*tiers()] if args.native else [tiers()[0]]
 
 
 def sanitized(native: Path) -> Mapping[str, str]:
