@@ -7,5 +7,5 @@ ARITHMETIC = 1
 
 Raise it when a change makes one bit of a logit or of a hash of them another, or lets another token
 be drawn from the same logits: kernels, graphs, stages, luck.
-tests/compute/native/test_arithmetic.py says so where that is noticed.
+tests/compute/native/test_bits.py says so where that is noticed.
 """

@@ -1,11 +1,14 @@
-"""The Python API on small random models."""
+"""The Python API on small random models: texts, streams that end early, what is held and freed."""
 
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
 
-from cutaway import LLM, FormatError, InputError
+from cutaway import LLM, FormatError, InputError, LoadedModel
+from cutaway.engine import Policy
 from cutaway.sampling import derive_seed
 from support.random_llama import write_tiny_llama
 
@@ -261,3 +264,170 @@ def test_a_text_can_be_checked_against_a_constraint(llm):
     for bad, said in [({}, "needs one of"), ({"regex": "("}, "regex"), ({"min_tokens": 1}, "min")]:
         with pytest.raises(InputError, match=said):
             llm.accepts("a", **bad)
+
+
+# -- streams that end early: stopped, closed, abandoned or read in part ------------------------
+
+
+MAX_ROWS = Policy().max_rows
+
+OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def long_llm(tmp_path_factory):
+    path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "t.gguf", context=4 * MAX_ROWS)
+    return LLM(path, backend="reference")
+
+
+def free(long_llm):
+    """How many blocks are free once the loop has turned again."""
+    long_llm.generate("a", max_tokens=1)
+    assert not long_llm.engine.running
+    assert not long_llm.engine.waiting
+    return long_llm.engine.blocks.free
+
+
+def test_stop_ends_a_prompt_that_is_still_being_computed(long_llm, monkeypatch):
+    before, turns = free(long_llm), []
+    stream = long_llm.stream([1] * (3 * MAX_ROWS), **OPTIONS)
+    run = long_llm.backend.run
+    monkeypatch.setattr(
+        long_llm.backend, "run", lambda b: (turns.append(b), stream.stop(), run(b))[2]
+    )
+    assert list(stream) == []
+    assert len(turns) == 1
+    assert stream.completion().finish_reason == "aborted"
+    monkeypatch.undo()
+    assert free(long_llm) == before
+
+
+def test_stop_before_the_first_step(long_llm):
+    stream = long_llm.stream("ab", **OPTIONS)
+    stream.stop()
+    assert list(stream) == []
+    assert stream.completion().text == ""
+
+
+def test_what_had_come_before_the_stop_can_be_read(long_llm):
+    whole = long_llm.generate("ab", n=2, seed=1, **OPTIONS)
+    streams = long_llm.streams("ab", n=2, seed=1, **OPTIONS)
+    for _ in range(5):
+        next(streams[0])  # both grow
+    for stream in streams:
+        stream.stop()
+    done = [stream.finish() for stream in streams]
+    assert [c.finish_reason for c in done] == ["aborted", "aborted"]
+    assert len(done[0].token_ids) == 5 and len(done[1].token_ids) > 1
+    for part, all_of_it in zip(done, whole, strict=True):
+        assert part.token_ids == all_of_it.token_ids[: len(part.token_ids)]
+
+
+def test_a_stream_that_is_dropped_frees_its_blocks(long_llm):
+    before = free(long_llm)
+    for _ in long_llm.stream("ab", **OPTIONS):
+        break
+    long_llm.stream("ab", **OPTIONS)  # never begun
+    gc.collect()
+    assert free(long_llm) == before
+    kept = [long_llm.stream("ab", **OPTIONS)]
+    next(kept[0])
+    kept.append(kept)  # a cycle, which only the collector ends
+    del kept
+    gc.collect()
+    assert long_llm.logits([1] * (4 * MAX_ROWS)).shape == (4 * MAX_ROWS, 264)
+    assert free(long_llm) == before
+
+
+def test_a_partly_read_stream_tells_of_the_part_that_was_read(long_llm):
+    whole = long_llm.generate("ab", **OPTIONS)
+    stream, other = long_llm.stream("ab", **OPTIONS), long_llm.stream("b", **OPTIONS)
+    assert stream.completion().finish_reason == "unfinished"
+    step = next(stream)
+    other.finish()  # turns the loop until both have ended
+    assert stream.ended is not None
+    part = stream.completion()
+    assert (part.finish_reason, part.matched) == ("unfinished", None)
+    assert part.fingerprint == f"{step.fingerprint:016x}" != whole.fingerprint
+    done = stream.finish()
+    assert (done.text, done.token_ids) == (whole.text, whole.token_ids)
+    assert done.finish_reason == "max_tokens"
+    assert done.fingerprint == f"{stream.ended.fingerprint:016x}"
+
+
+def test_closing_a_stream_that_ran_ahead_gives_what_was_read(long_llm):
+    whole = long_llm.generate("ab", **OPTIONS)
+    held = long_llm.stream("ab", **OPTIONS, stop=whole.text + "never")
+    other = long_llm.stream("b", **OPTIONS)
+    for _ in range(3):
+        next(held)
+    other.finish()
+    held.close()
+    assert list(held) == []
+    part = held.completion()
+    assert (part.finish_reason, len(part.token_ids)) == ("aborted", 3)
+    shown = b"".join(map(long_llm.tokenizer.token_bytes, part.token_ids)).decode(errors="replace")
+    assert part.text == shown
+
+
+# -- what an LLM holds is free when it is closed, or nobody refers to it any more --------------
+
+
+def test_dropping_the_last_reference_frees_the_weights_at_once(tiny_path):
+    """A sweep over models would hold about ten of them until the collector runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        llm = LLM(tiny_path, threads=1, progress=False)
+        llm.generate("ab", max_tokens=2, speculate="ngram")
+        backend = weakref.ref(llm.backend)
+        del llm
+        assert backend() is None
+    finally:
+        gc.enable()
+
+
+def test_closing_frees_the_weights_and_ends_what_is_written(tiny_path):
+    gc.disable()
+    try:
+        with LLM(tiny_path, threads=1, progress=False) as llm:
+            stream = llm.stream("ab", max_tokens=40, ignore_eos=True)
+            next(stream)
+            backend = weakref.ref(llm.backend)
+        assert backend() is None
+    finally:
+        gc.enable()
+    with pytest.raises(InputError, match=r"^tiny is closed: load the model again$"):
+        next(stream)
+    part = stream.completion()
+    assert (part.finish_reason, len(part.token_ids)) == ("error", 1)
+    stream.close()
+    llm.close()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda llm: llm.generate("ab"),
+        lambda llm: llm.stream("ab"),
+        lambda llm: llm.logits([1, 2]),
+        lambda llm: llm.engine,
+        lambda llm: llm.backend,
+    ],
+)
+def test_a_closed_model_says_so(tiny_path, use):
+    llm = LLM(tiny_path, threads=1, progress=False)
+    llm.close()
+    with pytest.raises(InputError, match=r"^tiny is closed: load the model again$"):
+        use(llm)
+    assert repr(llm) == "<LLM tiny>"
+
+
+def test_a_loaded_model_has_one_owner_after_the_other(tiny_path):
+    model = LoadedModel.open(tiny_path)
+    first = LLM(model)
+    with pytest.raises(InputError, match=r"^tiny belongs to an LLM already"):
+        LLM(model)
+    with pytest.raises(InputError, match="loaded already"):
+        LLM(model, threads=2)
+    assert first.generate("ab", max_tokens=2, seed=1).token_ids

@@ -1,6 +1,7 @@
-"""One model and several threads, owners and processes: texts as alone, or one sentence."""
+"""One model and several threads, owners and processes; and the API misused at random."""
 
 import copy
+import json
 import os
 import pickle
 import subprocess
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
-
 import cutaway
 from cutaway import LLM, AsyncLLM, InputError
+from support import misuse
+from support.misuse import fault
+
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+
 
 OPTIONS = {"max_tokens": 24, "temperature": 1.0, "ignore_eos": True}
 PROMPTS = ["ab", "b", "aab", "ab" * 20]
@@ -155,3 +159,47 @@ def test_a_forked_process_writes_the_same_or_says_why_not(tiny_path):
         capture_output=True, text=True, timeout=300, check=False, env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+# -- misused at random, in a process of its own, which must survive it -------------------------
+
+
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+
+
+HOMES = [Path(cutaway.__file__).parents[1], Path(misuse.__file__).parents[1]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "calls"), [(0, 500), pytest.param(1, 10_000, marks=pytest.mark.slow)]
+)
+def test_misuse_ends_in_an_answer_or_in_one_sentence(tiny_path, seed, calls):
+    paths = "; ".join(f"sys.path.insert(0, {str(home)!r})" for home in HOMES)
+    code = f"import sys; {paths}; from support.misuse import main; main(*sys.argv[1:])"
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    done = subprocess.run(
+        [*command, str(tiny_path), str(seed), str(calls)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["faults"] == []
+    verbs = {name.split()[0] for name in found["outcomes"]}
+    assert {"generate", "begin", "read", "process", "chat", "asynchronous", "keep",
+            "duplicate"} <= verbs  # fmt: skip
+    assert sum(found["outcomes"].values()) == calls
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        ValueError("x"),
+        cutaway.InputError("two\nlines"),
+        cutaway.InputError("x" * 999),
+    ],
+)
+def test_what_is_no_sentence_is_a_fault(error):
+    with pytest.raises(type(error)) as caught:
+        raise error
+    assert fault(caught.value)

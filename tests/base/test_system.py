@@ -1,13 +1,130 @@
-"""What the system does not offer does nothing."""
+"""What a process may use, on machines and in containers that are folders of files.
+
+What a system does not offer does nothing.
+"""
 
 import os
 import subprocess
 import sys
 from mmap import PAGESIZE
+from pathlib import Path
 
 import pytest
 
-from cutaway.base import system
+from cutaway import InputError
+from cutaway.base import resources, system
+from cutaway.base.resources import Memory, Threads, default_threads, free_memory
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from support.random_llama import write_tiny_llama
+
+PLAIN = {"proc/meminfo": "MemTotal: 900 kB\nMemAvailable:     500 kB\nSwapFree: 20 kB\n"}
+V2 = PLAIN | {"proc/self/cgroup": "0::/a/b\n"}
+V1 = PLAIN | {"proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n"}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "_ROOT", tmp_path)
+    monkeypatch.setattr(system, "processors", lambda: set(range(8)))
+
+    def write(files):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    return write
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+def test_a_plain_machine_uses_what_the_process_may_use(machine):
+    machine(PLAIN)
+    assert default_threads() == Threads(8, "all 8 processors that this process may use")
+
+
+@pytest.mark.parametrize(("cores", "count"), [("0-3", 4), ("0,2,4-5", 4), ("6-20", 2)])
+def test_of_a_hybrid_intel_the_performance_cores(machine, cores, count):
+    machine({"sys/devices/cpu_core/cpus": cores + "\n", "sys/devices/cpu_atom/cpus": "21-29"})
+    assert default_threads() == Threads(count, f"the {count} performance cores of 8")
+
+
+def test_a_process_that_may_use_slow_cores_alone_uses_them(machine):
+    machine({"sys/devices/cpu_core/cpus": "8-11"})
+    assert default_threads().count == 8
+
+
+@pytest.mark.parametrize(
+    ("capacities", "count"), [([1024] * 8, 8), ([400] * 4 + [1024] * 4, 4), ([300, 900, 1024], 2)]
+)
+def test_of_an_arm_the_cores_with_more_than_half_the_capacity(machine, capacities, count):
+    cpus = "sys/devices/system/cpu/cpu{}/cpu_capacity"
+    machine({cpus.format(i): f"{capacity}\n" for i, capacity in enumerate(capacities)})
+    assert default_threads().count == count
+
+
+@pytest.mark.parametrize(
+    ("quota", "count"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("", 8)]
+)
+def test_a_containers_share_of_the_processors(machine, quota, count):
+    machine(V2 | {"sys/fs/cgroup/a/cpu.max": quota + "\n"})
+    assert default_threads().count == count
+    if count < 8:
+        processors = int(quota.split()[0]) / 100_000
+        assert default_threads().why == f"its container's limit of {processors:g} processors"
+
+
+@pytest.mark.parametrize(("quota", "count"), [("-1", 8), ("300000", 3)])
+def test_a_share_in_control_groups_of_version_1(machine, quota, count):
+    folder = "sys/fs/cgroup/cpu"
+    machine(V1 | {f"{folder}/cpu.cfs_quota_us": quota, f"{folder}/cpu.cfs_period_us": "100000\n"})
+    assert default_threads().count == count
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def test_a_system_that_says_nothing_limits_nothing(machine):
+    assert free_memory() is None
+    machine(PLAIN)
+    assert free_memory() == Memory(520 * 1024, "this machine")
+
+
+def test_the_tightest_container_counts_and_file_pages_are_free(machine):
+    group = "sys/fs/cgroup/a"
+    machine(V2 | {
+        f"{group}/b/memory.max": "max\n", f"{group}/memory.max": "300000\n",
+        f"{group}/memory.current": "200000\n",
+        f"{group}/memory.stat": "anon 9\nfile 80000\ninactive_file 50000\nactive_file 10000\n",
+    })  # fmt: skip
+    assert free_memory() == Memory(160_000 + 20 * 1024, "its container")
+
+
+def test_control_groups_of_version_1(machine):
+    group = "sys/fs/cgroup/memory/docker/x"
+    machine(V1 | {
+        f"{group}/memory.limit_in_bytes": "100000\n", f"{group}/memory.usage_in_bytes": "90000\n",
+        f"{group}/memory.stat": "inactive_file 1\ntotal_inactive_file 500\ntotal_active_file 7\n",
+    })  # fmt: skip
+    assert free_memory() == Memory(10_507 + 20 * 1024, "its container")
+    machine({f"{group}/memory.limit_in_bytes": "9223372036854771712"})
+    assert free_memory() == Memory(520 * 1024, "this machine")
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(machine, tmp_path):
+    path = write_tiny_llama(tmp_path / "tiny.gguf")
+    machine({"proc/meminfo": "MemAvailable: 40 kB\nSwapFree: 0 kB\n"})
+    with pytest.raises(InputError) as caught:
+        LoadedModel(path, Setup(context=64))
+    assert "tiny needs" in str(caught.value)
+    assert "only 41.0 kB of this machine are free" in str(caught.value)
+    machine({"proc/meminfo": "MemAvailable: 4000 kB\nSwapFree: 0 kB\n"})
+    LoadedModel(path, Setup(context=64)).close()
+
+
+# -- what a system lacks ---------------------------------------------------------------------------
+
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="calls of Linux")
 
@@ -41,3 +158,15 @@ def test_calls_that_a_sandbox_refuses_change_nothing(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", _refuse)
     system.keep_no_copy(0, PAGESIZE)
     assert system.processors() == set(range(os.cpu_count()))
+
+
+# -- the tests themselves --------------------------------------------------------------------------
+
+
+def test_numpy_is_not_imported_before_it_is_told_of_its_threads():
+    code = "import conftest, os, sys; print('numpy' in sys.modules, os.environ['OMP_NUM_THREADS'])"
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tests, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False 1\n"

@@ -319,3 +319,53 @@ def test_another_models_importance_is_refused(plain, importance, tmp_path, refus
     assert "no entry is called as a tensor of the model" in refusal(plain, strange)
     assert "this is no importance matrix" in refusal(plain, plain)
     assert "there is no such file" in refusal(plain, tmp_path / "none.gguf")
+
+
+# -- ``cutaway imatrix``, and that what it writes is what quantising takes -------------------------
+
+
+@pytest.fixture(scope="module")
+def weighed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plain") / "tiny.gguf"
+    return write_tiny_llama(path, hidden=256, feed_forward=256, experts=4, context=600)
+
+
+@pytest.fixture(scope="module")
+def text(weighed):
+    (path := weighed.with_name("text.txt")).write_text("ab ba " * 40)
+    return path
+
+
+def test_from_a_text_to_a_smaller_model(weighed, text, tmp_path, printed):
+    matrix, out = tmp_path / "importance.gguf", tmp_path / "small.gguf"
+    lines = printed("imatrix", text, matrix, "-m", weighed, "--chunk", 32).splitlines()
+    assert lines[0].split() == ["matrices", "16"] and lines[-1] == str(matrix)
+    assert "6 chunks, 192 tokens" in lines[1]
+    read = Importance.read(matrix)
+    assert read.datasets == (str(text),) and (read.chunks, read.chunk_size) == (6, 32)
+    assert read.entries["blk.0.ffn_down_exps.weight"].sums.shape == (4, 256)
+    assert printed("quantize", weighed, out, "--to", "q4_k_m", "--imatrix", matrix)
+    with GGUFFile(out) as file:
+        assert file.metadata["quantize.imatrix.chunks_count"] == 6
+    assert printed("generate", "-m", out, "ab", "--max-tokens", 2, "--seed", 1, "-q")
+
+
+def test_threads_change_no_byte(weighed, text, tmp_path, printed):
+    made = []
+    for threads in (1, 3):
+        out = tmp_path / f"{threads}.gguf"
+        args = ("-m", weighed, "--chunk", 32, "--threads", threads, "--json")
+        document = json.loads(printed("imatrix", text, out, *args))
+        assert document["matrices"] == 16 and document["chunks"] == 6
+        made.append(out.read_bytes())
+    assert made[0] == made[1]
+
+
+def test_what_cannot_be_done_is_said(weighed, text, tmp_path, refused):
+    out = tmp_path / "out.gguf"
+    assert "a chunk 512: give a longer text" in refused("imatrix", text, out, "-m", weighed)
+    said = refused("imatrix", text, out, "-m", weighed, "--chunk", 1 << 10)
+    assert "--chunk must be at most the context, 600" in said
+    assert "--chunks" in refused("imatrix", text, out, "-m", weighed, "--chunks", 0)
+    assert "ends in .gguf" in refused("imatrix", text, tmp_path / "out.dat", "-m", weighed)
+    assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,38 @@
-"""What may be asked of each step: checked, plain data."""
+"""What may be asked of each step; log-probabilities, ranks and the likeliest tokens.
+
+These are held against definitions in Decimals of 50 digits.
+"""
 
 import pickle
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.sampling import Observe
+from cutaway.sampling import (
+    CompiledChain,
+    History,
+    Observe,
+    ReadRow,
+    RowDraw,
+    SamplingParams,
+    build_chain,
+    read_rows,
+    sample,
+)
+from support.sampling_oracles import (
+    OFF,
+    best_first,
+    chain_of,
+    ln,
+    probabilities,
+    row,
+    rows,
+    scores_of,
+    snapshots,
+)
 
 
 def test_it_is_plain_data():
@@ -35,3 +62,155 @@ def test_whether_steps_are_observed():
     assert not Observe(prompt_top=3).any_step
     for asked in ({"top": 1}, {"track": (0,)}, {"stages": True}, {"after_chain": True}):
         assert Observe(**asked).any_step
+
+
+# -- log-probabilities -----------------------------------------------------------------------------
+
+
+CHAINS = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0, 0.5, 1, 1, 3]),
+        "top_k": st.integers(0, 14),
+        "top_p": st.sampled_from([1.0, 0.3, 0.9]),
+        "logit_bias": st.dictionaries(st.integers(0, 14), st.integers(-100, 100), max_size=3),
+        "presence_penalty": st.sampled_from([0.0, 0.5, -2.0]),
+    }
+)
+
+
+def drawn(logits, top, history=(), **settings):
+    params = SamplingParams(**(OFF | settings))
+    chain = CompiledChain(build_chain(params), params, ())
+    observe = Observe(top=top, after_chain=True)
+    (found,) = sample(logits[None], [RowDraw(chain, History((), history), 7, 3, observe)])
+    return found
+
+
+def told(logits, top, **settings):
+    return logprobs_of(drawn(logits, top, **settings), top)
+
+
+def logprobs_of(found, top):
+    return found.observed.logprobs(top)
+
+
+def close(number):
+    return pytest.approx(number, rel=1e-12, abs=1e-12)
+
+
+def truth(scores, top):
+    mass = probabilities(scores)
+    return [(t, float(ln(mass[t]))) for t in best_first(scores)[:top]]
+
+
+def assert_likeliest(found, scores, top):
+    expected = truth(scores, top)
+    assert [t for t, _ in found] == [t for t, _ in expected]
+    assert [p for _, p in found] == close([p for _, p in expected])
+
+
+# --- of a draw ------------------------------------------------------------------------------
+
+
+@given(rows(max_size=20), CHAINS, st.integers(1, 25), st.lists(st.integers(0, 14), max_size=4))
+def test_the_likeliest_before_and_after_the_chain(logits, settings, top, output):
+    history = History((), tuple(output))
+    found = drawn(logits, top, tuple(output), **settings)
+    likely, chosen = logprobs_of(found, top), found.token_id
+    states = snapshots(chain_of(**settings), logits, history)
+    before, after = states[0], states[-1]
+    assert_likeliest(likely.model, before, top)
+    assert_likeliest(likely.chain, after, top)
+    assert likely.chosen_model == found.logprob == close(dict(truth(before, 99))[chosen])
+    assert likely.chosen_chain == close(dict(truth(after, 99))[chosen])
+
+
+def test_a_chain_that_leaves_one_gives_it_all():
+    likely = told(row([1, 5, 3]), 3, top_k=1)
+    assert likely.chain == ((1, 0.0),)
+    assert likely.chosen_chain == 0.0 > likely.chosen_model
+
+
+def test_greedy_tells_the_softmax_of_what_the_chain_made():
+    likely = told(row([1, 5, 3]), 2, temperature=0, logit_bias={0: 9})
+    assert [t for t, _ in likely.model] == [1, 2]
+    assert_likeliest(likely.chain, {0: 10.0, 1: 5.0, 2: 3.0}, 2)
+    assert likely.chosen_chain == likely.chain[0][1]
+
+
+def test_tokens_that_a_processor_removed_are_not_in_the_chain():
+    def ban(_, logits):
+        logits[[1, 3]] = -np.inf
+        return logits
+
+    likely = told(row([1, 5, 3, 4]), 9, processors=(ban,))
+    assert_likeliest(likely.model, {0: 1.0, 1: 5.0, 2: 3.0, 3: 4.0}, 9)
+    assert_likeliest(likely.chain, {0: 1.0, 2: 3.0}, 9)
+
+
+def test_equals_are_told_by_id():
+    assert [t for t, _ in told(row([2, 0.0, 2, -0.0, 2]), 4).model] == [0, 2, 4, 1]
+
+
+@pytest.mark.parametrize("processors", [(), (lambda ids, x: x,)])
+def test_how_many_are_told(processors):
+    logits = row([1, 2, 3])
+    for top, count in [(0, 0), (1, 1), (3, 3), (4, 3), (1000, 3)]:
+        likely = told(logits, top, processors=processors)
+        assert len(likely.model) == len(likely.chain) == count
+
+
+def test_fewer_than_were_observed():
+    found = drawn(row([1, 2, 3, 0]), 3)
+    for top in range(4):
+        assert logprobs_of(found, top) == told(row([1, 2, 3, 0]), top)
+
+
+def test_what_was_told_stays():
+    with pytest.raises(AttributeError):
+        told(row([1, 2]), 1).chosen_model = 0.0
+
+
+# --- of rows that are read --------------------------------------------------------------------
+
+
+@given(rows(max_size=20), st.data(), st.integers(0, 25))
+def test_a_row_read_without_a_draw(logits, data, top):
+    token_id = data.draw(st.integers(0, len(logits) - 1))
+    (read,) = read_rows(logits[None], [token_id], top)
+    scores = scores_of(logits)
+    assert read.rank == best_first(scores).index(token_id) + 1
+    assert read.logprob == close(dict(truth(scores, 99))[token_id])
+    assert_likeliest(read.top, scores, top)
+
+
+def test_equals_rank_by_id():
+    logits = np.tile(row([2, 7, 2, 7, 2]), (5, 1))
+    read = read_rows(logits, range(5), 0)
+    assert [r.rank for r in read if isinstance(r, ReadRow)] == [3, 1, 4, 2, 5]
+
+
+def test_no_token_to_look_up():
+    (read,) = read_rows(row([1, 2])[None], [None], 1)
+    assert (read.logprob, read.rank, [t for t, _ in read.top]) == (None, None, [1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_an_error_in_its_place(bad):
+    logits = np.zeros((3, 40), np.float32)
+    logits[1, 17] = bad
+    first, error, last = read_rows(logits, [0, 0, 0], 2)
+    assert str(error) == "the model's logits in row 1 are not finite"
+    assert [first, last] == read_rows(logits[[0, 2]], [0, 0], 2)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 2**40])
+def test_an_id_outside_the_vocabulary_is_refused(wrong):
+    with pytest.raises(InputError, match=f"token id {wrong} is not between 0 and 2"):
+        read_rows(np.zeros((2, 3), np.float32), [None, wrong], 0)
+
+
+def test_rows_and_ids_must_be_as_many():
+    assert read_rows(np.zeros((0, 3), np.float32), [], 5) == []
+    with pytest.raises(ValueError, match="2 rows of logits for 1 next ids"):
+        read_rows(np.zeros((2, 3), np.float32), [0], 0)

@@ -13,15 +13,20 @@ from support.served import BESIDE, ELSEWHERE, PIPED, serve
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of what a server without weights does, the first test of each file: one for each endpoint.
+    """Of what a server without weights does, the first test of each file, and the first case of
+    those marked ``elsewhere``: one for each endpoint.
 
     ``test_all_without_weights`` has all of it done so.
     """
     second = [item for item in items if _side(item) == ELSEWHERE] if not PIPED else []
-    firsts = {item.path: item for item in reversed(second)}
+    firsts = {(item.path, _marked(item)): item for item in reversed(second)}
     left_out = {id(item) for item in second} - {id(item) for item in firsts.values()}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
     items[:] = [item for item in items if id(item) not in left_out]
+
+
+def _marked(item):
+    return item.originalname if item.get_closest_marker("elsewhere") else None
 
 
 def _side(item):

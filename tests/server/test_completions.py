@@ -1,8 +1,9 @@
-"""/v1/completions asked by OpenAI's own client: whole and streamed, against the engine's word."""
+"""/v1/completions asked by OpenAI's own client: whole, streamed, with a suffix; and ids."""
 
 import asyncio
 
 import numpy as np
+import openai
 import pytest
 from openai import APIError, AsyncOpenAI, OpenAI
 
@@ -11,6 +12,9 @@ from cutaway.rerun import replay
 from cutaway.sampling import derive_seed
 from cutaway.trace import Trace
 from support.openai_words import clean, joined, trace_of
+from support.random_llama import write_tiny_llama
+from support.served import serve
+from support.thoughts import ASK
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1, "extra_body": {"ignore_eos": True}}
 OURS = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
@@ -228,3 +232,122 @@ def test_constraints_that_leave_no_token_are_the_requests_fault(create, tiny, st
     with pytest.raises(APIError, match=r"allows no token at position \d: loosen it") as told:
         [*create(stream=True, extra_body=only)] if stream else create(extra_body=only)
     assert told.value.type == "invalid_request_error"
+
+
+# -- suffix: what Python writes between two texts ----------------------------------------------
+
+
+NAMED = {
+    f"tokenizer.ggml.fim_{name}_token_id": token_id
+    for name, token_id in (("pre", 250), ("suf", 251), ("mid", 252))
+}
+ASKED = {"model": "tiny", "prompt": "ab", "suffix": " ba", "seed": 5, "max_tokens": 12}
+BETWEEN = {"seed": 5, "max_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A server of a model that has tokens for it, and its client."""
+    path = write_tiny_llama(tmp_path_factory.mktemp("middle") / "tiny.gguf", metadata=NAMED)
+    with (
+        serve(LLM(path, threads=1)) as served,
+        OpenAI(base_url=f"{served.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        yield client.completions.create, path
+
+
+def test_a_model_with_tokens_for_it_writes_what_python_writes(trained):
+    ask_between, path = trained
+    with LLM(path, threads=1, progress=False) as alone:
+        expected = alone.generate("ab", suffix=" ba", n=2, **BETWEEN)
+    whole = ask_between(**ASKED, n=2, logprobs=1)
+    assert [c.text for c in whole.choices] == [done.text for done in expected]
+    for choice, done in zip(whole.choices, expected, strict=True):
+        assert choice.cutaway["fingerprint"] == done.fingerprint
+        assert choice.cutaway["between"]["method"] == "tokens"
+    assert whole.cutaway["params"]["suffix"] == " ba"
+    assert whole.usage.prompt_tokens == len(expected[0].prompt_token_ids)
+    streamed = [chunk.choices[0] for chunk in ask_between(**ASKED, stream=True)]
+    assert "".join(one.text for one in streamed) == expected[0].text
+    assert streamed[-1].cutaway["between"]["method"] == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("echo", {"echo": True}),
+        ("heal", {"extra_body": {"heal": True}}),
+        ("suffix", {"suffix": "b" * 500}),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(trained, field, more):
+    ask_between, _ = trained
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask_between(**{**ASKED, **more})
+    assert field in refused.value.message
+
+
+# -- a model that has no tokens for it ---------------------------------------------------------
+
+
+@pytest.fixture
+def ask_between(openai_client):
+    return openai_client.completions.create
+
+
+@pytest.mark.elsewhere
+def test_a_model_without_tokens_for_it_chooses_as_python_does(tiny, ask_between, tiny_alone):
+    expected = tiny_alone.generate(["ab", "b"], suffix=" ba", n=2, logprobs=1, **BETWEEN)
+    flat = [done for samples in expected for done in samples]
+    whole = ask_between(**{**ASKED, "prompt": ["ab", "b"]}, n=2, logprobs=1)
+    assert [c.text for c in whole.choices] == [done.text for done in flat]
+    for choice, done in zip(whole.choices, flat, strict=True):
+        assert choice.finish_reason == "stop"
+        assert choice.cutaway["fingerprint"] == done.fingerprint
+        assert choice.cutaway["between"] == done.between._asdict()
+        assert len(choice.logprobs.tokens) == len(done.token_ids)
+    assert whole.cutaway["seeds"] == [done.seed for done in flat]
+    assert whole.usage.completion_tokens == sum(len(done.token_ids) for done in flat)
+    assert tiny.free()
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("stream", {"stream": True}),
+        ("trace", {"extra_body": {"trace": True}}),
+        ("regex", {"extra_body": {"regex": "a"}}),
+        ("suffix", {"suffix": "b" * 400, "n": 100}),
+        ("n", {"n": 129}),
+        ("seed", {"seed": -2}),
+    ],
+)
+def test_what_does_not_go_with_a_choice_is_refused_by_name(tiny, ask_between, field, more):
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask_between(**{**ASKED, **more})
+    assert (refused.value.body or {}).get("param") == field or field in refused.value.message
+    assert tiny.free()
+
+
+# -- ids: no two are equal, whatever the client calls its requests -----------------------------
+
+
+ANSWERED = {
+    "/v1/chat/completions": {"messages": ASK, "max_tokens": 1},
+    "/v1/completions": {"prompt": "a", "max_tokens": 1},
+    "/v1/responses": {"input": "a", "max_output_tokens": 1},
+    "/v1/messages": {"messages": ASK, "max_tokens": 1},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
+    "/v1/rerank": {"query": "a", "documents": ["b"], "method": "cosine"},
+}
+
+
+@pytest.mark.elsewhere
+@pytest.mark.parametrize("path", ANSWERED)
+def test_one_request_id_sent_twice_gives_two_ids(client, path):
+    headers = {"x-request-id": "same-id"}
+    answers = [client.post(path, json=ANSWERED[path], headers=headers) for _ in range(2)]
+    ids = [answer.json()["id"] for answer in answers]
+    assert all("same-id-" in id for id in ids), answers[0].text
+    assert ids[0] != ids[1]
+    assert {answer.headers["x-request-id"] for answer in answers} == {"same-id"}

@@ -1,4 +1,4 @@
-"""POST /v1/inside: what ``cutaway.features.inside`` finds, over HTTP, beside those who write."""
+"""/v1/inside and what it leaves out, over HTTP, beside those who write; and interventions."""
 
 import asyncio
 import base64
@@ -12,9 +12,11 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.async_llm import Guests
+from cutaway.engine.interventions import add
+from cutaway.features.inside import ablate, inside, summary
 from cutaway.features.inside import endpoints as endpoint
-from cutaway.features.inside import inside, summary
 from cutaway.features.inside.summary import to_dict
+from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from support.inside_asked import asked_about
 from support.served import serve
@@ -24,7 +26,7 @@ NO_ROW = "0" * 16
 
 
 @pytest.fixture(scope="module")
-def trace(tiny_path, tmp_path_factory):
+def forced_trace(tiny_path, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     options = {"max_tokens": 12, "seed": 2**63 + 9, "ignore_eos": True, "logit_bias": {70: 2.0}}
     LLM(tiny_path, threads=1).generate("ab a\x1b", trace=path, forced=(5, 6), **options)
@@ -32,13 +34,13 @@ def trace(tiny_path, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def look(tiny_path, trace):
-    return inside(LLM(tiny_path, threads=1), trace, STEP)
+def look(tiny_path, forced_trace):
+    return inside(LLM(tiny_path, threads=1), forced_trace, STEP)
 
 
 @pytest.fixture(scope="module")
-def body(trace):
-    return asked_about(trace, STEP)
+def body(forced_trace):
+    return asked_about(forced_trace, STEP)
 
 
 @pytest.fixture
@@ -135,8 +137,8 @@ def test_refusals_name_the_field(asked, more, status, param, words):
     assert words in error["message"]
 
 
-def test_the_token_that_came_is_no_rival(asked, trace):
-    answer = asked(rival=trace.steps[STEP].token_id)
+def test_the_token_that_came_is_no_rival(asked, forced_trace):
+    answer = asked(rival=forced_trace.steps[STEP].token_id)
     assert answer.json()["error"]["param"] == "rival"
 
 
@@ -203,3 +205,157 @@ def test_a_long_text_fits_the_wire(smollm2, smollm2_path):
     with httpx.stream("POST", f"{smollm2.url}/v1/inside", json=body, timeout=120) as answer:
         sent = sum(map(len, answer.iter_raw()))
     assert answer.status_code == 200 and sent <= 600_000
+
+
+# -- /v1/inside/ablate -------------------------------------------------------------------------
+
+
+ABLATED = 6
+
+
+@pytest.fixture(scope="module")
+def asked_to_ablate(tiny_path, trace):
+    body = asked_about(trace, ABLATED)
+    with serve(LLM(tiny_path, threads=1)) as served, httpx.Client(base_url=served.url) as client:
+        yield lambda **more: client.post("/v1/inside/ablate", json=body | more, timeout=60)
+        assert served.free()
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"by": "word", "how": "knock_out"}, {"how": "other", "other": 7, "rival": 9}]
+)
+def test_it_is_what_python_finds(asked_to_ablate, tiny_path, trace, how):
+    llm = LLM(tiny_path, threads=1)
+    found = ablate(llm, trace, ABLATED, **how).to_dict(llm.tokenizer.token_name)
+    assert asked_to_ablate(**how).json() == json.loads(json.dumps(found))
+
+
+def test_a_budget(asked_to_ablate):
+    some = asked_to_ablate(budget_s=1e-6).json()
+    assert some["parts"] == []
+    assert some["total"] == len(some["token_ids"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "words"),
+    [
+        ({"by": "letter"}, 400, "by must be one of token, word"),
+        ({"how": "hide"}, 400, "how must be one of delete"),
+        ({"budget_s": 61}, 400, "budget_s"),
+        ({"step": 9}, 400, "step"),
+        ({"row": "0" * 16}, 409, "other logits"),
+        ({"want": ["lens"]}, 400, "unknown field 'want'"),
+    ],
+)
+def test_what_is_refused(asked_to_ablate, wrong, status, words):
+    answer = asked_to_ablate(**wrong)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]["message"]
+
+
+# -- interventions: for a request's own texts, where the server was started so -----------------
+
+
+HOW = {"max_tokens": 8, "seed": 5, "ignore_eos": True}
+ASK = {"prompt": "ab ba"} | HOW
+INTERVENTIONS = ["L0.H1 x 0", "knock_out 1", add("L0", np.ones(32), 0.1).to_json()]
+
+
+def post(served, path="/v1/completions", **fields):
+    body = fields if path != "/v1/completions" else ASK | fields
+    return httpx.post(served.url + path, json=body, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def allowed(tiny_path):
+    with serve(LLM(tiny_path, threads=1), ServerSettings(allow_interventions=True)) as served:
+        yield served
+
+
+@pytest.mark.elsewhere
+def test_a_server_takes_none_unless_it_was_started_so(tiny):
+    answer = post(tiny, interventions=INTERVENTIONS)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == (
+        "interventions: not allowed here; start the server with --allow-interventions"
+    )
+    assert answer.json()["error"]["param"] == "interventions"
+    for none in ([], None):
+        assert post(tiny, interventions=none).status_code == 200
+
+
+def test_they_are_those_of_the_engine_and_in_the_trace(allowed, tiny_alone, tmp_path):
+    answer = post(allowed, interventions=INTERVENTIONS, trace=True).json()
+    done = tiny_alone.generate(ASK["prompt"], interventions=INTERVENTIONS, **HOW)
+    plain = post(allowed).json()
+    [choice] = answer["choices"]
+    assert choice["cutaway"]["fingerprint"] == done.fingerprint
+    assert plain["choices"][0]["cutaway"]["fingerprint"] != done.fingerprint
+    lines = "".join(f"{json.dumps(line)}\n" for line in choice["cutaway"]["trace"])
+    trace = Trace.parse(lines.encode())
+    texts = [*INTERVENTIONS[:2], INTERVENTIONS[2]["text"]]
+    assert [str(one) for one in trace.head.interventions] == texts
+    again = post(allowed, interventions=answer["cutaway"]["params"]["interventions"])
+    assert again.json()["choices"][0]["cutaway"]["fingerprint"] == done.fingerprint
+
+
+def test_in_a_chat_and_in_a_response(allowed):
+    messages = [{"role": "user", "content": "ab"}]
+    for path, body in (
+        ("/v1/chat/completions", {"messages": messages, "max_tokens": 4}),
+        ("/v1/responses", {"input": "ab", "max_output_tokens": 4}),
+    ):
+        both = (body, body | {"interventions": INTERVENTIONS})
+        found = [post(allowed, path, seed=3, **one).json() for one in both]
+        ours = [
+            one["cutaway"] if path == "/v1/responses" else one["choices"][0]["cutaway"]
+            for one in found
+        ]
+        assert ours[0]["fingerprint"] != ours[1]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("interventions", "sentence"),
+    [("L0 x 0", "interventions"), ([5], "interventions"), (["L0"], "interventions[0]: write"),
+     (["L9 x 0"], "no L9"),
+     ([{"kind": "add"}], "a place is"), (["L0 x 0"] * 1025, "more than 1024"),
+     ([{"kind": "scale", "where": "L0", "more": 1}], "object with kind")],
+)  # fmt: skip
+def test_which_interventions_are_refused(allowed, interventions, sentence):
+    answer = post(allowed, interventions=interventions)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert sentence in error["message"] and error["param"].startswith("interventions")
+
+
+def test_a_look_has_the_changes_of_its_text(allowed, tiny):
+    answer = post(allowed, interventions=INTERVENTIONS, trace=True).json()
+    head, *lines = answer["choices"][0]["cutaway"]["trace"]
+    steps = [line for line in lines if line["kind"] == "step"]
+    ask = {
+        "prompt": head["prompt_token_ids"], "generated": [s["token_id"] for s in steps], "step": 4,
+        "row": steps[4]["logits_hash"], "drawn": steps[4]["sampled_id"],
+        "settings": head["params"] | {"seed": head["seed"]}, "format": "json",
+    }  # fmt: skip
+    found = post(allowed, "/v1/inside", **ask, interventions=head["interventions"])
+    assert (found.status_code, found.json()["as_run"]) == (200, True)
+    assert "L0.intervention" in found.json()["logit_attribution"]["parts"]
+    assert found.json()["lens"][-1]["drawn"] == steps[4]["sampled_id"]
+    free = post(
+        allowed, "/v1/inside", **ask | {"row": None}, interventions=head["interventions"]
+    ).json()
+    assert (free["row"], free["as_run"]) == (steps[4]["logits_hash"], None)
+    assert post(allowed, "/v1/inside", **ask).status_code == 409
+    refused = post(tiny, "/v1/inside", **ask, interventions=head["interventions"])
+    assert refused.json()["error"]["param"] == "interventions"
+
+
+def test_by_the_earlier_name(tiny, allowed):
+    done, same = (
+        post(allowed, **one).json()["choices"][0]["cutaway"]["fingerprint"]
+        for one in ({"changes": ["L0.H1 x 0", "blind 1"]}, {"interventions": INTERVENTIONS[:2]})
+    )
+    assert done == same
+    assert post(tiny, changes=["L0.H1 x 0"]).json()["error"]["param"] == "interventions"
+    both = post(allowed, changes=["L0 x 0"], interventions=["L0 x 0"])
+    assert "changes is the earlier name of interventions" in both.json()["error"]["message"]

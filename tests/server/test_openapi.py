@@ -1,6 +1,8 @@
 """What /openapi.json says is so: everything is asked for, and every answer is as documented."""
 
 import json
+import re
+from pathlib import Path
 from unittest.mock import patch
 
 import httpx
@@ -14,15 +16,19 @@ from cutaway import LLM
 from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest, TextBlock
 from cutaway.features.evidence.receipt import PrivateKey
 from cutaway.features.inside.endpoints import AblateRequest, InsideRequest
+from cutaway.features.ollama.requests import OllamaGenerateRequest, OllamaOptions
+from cutaway.requests.keywords import KEYWORDS, NOT_THERE, Absent
+from cutaway.server import answering
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.openai import endpoints
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
+from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.routes.fill import FillRequest
 from cutaway.server.routes.tokens import DetokenizeRequest, TokenizeRequest
 from cutaway.server.shared.fields import StreamOptions
 from support.adapters import adapter_of
 from support.documented import ask_for_everything
+from support.keyword_table import keyword_table, written
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve
 
@@ -78,7 +84,7 @@ def _make_what_the_examples_name(url):
     """An answer of the id that the document has as example."""
     headers = {"authorization": f"Bearer {KEY}"}
     asked = {"input": "a", "max_output_tokens": 1}
-    with patch.object(endpoints, "answer_id", lambda _: "example"):
+    with patch.object(answering, "answer_id", lambda _: "example"):
         httpx.post(f"{url}/v1/responses", json=asked, headers=headers).raise_for_status()
 
 
@@ -336,3 +342,40 @@ def test_the_key_and_the_hosts_are_documented_where_they_are_set(document, tiny)
     open_document = tiny.app.openapi()
     assert "securitySchemes" not in open_document["components"]
     assert not any({"401", "403"} & {*op["responses"]} for op in _operations(open_document))
+
+
+# -- each keyword is a field of each form of requests, or the table says why not ---------------
+
+
+FACES = {
+    "chat": ChatRequest.model_fields,
+    "completions": CompletionRequest.model_fields,
+    "responses": ResponsesRequest.model_fields,
+    "messages": MessagesRequest.model_fields,
+    "ollama": {**OllamaGenerateRequest.model_fields, **OllamaOptions.model_fields},
+}
+PARAMETERS = Path(__file__).parents[2] / "src/cutaway/trace/web/js/compose/parameters.js"
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_a_keyword_is_there_or_it_is_said_why_not(name, face):
+    row = KEYWORDS[name]
+    if field := row.field(name, face):
+        assert field in FACES[face]
+        return
+    why = row.fields.why if isinstance(row.fields, Absent) else NOT_THERE[face]
+    assert len(why) > 10 and name not in FACES[face]
+
+
+def test_the_page_has_the_controls_that_the_table_says():
+    script = PARAMETERS.read_text()
+    named = set(re.findall(r'"(\w+)"', script[script.index("export const LENGTH") :]))
+    numbers = {name for name, row in KEYWORDS.items() if row.kind == "number"}
+    controls = {name for name, row in KEYWORDS.items() if row.page}
+    assert controls - numbers - {"denoise"} == named & KEYWORDS.keys() - numbers
+    assert numbers <= controls and NOT_THERE["page"]
+
+
+def test_the_docs_have_the_table():
+    assert written() == keyword_table(), "PYTHONPATH=tests python -m support.keyword_table"

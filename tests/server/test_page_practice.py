@@ -1,8 +1,9 @@
-"""/page/practice: what a practice asks and judges, and no solution before its time."""
+"""/page/practice: what a practice asks and judges, no solution before its time; and lessons."""
 
 import json
 from dataclasses import asdict
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from hypothesis import given, settings
@@ -18,11 +19,14 @@ from cutaway.features.practice import (
     from_trace,
 )
 from cutaway.features.practice.endpoints import router
+from cutaway.features.practice.lessons import possible, scene
 from cutaway.server.http.refusals import install
 from cutaway.text.characters import printable
 from cutaway.trace import Trace
 from support.asgi_client import post
+from support.inside_asked import asked_about
 from support.random_llama import write_tiny_llama
+from support.served import serve
 
 BIG = 2**64 - 1
 
@@ -218,3 +222,57 @@ def test_the_cells_of_a_canvas_are_practised(app):
     refused = post(app, {"cells": own | {"p": [0.4]}}, path="/page/practice")
     assert refused.status == 400
     assert b"p must have one for each" in refused.body
+
+
+# -- lessons on the inside of a step -----------------------------------------------------------
+
+
+STEP = 6
+
+
+@pytest.fixture(scope="module")
+def here(tiny_path, trace):
+    return scene(LLM(tiny_path, threads=1), trace, STEP)
+
+
+@pytest.fixture(scope="module")
+def inside(trace):
+    return asked_about(trace, STEP)
+
+
+@pytest.fixture(scope="module")
+def told_lessons(tiny_path):
+    with serve(LLM(tiny_path, threads=1)) as served, httpx.Client(base_url=served.url) as client:
+        yield lambda path, **body: client.post(f"/page/practice{path}", json=body, timeout=60)
+        assert served.free()
+
+
+def test_all_that_there_is_to_ask(told_lessons, here, inside):
+    asked, expected = told_lessons("", inside=inside).json(), possible(here)
+    assert asked["introduction"] == here.introduction
+    assert asked["text"] == here.text
+    assert [each["question"] for each in asked["exercises"]] == [e.question for e in expected]
+    topics = [each["topic"] for each in asked["exercises"]]
+    assert {"mask", "attention", "lens", "induction"} <= {*topics}
+    assert "experts" not in topics
+    assert "solution" not in str(asked)
+
+
+def test_answers_are_judged(told_lessons, here, inside):
+    for index, exercise in enumerate(possible(here)):
+        solution = exercise.answer.solution
+        right = told_lessons("/answer", inside=inside, index=index, answer=solution).json()
+        assert (right["right"], right["solution"]) == (True, solution)
+        assert len(right["arithmetic"]) == len(exercise.arithmetic)
+        wrong = told_lessons("/answer", inside=inside, index=index, answer="?").json()
+        assert (wrong["right"], wrong["solution"]) == (None, None)
+        shown = told_lessons("/answer", inside=inside, index=index, reveal=True).json()
+        assert shown["solution"] == solution
+
+
+def test_a_step_of_another_model(told_lessons, inside):
+    answer = told_lessons("", inside=inside | {"row": "0" * 16})
+    assert answer.status_code == 409
+    assert "other logits" in answer.json()["error"]["message"]
+    answer = told_lessons("", inside=inside | {"step": 9})
+    assert answer.status_code == 400

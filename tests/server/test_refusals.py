@@ -5,9 +5,10 @@ import logging
 import time
 
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from cutaway.errors import ClosedError, CutawayError, FetchError, InputError, QueueFullError
@@ -17,7 +18,7 @@ from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.openai.chat import ChatRequest
 from cutaway.server.openai.responses_request import ResponsesRequest
-from support.asgi_client import call, post, scope_of
+from support.asgi_client import call, post, request, scope_of
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 GOOD = {"messages": [{"role": "user", "content": "hello"}]}
@@ -289,3 +290,92 @@ def test_without_a_guard_and_without_a_model_failures_are_told_too():
         call(app, scope_of(path="/bug"))
     assert call(app, scope_of(path="/input")).error()["param"] is None
     assert call(app, scope_of(path="/other")).status == 500
+
+
+# -- routes that take strict JSON --------------------------------------------------------------
+
+
+class Asked(BaseModel):
+    a: int
+
+
+@pytest.fixture
+def strict_app():
+    strict_app = FastAPI()
+    router = APIRouter(route_class=StrictRoute)
+
+    @router.post("/")
+    @router.post("/api/chat")
+    async def ask(asked: Asked, request: Request) -> dict:
+        return {
+            "a": asked.a,
+            "again": await request.json(),
+            "body": (await request.body()).decode(),
+        }
+
+    @router.get("/")
+    async def bare() -> str:
+        return "nothing asked"
+
+    strict_app.include_router(router)
+    strict_app.state.bodies = bodies()
+    install(strict_app, retry_after=lambda: 1.0)
+    return strict_app
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json"]
+)
+def test_json_reaches_the_endpoint(strict_app, kind):
+    answer = post(strict_app, {"a": 1}, {"content-type": kind})
+    assert answer.status == 200
+    assert json.loads(answer.body) == {"a": 1, "again": {"a": 1}, "body": '{"a": 1}'}
+
+
+def test_a_long_body_is_read_alike(strict_app):
+    assert post(strict_app, {"a": 1, "b": "x" * (1 << 19)}).status == 200
+    assert (
+        post(strict_app, b'{"a": 1, "a": "' + b"x" * (1 << 19) + b'"}').error()["code"]
+        == "invalid_json"
+    )
+
+
+def test_what_is_not_json_is_refused_in_our_words(strict_app):
+    answer = post(strict_app, b'{"a": 1, "a": 2}')
+    assert answer.status == 400
+    assert answer.error() == {
+        "message": "the key 'a' is given twice in one object; give it once",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "invalid_json",
+    }
+    assert post(strict_app, b"").error()["message"] == "the body is empty; give a JSON value"
+    assert post(strict_app, b"[" * 100_000).error()["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "text/plain", "application/jsonx"]
+)
+def test_another_type_is_refused_with_the_header_to_send(strict_app, kind):
+    answer = post(strict_app, {"a": 1}, {"content-type": kind})
+    assert answer.status == 415
+    told = f"the body must be JSON; send the header 'Content-Type: application/json', not '{kind}'"
+    assert answer.error()["message"] == told
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+def test_ollamas_paths_take_json_of_any_type_but_not_from_a_web_page(strict_app, kind):
+    typed = {"content-type": kind} if kind else {}
+    scope = scope_of("POST", path="/api/chat", headers=typed)
+    assert call(strict_app, scope, request(b'{"a": 1}')).status == 200
+    scope = scope_of("POST", path="/api/chat", headers={**typed, "origin": "http://a.b"})
+    assert call(strict_app, scope, request(b'{"a": 1}')).status == 415
+    assert call(strict_app, scope_of("POST", path="/api/chat"), request(b"a=1")).status == 400
+
+
+def test_no_type_is_refused_and_no_body_needs_none(strict_app):
+    answer = call(strict_app, scope_of("POST"), request(b'{"a": 1}'))
+    assert answer.status == 415
+    assert answer.error()["message"].endswith("'Content-Type: application/json', which is missing")
+    assert call(strict_app, scope_of("POST")).error()["code"] == "invalid_json"
+    assert call(strict_app, scope_of("GET")).body == b'"nothing asked"'

@@ -1,18 +1,22 @@
 """A look at any step of any run is of the row that ran, and disturbs nobody."""
 
+import json
 import os
 from dataclasses import replace
 
+import gguf
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
+from cutaway.cli.main import main
+from cutaway.cli.terminal.drawing import names_of
 from cutaway.compute.backends.cpu import tiers
-from cutaway.features.inside import inside, nearest
+from cutaway.features.inside import end_attribution, inside, nearest
 from cutaway.features.inside.summary import heads
-from cutaway.trace import Trace
+from cutaway.trace import Trace, why
 from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
 from support.random_llama import write_tiny_llama
@@ -231,3 +235,129 @@ def test_the_nearest_embeddings_by_brute_force(paths, traces, name, monkeypatch)
     for wrong in ({"token": len(table)}, {"token": 1, "top": 0}):
         with pytest.raises(InputError, match=r"token|top"):
             nearest(llm, **wrong)
+
+
+# -- ``cutaway trace why -m MODEL``: the end token's logit attribution, and that it adds up --------
+
+
+ENDING_SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ending") / "tiny.gguf"
+    return write_tiny_llama(path, **ENDING_SHAPE, format="Q8_0", context=128)
+
+
+@pytest.fixture(scope="module")
+def llm(model):
+    return LLM(model)
+
+
+def run(llm, path, **options):
+    llm.generate("ab a", seed=3, max_tokens=9, trace=path, **options)
+    return Trace.read(path)
+
+
+def test_a_text_that_ended_with_the_end_token(llm, tmp_path):
+    end = min(llm.tokenizer.end_ids)
+    trace = run(llm, tmp_path / "run.jsonl", logit_bias={end: 100.0}, min_tokens=4)
+    found, last = end_attribution(llm, trace), trace.steps[-1]
+    expected = inside(llm, trace, last.index).logit_attribution()
+    assert (found.step, found.token, found.other) == (last.index, end, expected.rival)
+    assert found.total == expected.total
+    assert sum(found.parts.values()) == pytest.approx(found.total, abs=1e-5)
+    assert found.parts["L0.mlp"] == expected.parts["L0.mlp"]
+
+
+def test_a_text_that_went_on(llm, tmp_path):
+    trace = run(llm, tmp_path / "run.jsonl", ignore_eos=True)
+    found, [closest] = end_attribution(llm, trace), why(trace, 1).closest
+    came = trace.steps[closest.index].token_id
+    expected = inside(llm, trace, closest.index).logit_attribution(closest.token_id)
+    assert (found.step, found.token, found.other) == (closest.index, closest.token_id, came)
+    assert found.total == -expected.total
+    assert found.parts["L1.attn"] == -expected.parts["L1.attn"]
+    words = "above" if found.total > 0 else "below"
+    assert f" was {abs(found.total):.3f} {words} that of {came}: " in found.sentence(str).replace(
+        repr(str(came)), str(came)
+    )
+
+
+def test_why_says_it_where_a_model_is_named(llm, model, tmp_path, capsys):
+    path = tmp_path / "run.jsonl"
+    found = end_attribution(llm, run(llm, path, ignore_eos=True))
+    asked = ["trace", "why", str(path)]
+    assert main(asked) == 0
+    assert "the logit of" not in capsys.readouterr().out
+    assert main([*asked, "-m", str(model), "-q"]) == 0
+    out = capsys.readouterr().out
+    assert found.sentence(names_of(llm.tokenizer)) in out
+    assert found.proof.startswith("recomputed bit for bit")
+    assert "Attribution is not the effect" in out
+    assert main([*asked, "-m", str(model), "-q", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["logit_attribution"]["total"] == found.total
+
+
+# -- a model made by hand: its head that looks back a token, and its one that copies, are found ----
+# Each of 16 tokens is a direction. The first layer's head writes the direction of the token before
+# into a place of its own; the second's looks for that place with the direction of the token
+# here, and writes the token there: after a second "x" comes what came after the first.
+
+
+TOKENS, HIDDEN, DIM = 16, 64, 32
+HERE, BEFORE, ONE = slice(0, 16), slice(16, 32), 32  # places in the stream
+TURNED, PLAIN = 16, slice(16, 32)  # of a head's numbers, how many have a position, and the rest
+FIRST_ID = 3
+
+
+def weights():
+    """By tensor: of the norms ones, of all that is not named zeros."""
+    code, turn = np.eye(TOKENS), 10000.0 ** (-np.arange(8) / 8)
+    embedding = np.zeros((264, HIDDEN))
+    embedding[FIRST_ID : FIRST_ID + TOKENS, HERE], embedding[:, ONE] = code, 1
+    key, query, value, copy = (np.zeros((2 * DIM, HIDDEN)) for _ in range(4))
+    key[0:TURNED:2, ONE] = 5
+    query[0:TURNED:2, ONE], query[1:TURNED:2, ONE] = 5 * np.cos(turn), -5 * np.sin(turn)
+    value[PLAIN, HERE] = code
+    copy[BEFORE, PLAIN] = 0.2 * code  # of the stream, (HIDDEN, 2 * DIM)
+    look_for, offer, write = (np.zeros((2 * DIM, HIDDEN)) for _ in range(3))
+    look_for[PLAIN, HERE], offer[PLAIN, BEFORE] = 5 * code, 5 * code
+    write[HERE, PLAIN] = code
+    return {
+        "token_embd": embedding, "output": 4 * embedding * (np.arange(HIDDEN) < TOKENS),
+        "blk.0.attn_q": query, "blk.0.attn_k": key, "blk.0.attn_v": value,
+        "blk.0.attn_output": copy, "blk.1.attn_q": look_for, "blk.1.attn_k": offer,
+        "blk.1.attn_v": value, "blk.1.attn_output": write,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory):
+    path = tmp_path_factory.mktemp("induction") / "by-hand.gguf"
+    sizes = {"heads": 2, "kv_heads": 2, "head_dim": DIM, "hidden": HIDDEN, "layers": 2}
+    write_tiny_llama(path, **sizes, metadata={"llama.rope.dimension_count": TURNED})
+    made = weights()
+    for tensor in gguf.GGUFReader(path, "r+").tensors:
+        name = tensor.name.removesuffix(".weight")
+        tensor.data[...] = made.get(name, 1.0 if name.endswith("norm") else 0.0)
+    return LLM(path)
+
+
+@pytest.mark.parametrize("length", [2, 5, 8, 11])  # not 1: position 0 has none before it but itself
+def test_the_heads_are_found_by_their_weights_and_attributions(by_hand, tmp_path, length):
+    order = np.random.default_rng(length).permutation(TOKENS)[:12] + FIRST_ID
+    prompt, expected = [*order.tolist(), *order[:length].tolist()], int(order[length])
+    done = by_hand.generate(prompt, temperature=0, max_tokens=1, trace=tmp_path / "run.jsonl")
+    assert [*done.token_ids] == [expected]
+    look = inside(by_hand, Trace.read(tmp_path / "run.jsonl"), 0)
+    found = look.logit_attribution()
+    by_name = {(head.layer, head.head): head for head in heads(look, found)}
+    assert by_name[0, 0].previous > 0.95
+    assert by_name[1, 0].induction > 0.95
+    assert max(h.induction for place, h in by_name.items() if place != (1, 0)) < 0.2
+    assert max(h.previous for place, h in by_name.items() if place != (0, 0)) < 0.2
+    assert max(found.parts, key=lambda name: abs(found.parts[name])) == "L1.attn"
+    assert found.positions[1, 0].argmax() == length  # where it stood before
+    assert found.heads[1, 0] > 0.95 * found.total
+    assert look.lens(1).ids[:, 0].tolist() == [prompt[-1], prompt[-1], expected]

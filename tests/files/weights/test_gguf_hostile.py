@@ -4,9 +4,12 @@ import os
 import tracemalloc
 
 import pytest
+from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import FORMATS_BY_ID, GGUFFile
+from support.damage import damage
+from support.examples import few_or_many
 from support.gguf_bytes import (
     ARRAY,
     BOOL,
@@ -177,7 +180,7 @@ def refusal(path, raw):
 def test_is_refused_in_one_clear_sentence(path, case):
     raw, problem = CASES[case]
     message, peak = refusal(path, raw)
-    assert message.startswith(f"{path}: ")
+    assert message.startswith(f"{target}: ")
     assert problem in message
     assert message.isprintable()
     assert len(message) < len(str(path)) + 300
@@ -188,7 +191,7 @@ def test_truncated_anywhere(path):
     whole = small()
     for length in range(len(whole)):
         message, _ = refusal(path, whole[:length])
-        assert message.startswith(f"{path}: ")
+        assert message.startswith(f"{target}: ")
     path.write_bytes(whole)
     GGUFFile(path).close()
 
@@ -225,7 +228,7 @@ def test_a_missing_file_is_named(path):
     with pytest.raises(InputError, match="there is no such file") as error:
         GGUFFile(path)
     assert not isinstance(error.value, FormatError)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(f"{target}: ")
 
 
 def test_a_directory_is_refused(tmp_path):
@@ -242,3 +245,37 @@ def test_a_pipe_is_refused_without_waiting(path):
 def test_a_name_the_system_refuses_is_explained(tmp_path):
     with pytest.raises(InputError, match=r"the file cannot be opened: .*too long"):
         GGUFFile(tmp_path / ("x" * 300))
+
+
+# -- whatever happens to the bytes of a file, it opens or is refused: nothing else -----------------
+
+
+SMALL = small()
+pieces = st.binary(max_size=9) | st.sampled_from([b"\xff" * 8, b"\0" * 8, b"\1" + b"\0" * 7])
+
+
+@st.composite
+def damaged(draw):
+    """A small file; see ``damage``."""
+    return damage(draw, SMALL, pieces)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz") / "fuzz.gguf"
+
+
+@few_or_many(250, 1000, damaged())
+def test_a_damaged_file_opens_or_is_refused(target, raw):
+    target.write_bytes(raw)
+    try:
+        file = GGUFFile(target)
+    except FormatError as error:
+        message = str(error)
+        assert message.startswith(f"{target}: ")
+        assert message.isprintable()
+        return
+    with file:
+        for name, info in file.tensors.items():
+            assert file.raw(name).nbytes == info.nbytes
+            assert file.dequantize(name).shape == info.shape

@@ -1,5 +1,6 @@
-"""Families' models in a page without a server: prompts, texts and records."""
+"""Families' models in a page without a server: prompts, texts, records, the inside of a step."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
 from cutaway.trace import Trace
 from support import tiny_tokenizers
+from support.inside_files import asked, check_same
 from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -56,3 +58,77 @@ def test_a_model_with_pieces_writes_in_a_page_what_it_writes_here(family, prefix
 @pytest.mark.parametrize("family", ["qwen3_5_moe", "granite4-h-moe"])
 def test_a_model_with_states_and_experts_writes_in_a_page_what_it_writes_here(family, tmp_path):
     check(family, tmp_path, PROMPTS[:-1])
+
+
+# -- the inside of a step ----------------------------------------------------------------------
+# Norms, biases, scales, positions, windows, convolutions and matrices behind heads.
+
+pytest.importorskip("ziglang", reason=NEEDS)
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
+
+INSIDE_SCRIPT = Path(__file__).parent / "js/local-inside.mjs"
+NAMES = (
+    "gpt2", "granite", "olmo2", "cohere", "qwen3", "gemma2", "gemma3", "mistral-window",
+    "phi3-window", "lfm2", "lfm2-last", "helium", "qwen3_moe", "gpt_oss", "lfm2_moe",
+)  # fmt: skip
+
+
+def exported(name, folder, context):
+    """A family's random model, and its page; what is not in it."""
+    random_models.save(name, folder / "model")
+    random_models.edit(folder / "model/config.json", max_position_embeddings=1024)
+    model = LoadedModel(folder / "model", Setup(), weights=False)
+    return write_page_folder(model, folder / "page", context=context, cores=cores())
+
+
+def check_inside(name, folder, prompt, steps, context=128):
+    """The page looks into these steps, one after the other."""
+    assert not [one for one in exported(name, folder, context) if "inside" in one]
+    path = folder / "run.jsonl"
+    with LLM(folder / "model", threads=1, context=context, progress=False) as llm:
+        how = {"temperature": 0.9, "presence_penalty": 0.5, "ignore_eos": True}
+        llm.generate(prompt, seed=3, max_tokens=max(steps) + 1, trace=str(path), **how)
+        trace = Trace.read(path)
+        (folder / "asked.json").write_text(json.dumps([asked(trace, step) for step in steps]))
+        said = run(
+            "node",
+            "--no-warnings",
+            INSIDE_SCRIPT,
+            folder / "page",
+            folder / "asked.json",
+        )
+        for answer, step in zip(said.split(), steps, strict=True):
+            check_same(base64.b64decode(answer), llm, trace, step)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_that_of_this_engine(name, tmp_path):
+    check_inside(name, tmp_path, random_models.IDS[:37], (3,))
+
+
+@pytest.mark.parametrize("name", ["gemma3", "lfm2", "lfm2-last"])
+def test_steps_in_any_order(name, tmp_path):
+    """Of texts that begin shorter than a window, and than what a convolution reads."""
+    check_inside(name, tmp_path, random_models.IDS[:1], (0, 1, 9, 9, 4, 5))
+
+
+def test_a_text_too_long_to_tell_what_a_convolution_takes_of_each_token(tmp_path):
+    check_inside("lfm2", tmp_path, [*random_models.IDS[:30]] * 17, (0, 1, 2, 3), context=640)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llama4", "its layers see chunks"),
+        ("deepseek_v2", "reads latents"),
+        ("qwen3_5", "its layers have delta nets"),
+        ("granite4-h", "its layers have Mamba 2"),
+    ],
+)
+def test_the_export_says_where_a_page_cannot_look(name, said, tmp_path):
+    [sentence] = [one for one in exported(name, tmp_path, 64) if "inside" in one]
+    assert sentence.startswith("the page has no inside of a step: ")
+    assert said in sentence
+    about = json.loads((tmp_path / "page/model/about.json").read_text())
+    assert about["local"]["inside"] is False

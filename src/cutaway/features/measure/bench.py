@@ -252,10 +252,10 @@ def benchmark(
 def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
     """InputError for what the model's context cannot hold: the engine would wait for ever."""
     limit = llm.model.context
-    longest = max(settings.prompt, *(longest(*case) for case in settings.cases))
-    if longest >= limit:
+    needed = max(settings.prompt, *(longest(*case) for case in settings.cases))
+    if needed >= limit:
         raise InputError(
-            f"context or prompt needs {longest} tokens with what is written after it, and this "
+            f"context or prompt needs {needed} tokens with what is written after it, and this "
             f"model has {limit}: lower --context or --prompt"
         )
     have = llm.engine.blocks.count

@@ -1,0 +1,199 @@
+"""A folder wherever a model can be named: the commands, the card, a trace's identity."""
+
+import json
+
+import pytest
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from cutaway.compute.loading.identity import identify
+from cutaway.compute.loading.info import ModelInfo
+from cutaway.compute.loading.open import files_of, model_name, size_of, stat_model
+from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.files.huggingface import HuggingFaceFolder
+from cutaway.text import Tokenizer
+from support import diffusion_models, random_models, tiny_tokenizers
+from support.examples import few_or_many
+from support.families.row import VOCAB
+from support.random_models import FAMILIES, FORMULAS, edit, save
+from support.tiny_tokenizers import KINDS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "Tiny-3.2-1B"
+    save("llama", path, max_shard_size="200KB")
+    edit(path / "tokenizer_config.json", eos_token="</s>")
+    edit(path / "generation_config.json", eos_token_id=[2, 3])
+    return path
+
+
+def test_generate_writes_with_a_folder(folder, capsys):
+    arguments = ["generate", "the quick", "-m", str(folder), "--max-tokens", "5", "--seed", "1"]
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["model"] == "Tiny-3.2-1B"
+    again = LLM(folder).generate("the quick", max_tokens=5, seed=1)
+    assert told["token_ids"] == list(again.token_ids)
+    assert told["fingerprint"] == again.fingerprint
+
+
+@pytest.mark.parametrize("name", ["config.json", "model-*1-of-*.safetensors"])
+def test_a_file_of_the_folder_leads_to_the_folder(folder, name):
+    with pytest.raises(InputError, match=f"is one file of a model's folder: name .*{folder.name}$"):
+        LLM(next(folder.glob(name)))
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+def test_verify_and_bench_take_it(folder, capsys, quantize):
+    given = ["-m", str(folder), "--json", *(["--quantize", quantize] if quantize else [])]
+    assert main(["verify", "--threads", "1,2", "-q", *given]) == 0
+    told = json.loads(capsys.readouterr().out)
+    name = f"Tiny-3.2-1B+{quantize}" if quantize else "Tiny-3.2-1B"
+    assert told["passed"] and told["model"] == name
+    few = ["--context", "16", "--batch", "1", "--prompt", "16", "--repeats", "1"]
+    assert main(["bench", *few, *given]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["model"] == name
+
+
+def test_tokenize_reads_its_tokenizer(folder, capsys):
+    assert main(["tokenize", "-m", str(folder), "--json", "the fox"]) == 0
+    assert json.loads(capsys.readouterr().out)["ids"] == LLM(folder).tokenize("the fox")
+
+
+def test_the_card_tells_what_the_folder_says(folder, capsys):
+    card = ModelInfo.read(folder)
+    assert card.name == "Tiny-3.2-1B"
+    assert card.file_bytes == sum(path.stat().st_size for path in files_of(folder))
+    assert set(card.formats) == {"F32"}
+    assert [(end.id, end.origin) for end in card.ends] == [
+        (2, "tokenizer_config.json eos_token"), (3, "generation_config.json eos_token_id"),
+    ]  # fmt: skip
+    assert main(["models", "show", str(folder)]) == 0
+    assert "generation_config.json eos_token_id" in capsys.readouterr().out
+
+
+def test_bos_is_put_once_and_said(tmp_path, capsys):
+    tokenizer = tiny_tokenizers.with_begin(tiny_tokenizers.sentencepiece(size=VOCAB))
+    save("llama", tmp_path / "m", tokenizer=lambda: tokenizer)
+    edit(tmp_path / "m" / "tokenizer_config.json", bos_token="<s>")
+    (tmp_path / "m" / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    llm = LLM(tmp_path / "m")
+    assert llm.chat_prompt([{"role": "user", "content": "the fox"}])[:2] != [1, 1]
+    assert llm.generate("the fox", max_tokens=1).notes == ()
+    assert llm.generate([1, 1, 50], max_tokens=1).notes == (
+        "the prompt begins with <s> twice; give it once",
+    )
+    assert main(["models", "show", str(tmp_path / "m")]) == 0
+    said = capsys.readouterr().out
+    assert "by the template in chat_template.jinja; the <s> that it writes is not doubled" in said
+    assert "begins with   <s> (1), from tokenizer.json post_processor" in said
+    arguments = ["generate", "<s>the fox", "--special", "-m", str(tmp_path / "m"), "--max-tokens"]
+    assert main([*arguments, "1"]) == 0
+    assert "note: the prompt has its own <s>, so none was put" in capsys.readouterr().err
+
+
+def test_a_folder_without_config_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"is a folder without a config\.json"):
+        LLM(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_refused_with_its_name(folder, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(FormatError, match=r"neither model\.safetensors nor"):
+        LLM(tmp_path)
+
+
+def test_the_identity_is_of_all_files(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(
+        "cutaway.compute.loading.identity._SETTLED_NS", 10**18
+    )  # nothing is remembered
+    names = [path.name for path in files_of(folder)]
+    assert names[0] == "config.json"
+    assert "model.safetensors.index.json" in names
+    assert {"tokenizer.json", "tokenizer_config.json", "generation_config.json"} < set(names)
+    before = stat_model(folder)
+    first = identify(folder, before)
+    text = (folder / "generation_config.json").read_text()
+    edit(folder / "generation_config.json", eos_token_id=[2])
+    with pytest.raises(InputError, match="has changed since it was loaded"):
+        identify(folder, before)
+    changed = identify(folder, stat_model(folder))
+    (folder / "generation_config.json").write_text(text)
+    assert (changed.weights != first.weights, changed.tokenizer) == (True, first.tokenizer)
+    assert identify(folder, stat_model(folder)) == first
+
+
+def test_a_model_has_the_name_that_people_know(tmp_path):
+    snapshot = tmp_path / "models--org--Tiny-1.5B" / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    assert model_name(snapshot) == "Tiny-1.5B"
+    assert model_name(tmp_path / "tiny.Q4_0.gguf") == "tiny.Q4_0"
+    (tmp_path / "tiny.gguf").write_bytes(b"12345")
+    assert size_of(tmp_path / "tiny.gguf") == 5
+
+
+# -- whatever the JSON files of a folder say, it opens or is refused: nothing else -----------------
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-2, 500) | st.floats() | st.text(max_size=3)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+)
+
+
+MADE = dict.fromkeys((*FAMILIES, *FORMULAS), random_models) | dict.fromkeys(
+    diffusion_models.DIFFUSION, diffusion_models
+)
+
+
+@pytest.fixture(scope="module", params=MADE)
+def made_folder(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp(request.param)
+    kind = list(KINDS)[list(MADE).index(request.param) % len(KINDS)]
+    MADE[request.param].save(request.param, path, tokenizer=KINDS[kind])
+    edit(path / "tokenizer_config.json", bos_token="<s>", eos_token="</s>", add_bos_token=True)
+    edit(path / "generation_config.json", eos_token_id=[2, 3])
+    return path
+
+
+def places(value, path=()):
+    """Every place in a document where a value can be put, outside of long tables."""
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(items)[:7]:
+        found.append((*path, key))
+        if isinstance(inner, dict | list):
+            found += places(inner, (*path, key))
+    return found
+
+
+@few_or_many(25, 300, st.data())
+def test_a_changed_value_opens_or_is_refused(made_folder, data):
+    name = data.draw(st.sampled_from(sorted(p.name for p in made_folder.glob("*.json"))))
+    before = (made_folder / name).read_text()
+    made = json.loads(before)
+    path = data.draw(st.sampled_from(places(made)[1:]))
+    value = data.draw(VALUES)
+    place = made
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    (made_folder / name).write_text(json.dumps(made))
+    try:
+        with HuggingFaceFolder(made_folder) as file:
+            tokenizer = Tokenizer.from_gguf(file.metadata)
+            tokenizer.encode("the quick 日本 </s>")
+            file.raw("token_embd.weight")
+    except CutawayError as error:
+        assert "\n" not in str(error)
+    finally:
+        (made_folder / name).write_text(before)

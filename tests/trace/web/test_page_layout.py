@@ -1,0 +1,324 @@
+"""The layout of the page: the first screen, the left column, phones, large type."""
+
+import gzip
+import json
+
+import pytest
+
+from cutaway import LLM
+from cutaway.server.http.settings import ServerSettings
+from cutaway.trace import Trace
+from cutaway.trace.check import VERSION
+from cutaway.trace.web import _WEB
+from support.browser import LUCKY, PROMPT
+from support.served import serve
+
+RECORDED = _WEB / "first-run.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recorded") / "run.jsonl"
+    path.write_bytes(gzip.decompress(RECORDED.read_bytes()))
+    return Trace.read(path)
+
+
+def uncertain(trace):
+    ends = set(trace.head.end_ids)
+    own = (step for step in trace.steps if step.token_id not in ends)
+    return min(own, key=lambda step: step.logprob).index
+
+
+def test_the_recording_is_small_and_of_the_current_format(recorded):
+    head = json.loads(gzip.decompress(RECORDED.read_bytes()).splitlines()[0])
+    assert head["version"] == VERSION
+    assert RECORDED.stat().st_size < 60_000
+    assert 40 <= len(recorded.steps) <= 60
+    assert recorded.end.reason == "end_token"
+
+
+def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
+    page = open_page(tiny_server.url)
+    page.ended()
+    page.settle()
+    assert len(page.tokens) == len(recorded.steps)
+    assert page.step == uncertain(recorded)
+    assert page.address == ""
+    told = page.tab.locator("first-look").inner_text()
+    assert f"recorded with SmolLM2, seed {recorded.head.seed}" in told
+    assert "no run yet" in page.tab.locator("run-picker option").inner_text()
+    page.press("Home", "ArrowRight", "ArrowRight")
+    page.settle()
+    assert page.address == "step=2"
+    page.tab.reload()
+    page.ended()
+    page.settle()
+    assert page.step == 2
+
+
+@pytest.mark.parametrize("size", [(1400, 1000), (1000, 800), (390, 844)])
+def test_the_chosen_token_is_in_sight_among_the_candidates(open_page, tiny_server, size):
+    page = open_page(tiny_server.url, *size)
+    page.ended()
+    page.settle()
+    chosen = page.tab.locator("step-waterfall tr.chosen")
+    rows = page.tab.locator("step-waterfall tbody tr")
+    assert chosen.get_by_role("cell").nth(2).inner_text() == "104"  # its rank: it is the last row
+    for keys in ([], ["ArrowDown"] * 19):
+        page.press(*keys)
+        page.settle()
+        box = page.tab.get_by_role("region", name="Candidates").bounding_box()
+        selected = rows.nth(len(keys)).bounding_box()
+        row = chosen.bounding_box()
+        assert row["y"] + row["height"] <= box["y"] + box["height"]
+        assert box["y"] < selected["y"] <= row["y"] - selected["height"] + 1
+
+
+def test_a_model_that_did_not_record_it_says_so(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.ended()
+    page.press("Home", "ArrowDown", "Enter")
+    page.tab.get_by_text("This run was recorded with SmolLM2, seed 12, and the served").wait_for()
+    page.tab.get_by_role("tab", name="Inside").click()
+    page.tab.locator("inside-panel").get_by_text("write a text of your own").wait_for()
+    assert "runs=" not in page.address
+
+
+def test_a_run_of_ones_own_takes_its_place(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.write("ab", max_tokens=8, ignore_eos=True, seed=1)
+    assert len(page.tokens) == 8
+    assert page.tab.locator("first-look").is_hidden()
+    assert page.tab.locator("run-picker option").count() == 1
+
+
+def test_examples_write_at_once_and_the_same_again(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.go(kind="completion", settings={"max_tokens": 8, "ignore_eos": True})
+    texts = []
+    for _ in range(2):
+        page.tab.get_by_role("button", name="My grandmother always said that").click()
+        page.ended()
+        texts.append(page.tokens)
+    assert len(texts[0]) == 8
+    assert texts[0] == texts[1]
+
+
+def test_an_example_of_a_conversation_is_answered(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.go(settings={"max_tokens": 8, "ignore_eos": True})
+    page.tab.get_by_role("button", name="Tell me a joke about a cat.").click()
+    page.ended()
+    page.settle()
+    said = page.tab.get_by_role("log").inner_text()
+    assert "Tell me a joke about a cat." in said
+    assert len(page.tokens) == 8
+    assert not page.tab.get_by_role("group", name="Examples").is_visible()
+
+
+def test_help_and_lessons_are_a_click_away(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    look = page.tab.locator("first-look")
+    look.get_by_role("button", name="Help").click()
+    help_ = page.tab.get_by_role("dialog", name="Help")
+    assert "surprise" in help_.inner_text()
+    reference = help_.get_by_role("link", name="openapi.json").get_attribute("href")
+    assert page.tab.request.get(f"{tiny_server.url}/{reference}").ok
+    help_.get_by_role("button", name="Close").click()
+    look.get_by_role("button", name="Lessons").click()
+    page.tab.get_by_role("tabpanel", name="Lesson").wait_for()
+
+
+def test_help_on_a_phone_begins_at_its_beginning(open_page, tiny_server):
+    page = open_page(tiny_server.url, 390, 844)
+    page.press("?")
+    dialog = page.tab.get_by_role("dialog", name="Help")
+    dialog.get_by_role("heading", name="How to read this page").wait_for()
+    assert dialog.evaluate("(one) => one.scrollTop") == 0
+
+
+@pytest.mark.model
+def test_the_recording_is_the_models_and_may_be_branched(page, smollm2_alone, recorded):
+    head = recorded.head
+    params = {name: head.params[name] for name in ("temperature", "top_p", "max_tokens")}
+    again = smollm2_alone.generate(head.prompt, seed=head.seed, **params)
+    assert again.token_ids == recorded.output_token_ids
+    page.fork(5)
+    page.settle()
+    assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
+    before = page.tokens
+    page.tab.reload()
+    page.ended()
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.settle()
+    assert page.tokens == before
+
+
+@pytest.fixture
+def locked(tiny_path):
+    with serve(LLM(tiny_path, threads=1), ServerSettings(api_key="secret")) as served:
+        yield served
+
+
+def test_the_recording_is_open_before_the_key_is_given(locked, open_page, recorded):
+    page = open_page(locked.url)
+    page.expected = "401"
+    page.ended()
+    assert len(page.tokens) == len(recorded.steps)
+
+
+# -- the left column: settings, a link to a step, tools ----------------------------------------
+
+ORDER = ("completion-box .row", "token-strip", "step-facts", "panel-tabs", "settings-panel")
+
+
+def written(page, **settings):
+    page.write("ab", **{"max_tokens": 12, "ignore_eos": True, "seed": 1, **settings})
+    page.settle()
+    return page
+
+
+def shown(locator):
+    return locator.evaluate_all("(all) => all.filter((one) => one.checkVisibility()).length")
+
+
+def test_four_settings_are_open_and_the_others_folded(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.ended()
+    sliders = page.tab.locator("settings-panel input[type=range]")
+    assert shown(sliders) == 4
+    assert sliders.count() > 12
+    written(page, temperature=0.5)
+    force = page.tab.locator("in-force")
+    told = force.locator("> dl").inner_text()
+    assert "temperature" in told and "max_tokens" in told
+    assert "min-p" not in told
+    force.get_by_text("more, as by default").click()
+    assert "min-p" in force.inner_text()
+
+
+def test_the_text_stands_once(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    assert page.tab.locator("completion-box").inner_text().count("ab") == 0
+    assert "run 1" in page.tab.locator("completion-box [role=status]").inner_text()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.tab.get_by_role("button", name="Copy text").click()
+    page.tab.get_by_role("button", name="Copied").wait_for()
+    copied = page.tab.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith("ab")
+    assert len(copied) > 2
+
+
+def test_a_phone_has_writing_then_the_text_then_its_settings(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, 390, 844))
+    tops = [page.tab.locator(part).first.bounding_box()["y"] for part in ORDER]
+    assert tops == sorted(tops)
+    button = page.tab.get_by_role("button", name="Write", exact=True).bounding_box()
+    assert tops[1] - (button["y"] + button["height"]) < 120
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize(("width", "height"), [(1000, 800), (1400, 900)])
+def test_the_header_and_the_tabs_have_one_row(open_page, tiny_server, width, height):
+    page = written(open_page(tiny_server.url, width, height))
+    assert page.tab.locator("header").bounding_box()["height"] < 60
+    for name in ("How to write", "Panels"):
+        tabs = page.tab.get_by_role("tablist", name=name).get_by_role("tab")
+        tops = {tab.bounding_box()["y"] for tab in tabs.all() if tab.is_visible()}
+        assert len(tops) == 1, name
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (1920, 1080)])
+def test_large_type_is_a_key_and_kept(open_page, tiny_server, width, height):
+    page = written(open_page(tiny_server.url, width, height))
+    strip = page.tab.locator("token-strip .tokens")
+    size = "(box) => parseFloat(getComputedStyle(box).fontSize)"
+    before = strip.evaluate(size)
+    page.press("Home", "l")
+    page.settle()
+    assert strip.evaluate(size) == pytest.approx(1.5 * before)
+    assert page.tab.get_by_role("button", name="Large type").get_attribute("aria-pressed") == "true"
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert not page.barriers()
+    page.tab.reload()
+    page.ended()
+    assert strip.evaluate(size) == pytest.approx(1.5 * before)
+
+
+def test_a_link_to_a_step_opens_it(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    tokens = page.tokens
+    page.press("Home", "ArrowRight", "ArrowRight", "ArrowRight")
+    page.settle()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.tab.get_by_role("button", name="Copy link").click()
+    page.tab.locator("copy-link").get_by_role("button", name="Copied").wait_for()
+    link = page.tab.evaluate("() => navigator.clipboard.readText()")
+    other = open_page(link)
+    other.tab.wait_for_function("() => document.querySelectorAll('.chip').length === 12")
+    other.ended()
+    other.settle()
+    assert other.tokens == tokens
+    assert other.step == 3
+    saved = page.tab.evaluate("() => location.href")
+    assert saved == link
+
+
+def test_a_link_says_that_it_carries_no_file(open_page, tiny_server, tmp_path):
+    page = written(open_page(tiny_server.url))
+    page.saved(tmp_path / "run.jsonl")
+    page.tab.locator("input[type=file]").set_input_files(tmp_path / "run.jsonl")
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.tab.get_by_role("button", name="Copy link").click()
+    page.tab.get_by_text("A link cannot carry an opened file").wait_for()
+
+
+@pytest.mark.model
+def test_a_call_is_shown_and_its_result_answered(page):
+    page.go(settings={"max_tokens": 60}, seed="1")
+    page.tab.get_by_text("Tools", exact=True).click()
+    page.tab.get_by_role("button", name="Insert an example").click()
+    page.settle()
+    page.tab.get_by_role("button", name="Send", exact=True).click()
+    result = page.tab.get_by_label("What get_weather(")
+    result.wait_for()
+    assert 'get_weather(city: "' in page.tab.locator("chat-box .calls").nth(1).inner_text()
+    assert not page.barriers("chat-box")
+    result.fill("rain, 12 degrees")
+    page.tab.get_by_role("button", name="Send result").click()
+    page.ended()
+    page.settle()
+    said = page.tab.get_by_role("log").inner_text()
+    assert "Result of the call" in said
+    assert "rain, 12 degrees" in said
+    assert page.tab.locator("chat-box li").count() == 4
+
+
+def test_tools_that_are_none_are_refused_in_a_sentence(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.go(tools="[{", draft="Roll.")
+    alert = page.tab.locator("tools-field").get_by_role("alert")
+    alert.get_by_text("The tools are not JSON").wait_for()
+    page.tab.get_by_role("button", name="Send", exact=True).click()
+    page.settle()
+    assert page.tab.get_by_label("Your message").input_value() == "Roll."
+    page.tab.get_by_label("Functions that the model can call").fill(
+        '[{"type": "function", "function": {"nme": "roll"}}]'
+    )
+    page.tab.get_by_role("button", name="Send", exact=True).click()
+    alert.get_by_text("tools[0].function.nme is not known").wait_for()
+    page.complaints.clear()  # the browser notes every 400
+
+
+@pytest.mark.model
+def test_a_chat_opens_at_its_most_uncertain_step(page, tmp_path):
+    page.go(settings={"temperature": LUCKY["temperature"], "max_tokens": 24}, seed="3")
+    page.tab.get_by_label("Your message").fill(PROMPT)
+    page.tab.get_by_label("Your message").press("Enter")
+    page.ended()
+    page.settle()
+    trace = page.saved(tmp_path / "run.jsonl")
+    ends = set(trace.head.end_ids)
+    own = [step for step in trace.steps if step.token_id not in ends]
+    assert page.step == min(own, key=lambda step: step.logprob).index
