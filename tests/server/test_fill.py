@@ -163,3 +163,17 @@ async def test_who_hangs_up_leaves_the_queue(served, held):
         over.set()
         assert [(await asked[i]).status_code for i in (0, 2)] == [200, 200]
         assert ran == ["first[MASK]", "third[MASK]"]
+
+
+def test_a_target_or_a_rival_that_cannot_be_a_token_is_not_read(client, monkeypatch):
+    """4 MB of digits took the tokenizer over a second."""
+    long = "7" * 1_000_000
+    for path, field, body in (
+        ("/v1/fill", "tokens", {"text": "a [MASK] c", "targets": [long]}),
+        ("/v1/inside", "rival", {"prompt": "ab", "generated": [97], "step": 0, "rival": long}),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 400, answer.text
+        message = answer.json()["error"]["message"]
+        assert field in message
+        assert len(message) < 300

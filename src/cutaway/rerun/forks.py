@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 Luck = Literal["same", "fresh"]
 
 
+_NAMED = 16  # tokens of a text that is not one
+
+
 def token_of(llm: LLM, text: str, field: str = "token") -> int:
     """The one token that adds exactly this text; InputError, with its tokens, where none does."""
     data, tokenizer = text.encode(), llm.tokenizer
+    if tokenizer.min_tokens(text) > _NAMED:  # which would take long to read, and to name
+        raise InputError(f"{field}: {len(text)} characters are not one token: give one")
     ids = tokenizer.encode(text, add_bos=False)
     if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
         return ids[0]

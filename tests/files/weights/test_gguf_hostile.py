@@ -180,7 +180,7 @@ def refusal(path, raw):
 def test_is_refused_in_one_clear_sentence(path, case):
     raw, problem = CASES[case]
     message, peak = refusal(path, raw)
-    assert message.startswith(f"{target}: ")
+    assert message.startswith(f"{path}: ")
     assert problem in message
     assert message.isprintable()
     assert len(message) < len(str(path)) + 300
@@ -191,7 +191,7 @@ def test_truncated_anywhere(path):
     whole = small()
     for length in range(len(whole)):
         message, _ = refusal(path, whole[:length])
-        assert message.startswith(f"{target}: ")
+        assert message.startswith(f"{path}: ")
     path.write_bytes(whole)
     GGUFFile(path).close()
 
@@ -228,7 +228,7 @@ def test_a_missing_file_is_named(path):
     with pytest.raises(InputError, match="there is no such file") as error:
         GGUFFile(path)
     assert not isinstance(error.value, FormatError)
-    assert str(error.value).startswith(f"{target}: ")
+    assert str(error.value).startswith(f"{path}: ")
 
 
 def test_a_directory_is_refused(tmp_path):

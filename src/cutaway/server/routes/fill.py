@@ -44,7 +44,8 @@ class FillRequest(Body):
 async def fill(body: FillRequest, request: Request) -> Response:
     """Candidates for the masks of a text, of each and of all together."""
     service = service_of(request, body.model)
-    service.llm.check_length(body.text)
+    for text in (body.text, *(body.targets or ())):
+        service.llm.check_length(text)
     data = await run_exclusive(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
 
