@@ -21,7 +21,8 @@ from time import perf_counter
 import numpy as np
 
 from cutaway import LLM
-from cutaway.features.inside import ablate, inside
+from cutaway.features.inside.ablate import ablate
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 from script import check_page, grid, parser_of, publish, step_seconds
 

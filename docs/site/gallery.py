@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from cutaway import LLM
 from cutaway.cli.main import main as cutaway
 from cutaway.engine.events import Step
-from cutaway.features.inside import inside, summary
-from cutaway.features.inside.look import Look
+from cutaway.features.inside import summary
+from cutaway.features.inside.look import Look, inside
 from cutaway.rerun import branch
 from cutaway.sampling import Candidate
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html

@@ -11,7 +11,7 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.errors import FormatError, InputError
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
 from support.damage import damage

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
-from cutaway.features.inside import ablate, inside
+from cutaway.features.inside.ablate import ablate
+from cutaway.features.inside.look import inside
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.engine.canvas import Rule
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.features.players import screen
 from cutaway.features.players.canvas_player import CanvasPlayer, pass_line, undoes
 from cutaway.features.players.play import _Looking, add_arguments

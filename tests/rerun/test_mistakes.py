@@ -11,7 +11,9 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.engine.canvas import rule_of_text
-from cutaway.features.experiments import exposure, repair, snowball, usual_repairs
+from cutaway.features.experiments.exposure import exposure
+from cutaway.features.experiments.repair import repair, usual_repairs
+from cutaway.features.experiments.snowball import snowball
 from cutaway.rerun.forks import Reconvergence, reconvergence
 from cutaway.rerun.statistics import rate
 from cutaway.sampling import derive_seed

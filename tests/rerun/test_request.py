@@ -9,7 +9,7 @@ import pytest
 from cutaway import LLM, CutawayError, FormatError, InputError
 from cutaway.engine.events import neg_log_z
 from cutaway.engine.interventions import add, bind, knock_out, scale
-from cutaway.features.experiments import snowball
+from cutaway.features.experiments.snowball import snowball
 from cutaway.rerun import (
     branch,
     diff_models,

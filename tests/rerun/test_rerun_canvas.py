@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.rerun import (
     branch,
     diff_models,

@@ -10,8 +10,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.engine.canvas import Rule, rule_of_text
-from cutaway.features.experiments import compare, usual_rules
-from cutaway.features.experiments.compare import LOOP
+from cutaway.features.experiments.compare import LOOP, compare, usual_rules
 from cutaway.rerun import price
 
 HOW = {"max_tokens": 10, "seed": 3, "temperature": 0.9}

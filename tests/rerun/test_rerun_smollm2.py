@@ -10,7 +10,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.base import _native
-from cutaway.features.experiments import exposure, snowball
+from cutaway.features.experiments.exposure import exposure
+from cutaway.features.experiments.snowball import snowball
 from cutaway.features.measure.verify import instruction_set
 from cutaway.rerun import branch, diff_models, replay
 from cutaway.trace import Trace

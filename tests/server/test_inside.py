@@ -13,8 +13,10 @@ import pytest
 from cutaway import LLM
 from cutaway.api.async_llm import Guests
 from cutaway.engine.interventions import add
-from cutaway.features.inside import ablate, inside, summary
 from cutaway.features.inside import endpoints as endpoint
+from cutaway.features.inside import summary
+from cutaway.features.inside.ablate import ablate
+from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import to_dict
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace

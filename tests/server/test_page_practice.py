@@ -10,16 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.features.practice import (
-    SAMPLE,
-    SAMPLE_CELLS,
-    cell_exercises,
-    comparison,
-    exercises,
-    from_trace,
-)
+from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
 from cutaway.features.practice.endpoints import router
+from cutaway.features.practice.exercises import comparison, exercises
 from cutaway.features.practice.lessons import possible, scene
+from cutaway.features.practice.start import SAMPLE, from_trace
 from cutaway.server.http.refusals import install
 from cutaway.text.characters import printable
 from cutaway.trace import Trace

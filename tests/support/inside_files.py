@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 
-from cutaway.features.inside import inside, summary
+from cutaway.features.inside import summary
+from cutaway.features.inside.look import inside
 
 
 def asked(trace, step, rival=None):

@@ -2,7 +2,7 @@
 
 from math import exp, log2
 
-from cutaway.features.practice import Start
+from cutaway.features.practice.start import Start
 
 QUICK = ("softmax", "entropy", "greedy", "sampling", "top-k", "top-p", "temperature")
 

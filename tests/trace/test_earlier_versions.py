@@ -20,7 +20,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.engine import Phases
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.rerun import replay, resume
 from cutaway.rerun.request import settings_of
 from cutaway.trace import Trace, canvas_figures, cell_life, diff_texts

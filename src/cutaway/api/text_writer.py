@@ -26,7 +26,8 @@ from cutaway.requests.sync_llm import Stream
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.features.revise import Progress, Revised
+    from cutaway.features.revise.revise import Progress
+    from cutaway.features.revise.revised import Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
     from cutaway.text.grammar.compiler import Compiled
@@ -345,7 +346,7 @@ class TextWriter(TextReader):
         options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
-        revising = feature("revise")
+        revising = feature("revise.revise")
         how = revising.How.of(
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
             candidates=candidates, span=span, filler=filler, seed=seed,

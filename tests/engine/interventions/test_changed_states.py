@@ -8,7 +8,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway import LLM
 from cutaway.engine.interventions import add, bind, check_interventions, patch, scale
 from cutaway.errors import InputError
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.methods.rows import text_state
 from cutaway.rerun import replay
 from cutaway.trace import Trace

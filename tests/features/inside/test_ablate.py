@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
 from cutaway.engine.interventions import bind, parse_intervention
-from cutaway.features.inside import ablate, inside, unrecorded_trace
-from cutaway.features.inside.ablate import BY, text_parts
+from cutaway.features.inside.ablate import BY, ablate, text_parts
+from cutaway.features.inside.look import inside
+from cutaway.features.inside.steps import unrecorded_trace
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.observe import row_hash

@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.features.inside import ablate
+from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.ablate_command import lines
 from cutaway.trace import Trace
 

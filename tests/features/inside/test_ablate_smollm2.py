@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import ablate
+from cutaway.features.inside.ablate import ablate
 from cutaway.sampling import logprob
 from cutaway.trace import Trace
 

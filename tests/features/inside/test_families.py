@@ -8,8 +8,8 @@ import pytest
 from cutaway import LLM, CutawayError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.errors import InputError
-from cutaway.features.inside import inside
 from cutaway.features.inside.logit_attribution import logit_attribution
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")

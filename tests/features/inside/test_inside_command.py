@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.files.weights.safetensors import SafetensorsFile
 from cutaway.trace import Trace
 

@@ -5,8 +5,8 @@ import pytest
 
 from cutaway import LLM, CutawayError
 from cutaway.engine.interventions import add, patch, scale
-from cutaway.features.inside import inside
 from cutaway.features.inside.logit_attribution import logit_attribution
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")

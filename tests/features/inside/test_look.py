@@ -14,7 +14,8 @@ from cutaway import LLM, CutawayError, InputError
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import names_of
 from cutaway.compute.backends.cpu import tiers
-from cutaway.features.inside import end_attribution, inside, nearest
+from cutaway.features.inside.lens import nearest
+from cutaway.features.inside.look import end_attribution, inside
 from cutaway.features.inside.summary import heads
 from cutaway.trace import Trace, why
 from support.block_integrity import check_blocks

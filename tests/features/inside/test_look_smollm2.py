@@ -3,7 +3,8 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import inside, nearest
+from cutaway.features.inside.lens import nearest
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 
 pytestmark = pytest.mark.model

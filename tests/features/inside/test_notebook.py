@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import inside
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 from cutaway.trace.figures import percent
 

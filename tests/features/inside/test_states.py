@@ -13,9 +13,10 @@ from cutaway.cli.main import main
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.interventions import bind, patch, scale
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.inside import ablate, inside
+from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.layers import conv, delta_net, mamba2
 from cutaway.features.inside.logit_attribution import logit_attribution
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2

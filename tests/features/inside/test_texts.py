@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.compute.backends.reference import attention
 from cutaway.errors import CutawayError
-from cutaway.features.inside import text_attention
+from cutaway.features.inside.texts import text_attention
 from support.random_llama import write_tiny_late, write_tiny_ranker
 
 QUERY, DOCUMENT = "ab ba", "b ab bb"

@@ -12,7 +12,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
-from cutaway.features.practice import SAMPLE
+from cutaway.features.practice.start import SAMPLE
 from support.practice_brute import solutions
 from support.random_llama import write_tiny_llama
 

@@ -15,18 +15,16 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.engine.canvas import Rule
 from cutaway.errors import InputError
-from cutaway.features.practice import (
-    SAMPLE,
+from cutaway.features.practice.answers import BITS, SHARE, Numbers, TokenAnswer
+from cutaway.features.practice.cells import (
     SAMPLE_CELLS,
-    Table,
+    THRESHOLD,
     cell_exercises,
     cells_of_trace,
-    comparison,
-    exercises,
+    revealed,
 )
-from cutaway.features.practice.answers import BITS, SHARE, Numbers, TokenAnswer
-from cutaway.features.practice.cells import THRESHOLD, revealed
-from cutaway.features.practice.start import WAYS, draws, outcome
+from cutaway.features.practice.exercises import Table, comparison, exercises
+from cutaway.features.practice.start import SAMPLE, WAYS, draws, outcome
 from cutaway.sampling import (
     CompiledChain,
     History,

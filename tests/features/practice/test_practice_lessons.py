@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
-from cutaway.features.inside import ablate
+from cutaway.features.inside.ablate import ablate
 from cutaway.features.practice.exercises import number
 from cutaway.features.practice.lessons import LESSONS, lessons, scene
 from cutaway.features.practice.lessons.attention import CHOICES, judged, repeated

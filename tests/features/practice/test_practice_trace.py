@@ -7,7 +7,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import InputError
-from cutaway.features.practice import comparison, exercises, from_trace
+from cutaway.features.practice.exercises import comparison, exercises
+from cutaway.features.practice.start import from_trace
 from cutaway.trace import Token, Trace
 from support.random_llama import write_tiny_llama
 

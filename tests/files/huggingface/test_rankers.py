@@ -9,7 +9,7 @@ import pytest
 from cutaway import LLM, FormatError, InputError
 from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
-from cutaway.features.inside import text_attention
+from cutaway.features.inside.texts import text_attention
 from cutaway.files.weights.gguf_writer import write_gguf
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")

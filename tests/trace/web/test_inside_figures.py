@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import inside, summary
+from cutaway.features.inside import summary
 from cutaway.features.inside.inside_tables import _settled
+from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import heads, places
 from cutaway.files.weights.safetensors import write_safetensors
 from cutaway.trace import Trace

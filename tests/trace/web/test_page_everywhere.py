@@ -242,7 +242,7 @@ def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
 
 def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path, capsys):
     from cutaway.cli.main import main
-    from cutaway.features.inside import inside
+    from cutaway.features.inside.look import inside
     from cutaway.trace import Trace
 
     run, out = tmp_path / "run.jsonl", tmp_path / "run.html"

@@ -3,7 +3,8 @@
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.features.inside import inside, summary
+from cutaway.features.inside import summary
+from cutaway.features.inside.look import inside
 from cutaway.rerun import branch
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html
 from support.made_traces import embedded

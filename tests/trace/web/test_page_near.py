@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.features.inside import text_attention
+from cutaway.features.inside.texts import text_attention
 from support.random_llama import write_tiny_late, write_tiny_ranker
 from support.served import serve
 

@@ -10,14 +10,11 @@ import pytest
 
 from cutaway.errors import InputError
 from cutaway.features.page.folder import WEB
-from cutaway.features.practice import (
-    SAMPLE,
-    SAMPLE_CELLS,
-    Numbers,
-    cell_exercises,
-    exercises,
-)
+from cutaway.features.practice.answers import Numbers
+from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
+from cutaway.features.practice.exercises import exercises
 from cutaway.features.practice.page_exercises import told_judge, told_question
+from cutaway.features.practice.start import SAMPLE
 from support.browser import loaded
 from support.page_modules import in_node
 from support.wasm import NEEDS

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from cutaway.features.inside import ablate, inside
+from cutaway.features.inside.ablate import ablate
+from cutaway.features.inside.look import inside
 from cutaway.trace import Trace, diff_texts
 from support.browser import GREEDY, LUCKY, PROMPT
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import print_lines
 from cutaway.files.prefix import PrefixReader
 
 EPILOG = """
@@ -27,6 +26,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print it on standard output."""
+    from cutaway.cli.terminal.drawing import print_lines
+
     with PrefixReader(Path(args.file).expanduser()) as file:
         said = _document(file)
     if args.json:

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from cutaway.cli.terminal.streams import print_json
 from cutaway.text.characters import printable
-from cutaway.trace.html import heat_of_text
 
 if TYPE_CHECKING:
-    pass  # MOVED
     from cutaway.text import Tokenizer
 
 
@@ -77,6 +75,10 @@ class Style:
         """The look of a share from 0 to 1: from grey to orange."""
         if not self.colour:
             return PLAIN
+        from cutaway.trace.html import (
+            heat_of_text,  # only here: little is tinted, and it imports the trace
+        )
+
         red, green, blue = heat_of_text(share)
         if self.truecolour:
             return f"38;2;{red};{green};{blue}"

@@ -91,7 +91,7 @@ def _steps(text: str, count: int) -> list[int]:
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
-    inside, summary = feature("inside"), feature("inside.summary")
+    inside, summary = feature("inside.look"), feature("inside.summary")
     llm = console.load(args)
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):

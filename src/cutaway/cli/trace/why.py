@@ -71,7 +71,7 @@ def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
     from cutaway.cli.terminal import console
 
     with console.load(args) as llm:
-        found = feature("inside").end_attribution(llm, trace)
+        found = feature("inside.look").end_attribution(llm, trace)
         if found is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
         return asdict(found), [

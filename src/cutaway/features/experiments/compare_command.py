@@ -9,7 +9,7 @@ from cutaway.cli.terminal.drawing import print_report, table
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.features.experiments import Compared, ComparedText
+    from cutaway.features.experiments.compare import Compared, ComparedText
 
 
 _COLUMNS = """
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
     rules = arguments.rules(args)
     llms = _models(args)
     judge = llms.get(args.judge) or (_load(args, args.judge) if args.judge else None)
-    from cutaway.features.experiments import compare
+    from cutaway.features.experiments.compare import compare
 
     with console.progress(show=not args.quiet) as progress:
         done = compare(

@@ -10,7 +10,7 @@ from cutaway.cli.terminal.drawing import Style, print_report, table
 from cutaway.cli.terminal.streams import check_output
 
 if TYPE_CHECKING:
-    from cutaway.features.experiments import Exposure
+    from cutaway.features.experiments.exposure import Exposure
 
 _COLUMNS = """
   after     tokens since the cut
@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
     text, options = namespace.read_file(args.file), namespace.request_options(args)
     check_output("--svg", args.svg)
     llm = console.load(args)
-    from cutaway.features.experiments import exposure
+    from cutaway.features.experiments.exposure import exposure
 
     options |= {"points": args.points, "before": args.before, "tokens": args.tokens}
     with console.progress(show=not args.quiet) as progress:

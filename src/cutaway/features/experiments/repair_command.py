@@ -9,7 +9,7 @@ from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report, table
 
 if TYPE_CHECKING:
-    from cutaway.features.experiments import Repaired
+    from cutaway.features.experiments.repair import Repaired
     from cutaway.rerun import Estimate
 
 _COLUMNS = """
@@ -58,7 +58,7 @@ def run(args: Namespace) -> int:
     rules = arguments.rules(args)
     options |= {"rules": rules, "errors": args.errors, "seeds": args.seeds}
     llm = console.load(args)
-    from cutaway.features.experiments import repair
+    from cutaway.features.experiments.repair import repair
 
     with console.progress(show=not args.quiet, figures=texts_done) as progress:
         done = repair(llm, prompt, progress=progress, **options)

@@ -14,7 +14,7 @@ from cutaway.cli.trace.diff import EXPLAINED, PARTED, curve_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cutaway.features.experiments import Snowball
+    from cutaway.features.experiments.snowball import Snowball
     from cutaway.rerun import Fork
 
 COMMON = "-m --errors --at --rank --max-tokens --seed --svg --json"
@@ -62,7 +62,7 @@ def run(args: Namespace) -> int:
     prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
     check_output("--svg", args.svg)
     llm = console.load(args)
-    from cutaway.features.experiments import snowball
+    from cutaway.features.experiments.snowball import snowball
 
     options |= {"errors": args.errors, "at": args.at, "rank": args.rank}
     with console.progress(show=not args.quiet) as progress:

@@ -9,6 +9,7 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, drawing, streams
@@ -24,10 +25,11 @@ from cutaway.cli.terminal.drawing import (
     width,
     wrap,
 )
-from cutaway.features.inside import Ablation
-from cutaway.features.inside.ablate import AblatedPart
 from cutaway.trace import Trace
 from cutaway.trace.figures import in_bits, percent, phrase, probability
+
+if TYPE_CHECKING:
+    from cutaway.features.inside.ablate import AblatedPart, Ablation
 
 EPILOG = """
 examples:
@@ -70,9 +72,7 @@ def run(args: Namespace) -> int:
     """Leave parts out, print what that changed, and return 0, or 130 where Ctrl-C ended it."""
     trace = Trace.read(args.file)
     llm = console.load(args)
-    from cutaway.features.inside import ablate
-
-    pass  # MOVED
+    from cutaway.features.inside.ablate import ablate
 
     stop, show = console.Stop(), not args.quiet
     bars = console.progress(
@@ -109,7 +109,7 @@ _HOW = {
 }
 
 
-def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
+def lines(done: "Ablation", text: Text, style: Style, cells: int) -> list[str]:
     """All of it, fit for a terminal of so many cells."""
     token, rival = (quoted(text([one])) for one in (done.token, done.rival))
     first = (
@@ -133,7 +133,7 @@ def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
 # -- the text --------------------------------------------------------------------------------
 
 
-def _strip(done: Ablation, text: Text, style: Style, cells: int) -> Iterator[str]:
+def _strip(done: "Ablation", text: Text, style: Style, cells: int) -> Iterator[str]:
     """The text in lines; below each, where there is no colour, a line of heights."""
     for row in wrap(_characters(done, text, style), cells):
         runs = joined(row)
@@ -144,7 +144,7 @@ def _strip(done: Ablation, text: Text, style: Style, cells: int) -> Iterator[str
             yield style.spark(heights).rstrip()
 
 
-def _characters(done: Ablation, text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
+def _characters(done: "Ablation", text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
     """Each with the share of its tint; None for what was not tried, or has no effect."""
     at, ids = 0, done.token_ids
     for part in sorted(done.parts, key=lambda part: part.start):
@@ -158,7 +158,7 @@ def _characters(done: Ablation, text: Text, style: Style) -> Iterator[tuple[str,
 # -- the table -------------------------------------------------------------------------------
 
 
-def _table(done: Ablation, text: Text, style: Style) -> list[str]:
+def _table(done: "Ablation", text: Text, style: Style) -> list[str]:
     ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
     head = (
         "position",
@@ -177,7 +177,7 @@ def _table(done: Ablation, text: Text, style: Style) -> list[str]:
     return made
 
 
-def _row(done: Ablation, part: AblatedPart, text: Text, style: Style) -> tuple[str, ...]:
+def _row(done: "Ablation", part: "AblatedPart", text: Text, style: Style) -> tuple[str, ...]:
     last = part.stop - 1
     place = str(part.start) if part.start == last else f"{part.start}-{last}"
     changed = part.drawn not in (None, done.drawn)

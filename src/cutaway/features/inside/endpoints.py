@@ -15,16 +15,12 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
-from cutaway.features.inside import (
-    OtherRowError,
-    ablate,
-    inside,
-    schemas,
-    summary,
-    text_attention,
-    unrecorded_trace,
-)
+from cutaway.features.inside import schemas, summary
+from cutaway.features.inside.ablate import ablate
+from cutaway.features.inside.look import OtherRowError, inside
 from cutaway.features.inside.schemas import AblationOfStep, InsideOfStep
+from cutaway.features.inside.steps import unrecorded_trace
+from cutaway.features.inside.texts import text_attention
 from cutaway.methods.nearness import splits
 from cutaway.server.answering import dumps, run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional

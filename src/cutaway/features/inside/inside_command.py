@@ -13,8 +13,9 @@ from cutaway.errors import InputError
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
-    from cutaway.features.inside import LogitAttribution, Look
     from cutaway.features.inside.inside_tables import Name, Spark
+    from cutaway.features.inside.logit_attribution import LogitAttribution
+    from cutaway.features.inside.look import Look
 
 EPILOG = """
 examples:
@@ -69,7 +70,7 @@ def run(args: Namespace) -> int:
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
     streams.check_output("--out", args.out)
     llm = console.load(args)
-    from cutaway.features.inside import inside
+    from cutaway.features.inside.look import inside
     from cutaway.features.inside.summary import arrays, described, near_to, to_dict
     from cutaway.files.weights.safetensors import write_safetensors
 

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import quoted, table
 from cutaway.errors import InputError
-from cutaway.features.inside import Lens, LogitAttribution, Look
+from cutaway.features.inside.lens import Lens
+from cutaway.features.inside.logit_attribution import LogitAttribution
+from cutaway.features.inside.look import Look
 from cutaway.features.inside.summary import (
     NEAR,
     HeadFigures,

@@ -137,8 +137,8 @@ class _Looking:
         return console.load(self._args)
 
     def __call__(self, step: int) -> list[str]:
-        from cutaway.features.inside import inside
         from cutaway.features.inside.inside_tables import of_lens
+        from cutaway.features.inside.look import inside
 
         look = inside(self._llm, self._trace, step)
         name = names_of(self._llm.tokenizer)

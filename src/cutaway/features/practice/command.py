@@ -14,12 +14,11 @@ from cutaway.cli.options import arguments
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import BOLD, PLAIN, Style, fit, width
 from cutaway.errors import InputError
-from cutaway.features.practice import Block, Table
 
 if TYPE_CHECKING:
-    from cutaway.features.practice import Exercise, Start, Verdict
-
-    pass  # MOVED
+    from cutaway.features.practice.answers import Verdict
+    from cutaway.features.practice.exercises import Block, Exercise, Table
+    from cutaway.features.practice.start import Start
     from cutaway.trace import Trace
 
 
@@ -82,12 +81,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
-    from cutaway.features.practice import TOPICS, comparison, exercises
     from cutaway.features.practice.cells import TOPIC
+    from cutaway.features.practice.exercises import TOPICS, comparison, exercises
     from cutaway.features.practice.lessons import LESSONS
     from cutaway.features.practice.lessons.ways import TOPIC as WAYS
-
-    pass  # MOVED
 
     for topic in args.topics:
         check_choice("topic", topic, (*TOPICS, TOPIC, WAYS, *LESSONS))
@@ -123,7 +120,7 @@ def _trace(args: Namespace) -> "Trace | None":
 
 
 def _start(args: Namespace, trace: "Trace | None") -> "Start":
-    from cutaway.features.practice import SAMPLE, from_trace
+    from cutaway.features.practice.start import SAMPLE, from_trace
     from cutaway.sampling.params import MAX_SEED
 
     start = SAMPLE if trace is None else from_trace(trace, args.step)
@@ -143,7 +140,7 @@ def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
 
 def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":
     """What a rule reveals next, of the sample or of a pass of the run."""
-    from cutaway.features.practice import SAMPLE_CELLS, cell_exercises, cells_of_trace
+    from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises, cells_of_trace
 
     cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
     _open(page, cells.text, cells.introduction)
@@ -241,7 +238,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
     """The next answer, judged; an empty one has no remark. None if the user quits."""
-    from cutaway.features.practice import Verdict
+    from cutaway.features.practice.answers import Verdict
 
     while (text := _read_line("> ")) is not None:
         if text == "?" and sys.stdin.isatty():
@@ -295,7 +292,7 @@ class Page:
         for line in wrap(self._style.text(text), self._width, break_on_hyphens=False):
             print(self._style.render([(line, look)], self._width))
 
-    def show(self, *blocks: Block) -> None:
+    def show(self, *blocks: "Block") -> None:
         """Print the blocks, an empty line above and below each."""
         for block in blocks:
             if isinstance(block, str):
@@ -304,7 +301,7 @@ class Page:
                 print(*self._lines(block), sep="\n")
             print()
 
-    def _lines(self, table: Table) -> list[str]:
+    def _lines(self, table: "Table") -> list[str]:
         grid = [list(map(self._style.text, cells)) for cells in (table.head, *table.rows)]
         widths = [max(map(width, column)) for column in zip(*grid, strict=True)]
         figures = [name not in ("", "token") and n > 0 for n, name in enumerate(table.head)]

@@ -18,19 +18,9 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
 from cutaway.features.inside.endpoints import StepOfText, beside, traced
-from cutaway.features.practice import (
-    SAMPLE,
-    SAMPLE_CELLS,
-    Cells,
-    Exercise,
-    RunStep,
-    Start,
-    cell_exercises,
-    comparison,
-    exercises,
-    from_values,
-)
 from cutaway.features.practice.answers import REMARKS
+from cutaway.features.practice.cells import SAMPLE_CELLS, Cells, cell_exercises
+from cutaway.features.practice.exercises import Exercise, comparison, exercises
 from cutaway.features.practice.lessons import Scene, possible
 from cutaway.features.practice.lessons.ways import ways
 from cutaway.features.practice.page_exercises import (
@@ -39,7 +29,7 @@ from cutaway.features.practice.page_exercises import (
     told_solution,
     told_start,
 )
-from cutaway.features.practice.start import shortened
+from cutaway.features.practice.start import SAMPLE, RunStep, Start, from_values, shortened
 from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute
 from cutaway.server.http.settings import ServerSettings

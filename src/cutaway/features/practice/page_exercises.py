@@ -11,20 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.features.practice import (
-    SAMPLE,
-    SAMPLE_CELLS,
-    cell_exercises,
-    comparison,
-    exercises,
-    from_trace,
-)
 from cutaway.features.practice.answers import REMARKS, ROUNDING, Numbers
-from cutaway.features.practice.exercises import Block, Exercise
+from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
+from cutaway.features.practice.exercises import Block, Exercise, comparison, exercises
 from cutaway.features.practice.lessons import Scene, possible
 from cutaway.features.practice.lessons.scene import TEXT
 from cutaway.features.practice.lessons.ways import ways
-from cutaway.features.practice.start import Start, step_of
+from cutaway.features.practice.start import SAMPLE, Start, from_trace, step_of
 from cutaway.trace import Trace
 
 Data = dict[str, Any]

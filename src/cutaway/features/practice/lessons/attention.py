@@ -183,7 +183,7 @@ TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
 
 def induction_lesson(scene: Scene) -> list[Exercise]:
     """Where does the head look that has most on what followed?"""
-    from cutaway.features.inside import ablate
+    from cutaway.features.inside.ablate import ablate
     from cutaway.features.inside.summary import heads
 
     here, follower = repeated(scene.llm)
@@ -229,7 +229,7 @@ def repeated(llm: "LLM") -> tuple[Scene, int]:
 
     InputError where the model has no token twice in the name.
     """
-    from cutaway.features.inside import unrecorded_trace
+    from cutaway.features.inside.steps import unrecorded_trace
 
     ids = llm.tokenize(TEXT)
     for end in range(len(ids) - 1, len(ids) // 2, -1):

@@ -11,7 +11,10 @@ from cutaway.features.practice.start import shortened, step_of, visible
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.compute.backends import Logits
-    from cutaway.features.inside import Ablation, Lens, LogitAttribution, Look
+    from cutaway.features.inside.ablate import Ablation
+    from cutaway.features.inside.lens import Lens
+    from cutaway.features.inside.logit_attribution import LogitAttribution
+    from cutaway.features.inside.look import Look
     from cutaway.trace import Trace
 
 TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
@@ -34,7 +37,7 @@ class Scene:
     @cached_property
     def look(self) -> "Look":
         """Its inside, proven by the row's hash."""
-        from cutaway.features.inside import inside
+        from cutaway.features.inside.look import inside
 
         return inside(self.llm, self.trace, self.index)
 
@@ -46,7 +49,7 @@ class Scene:
     @cached_property
     def ablation(self) -> "Ablation":
         """Each token left out, or as many as there is time for."""
-        from cutaway.features.inside import ablate
+        from cutaway.features.inside.ablate import ablate
 
         return ablate(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
 
@@ -108,7 +111,7 @@ def scene(
 
     No run: that of ``TEXT``, with this seed or the sample's. InputError where there is no step.
     """
-    from cutaway.features.inside import unrecorded_trace
+    from cutaway.features.inside.steps import unrecorded_trace
 
     if trace is not None:
         return Scene(llm, trace, step_of(trace, index).index)

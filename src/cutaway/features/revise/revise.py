@@ -1,0 +1,289 @@
+"""Revises a draft: its most surprising tokens are drawn again, one place at a time.
+
+Knows the sequence: draft, rank, try, accept. Which tokens are tried, and in which order, is decided
+once, on the draft: choices that depended on the changing text would break the invariance of the
+rules' distribution.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import ceil, inf
+from time import perf_counter
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from cutaway.base.arithmetic import plainly
+from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.engine.request import randbits
+from cutaway.errors import InputError
+from cutaway.features.revise.revised import (
+    Piece,
+    Revised,
+    RevisionCost,
+    RevisionTrial,
+    added,
+    in_bits,
+)
+from cutaway.features.revise.rules import (
+    Better,
+    Gibbs,
+    Loop,
+    Mask,
+    Metropolis,
+    PlaceReader,
+    Proposal,
+    RevisedText,
+    RevisionModel,
+    RevisionRule,
+    draft,
+)
+from cutaway.features.revise.words import WordRule
+from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
+from cutaway.requests.base import BaseLLM, Prompt, check_prompt, limits_of
+from cutaway.requests.sync_llm import SyncLLM
+from cutaway.sampling import coin, trial_seed
+from cutaway.sampling.fixed_math import exp
+from cutaway.sampling.params import MAX_SEED
+
+__all__ = [
+    "RULES",
+    "SURPRISES",
+    "How",
+    "Piece",
+    "Progress",
+    "Revised",
+    "RevisionCost",
+    "RevisionTrial",
+    "revise",
+]
+
+RULES = ("gibbs", "metropolis", "better")
+SURPRISES = ("loop", "leave_one_out")
+"""A token's surprise given the tokens before it, or also those after it, with a pass for each."""
+
+Progress = Callable[[str, int, int], object]
+"""Called with (activity, done, total)."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Progress that is not reported."""
+
+
+class How(NamedTuple):
+    """How a draft is revised, checked; see ``LLM.revise``."""
+
+    rule: str
+    share: float
+    sweeps: int
+    candidates: int
+    power: float
+    span: int | None
+    surprise: str
+    filler: str | None
+    seed: int
+
+    @classmethod
+    def of(cls, **given: Any) -> "How":
+        """InputError for a value out of range."""
+        check_choice("rule", given["rule"], RULES)
+        check_choice("surprise", given["surprise"], SURPRISES)
+        for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
+            given[name] = _number(name, given[name], low, high)
+        for name, high in (("sweeps", 1000), ("candidates", 1000)):
+            given[name] = check_int(name, given[name], 1, high)
+        if given["span"] is not None:
+            given["span"] = check_int("span", given["span"], 1)
+            if given["rule"] != "metropolis":
+                raise InputError("span is for the rule metropolis; the others try one token")
+        filler = given["filler"]
+        if filler is not None:
+            given["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
+        if filler is not None and given["rule"] != "better":
+            raise InputError("filler is for the rule better; the others draw from the model itself")
+        if given["seed"] is None:
+            given["seed"] = randbits(32)
+        given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
+        return cls(**given)
+
+
+@plainly
+def revise(
+    llm: SyncLLM,
+    prompt: Prompt,
+    given: Prompt | None,
+    how: How,
+    *,
+    filler: SyncLLM | None,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+    stopped: Callable[[], bool],
+) -> Revised:
+    """See ``LLM.revise``."""
+    limits_of(llm.model).check_causal()
+    head = _read(llm, "prompt", prompt, add_bos=None)
+    if given is None:
+        drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)
+    elif options:
+        raise InputError(f"the draft is given, so nothing is drafted: leave {min(options)} out")
+    else:
+        drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
+    ids = (*head, *drafted)
+    _check_length(llm, len(drafted), len(ids))
+    began, passes = perf_counter(), llm.engine.steps
+    allowed = adding_text(llm.tokenizer)
+    model = Loop(llm, allowed)
+    first = max(len(head), 1)  # the very first token has no context: it stays
+    [logprobs] = model.known([ScoredText(ids, first)])
+    start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
+    plan = (
+        _plan(model, allowed, how, start)
+        if filler is None
+        else _plan_of_words(model, llm, filler, how, start)
+    )
+    done = _Revision(plan, how, progress or _silent)
+    text = done.run(start)
+    written = partial(added, llm.tokenizer) if len(prompt) else llm.detokenize
+    return Revised(
+        model=llm.name,
+        prompt_token_ids=head,
+        draft_token_ids=drafted,
+        token_ids=text.ids[len(head) :],
+        draft=written(drafted),
+        text=written(text.ids[len(head) :]),
+        settings=how._asdict(),
+        surprises=tuple(done.surprises.get(i) for i in range(len(head), len(ids))),
+        trials=tuple(_trial(llm, n, made) for n, made in enumerate(done.trials)),
+        planned=done.planned,
+        bits_before=in_bits(start.logprob),
+        bits_after=in_bits(text.logprob),
+        cost=RevisionCost(llm.engine.steps - passes, model.rows, perf_counter() - began),
+    )
+
+
+class _Tried(NamedTuple):
+    """A trial: what was proposed for a text, and whether it was taken."""
+
+    text: RevisedText
+    proposal: Proposal
+    chance: float
+    luck: float
+
+
+class _Plan(NamedTuple):
+    """A rule, the positions that it may try, and the surprise at a position, in nats."""
+
+    rule: RevisionRule
+    cells: list[int]
+    surprise: Callable[[RevisedText, int], float]
+
+
+class _Revision:
+    """The revision of one draft by one rule; if stopped, the trials so far are kept."""
+
+    def __init__(self, plan: _Plan, how: How, progress: Progress) -> None:
+        self._plan, self._how, self._progress = plan, how, progress
+        self.surprises: dict[int, float] = {}
+        self.trials: list[_Tried] = []
+        self.planned = 0
+
+    def run(self, text: RevisedText) -> RevisedText:
+        """All sweeps over the most surprising positions, in descending order."""
+        cells = self._plan.cells
+        if not cells:
+            raise InputError(
+                "nothing of the draft can be replaced: tokens without text stay, and so does the "
+                "first of a text that nothing is before"
+            )
+        worst = max(1, ceil(self._how.share * len(cells) - 1e-9))  # 0.07 · 100 is above 7
+        self.planned = worst * self._how.sweeps
+        try:
+            for n, i in enumerate(cells):
+                if self._how.surprise != "loop":  # that one takes no time
+                    self._progress("ranking", n, len(cells))
+                self.surprises[i] = in_bits(-self._plan.surprise(text, i))
+            order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
+            for position in order * self._how.sweeps:
+                text = self._try(text, position)
+            self._progress("revising", self.planned, self.planned)
+        except Stopped:
+            pass
+        return text
+
+    def _try(self, text: RevisedText, position: int) -> RevisedText:
+        index = len(self.trials)
+        self._progress("revising", index, self.planned)
+        seed = trial_seed(self._how.seed, index)
+        made = self._plan.rule.propose(text, position, seed)
+        least = np.array([min(made.log_ratio, 0.0)])
+        chance = 0.0 if made.log_ratio == -inf else float(exp(least)[0])
+        luck = coin(seed, position)
+        self.trials.append(_Tried(text, made, chance, luck))
+        return text.with_(made) if luck < chance else text
+
+
+def _plan(model: RevisionModel, allowed: Mask, how: How, draft: RevisedText) -> _Plan:
+    places = PlaceReader(model, allowed, how.candidates)
+    rules: Mapping[str, RevisionRule] = {
+        "gibbs": Gibbs(places, how.power),
+        "metropolis": Metropolis(model, allowed, how.power, how.span),
+        "better": Better(places),
+    }
+    cells = [i for i in range(draft.given, len(draft.ids)) if allowed[draft.ids[i]]]
+    each = {"loop": lambda text, i: -text.from_(i)[0], "leave_one_out": places.surprise}
+    return _Plan(rules[how.rule], cells, each[how.surprise])
+
+
+def _plan_of_words(
+    model: RevisionModel, llm: SyncLLM, filler: SyncLLM, how: How, draft: RevisedText
+) -> _Plan:
+    words = WordRule(model, llm, filler, how.candidates, draft)
+    each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
+    return _Plan(words, words.cells(), each[how.surprise])
+
+
+def _trial(llm: SyncLLM, index: int, made: _Tried) -> RevisionTrial:
+    text, proposal = made.text, made.proposal
+    at, ids = proposal.position, proposal.ids
+    was = text.ids[at : proposal.end]
+    texts = added(llm.tokenizer, was), added(llm.tokenizer, ids)
+    return RevisionTrial(
+        index, at, was, ids, *texts, text.logprob,
+        text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
+    )  # fmt: skip
+
+
+def _read(
+    llm: SyncLLM, name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+) -> Ids:
+    """Token ids of a prompt, or of a draft that continues one."""
+    checked = check_prompt(given, name)
+    if not isinstance(checked, str):
+        limits_of(llm.model).check_ids(name, checked)
+        return tuple(map(int, checked))
+    llm.check_length(checked)
+    return tuple(llm.tokenizer.encode(checked, add_bos=add_bos, goes_on=goes_on))
+
+
+def _check_length(llm: SyncLLM, drafted: int, length: int) -> None:
+    if not drafted:
+        raise InputError("the draft has no tokens: give one that has, or let the loop write one")
+    if length > llm.model.context:
+        raise InputError(
+            f"prompt and draft have {length} tokens, and the context is {llm.model.context}: "
+            "shorten them"
+        )
+
+
+def _no_model(value: Any) -> NoReturn:
+    raise InputError(f"filler must be an LLM, not {shown(value)}")
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """Return value as a float in [low, high]; a ``low`` of 0 is excluded."""
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        number = float(value)
+        if low <= number <= high and number > 0:
+            return number
+    span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
+    raise InputError(f"{name} must be a number {span}, not {shown(value)}")

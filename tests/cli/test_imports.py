@@ -1,0 +1,56 @@
+"""What a start imports: nothing that it does not need, so that it is fast.
+
+A module that is merged with another, or imported at the top of a file, costs all who import that.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from cutaway.cli.main import command_words
+
+HEAVY = {
+    "asyncio", "concurrent.futures", "csv", "difflib", "email", "fastapi", "hashlib", "html",
+    "http", "huggingface_hub", "importlib.metadata", "jinja2", "llguidance", "logging",
+    "multiprocessing", "numpy", "pydantic", "ray", "secrets", "ssl", "starlette", "statistics",
+    "subprocess", "tempfile", "tokenizers", "uvicorn", "zipfile",
+}  # fmt: skip
+_NUMPY, _TRACE = {"numpy"}, {"numpy", "csv", "difflib", "hashlib", "html", "tempfile", "zipfile"}
+ALLOWED = {
+    "import cutaway": set(),
+    "import cutaway.cli.main": set(),
+    "import cutaway.features.cluster": set(),
+    "import cutaway.api.llm": _NUMPY | {"statistics"},
+    "import cutaway.trace": _TRACE,
+    "import cutaway.features.cluster.replica": _NUMPY
+    | {"asyncio", "concurrent.futures", "hashlib", "logging", "secrets", "ssl", "statistics"}
+    | {"subprocess"},
+    **{name: set() for name in ("trace", "cache", "receipt", "receipt key", "models", "export")},
+    "search": _NUMPY | {"hashlib", "zipfile"},
+    "serve": _NUMPY | {"logging"},
+    "cache show": _NUMPY | {"hashlib"},
+    "cache check": _NUMPY | {"hashlib"},
+    "receipt verify": _NUMPY | {"hashlib", "secrets"},
+    "receipt sign": _TRACE,
+    "snowball": _TRACE,
+    "doctor": _TRACE | {"email", "http", "ssl", "statistics"},
+}
+"""A statement, or the words of a command whose help is asked -> which of these it may import."""
+STARTS = {*ALLOWED} | {" ".join(words) for words in command_words()}
+
+
+@pytest.mark.parametrize("start", sorted(STARTS))
+def test_a_start_imports_no_more_than_it_needs(start):
+    allowed = ALLOWED.get(start, _TRACE if start.startswith("trace ") else _NUMPY)
+    code = start
+    if not start.startswith("import "):
+        code = f"from cutaway.cli.main import main; main({[*start.split(), '-h']!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert loaded & HEAVY <= allowed, f"{start} imports {', '.join(loaded & HEAVY - allowed)}"
+    if "tempfile" not in allowed:
+        assert "cutaway.trace" not in loaded
