@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from cutaway.server import answering
-from cutaway.server.answering import Events, EventStream, dumps, dumps_by_parts, event
+from cutaway.server import event_stream
+from cutaway.server.event_stream import Events, EventStream, dumps, dumps_by_parts, event
 
 LINE_ENDS = [c for c in map(chr, range(sys.maxunicode + 1)) if len(f"a{c}b".splitlines()) > 1]
 
@@ -48,7 +48,7 @@ def test_a_large_document_is_written_some_at_a_time(monkeypatch):
         sizes.append(len(data := write(value)))
         return data
 
-    monkeypatch.setattr(answering, "dumps", counted)
+    monkeypatch.setattr(event_stream, "dumps", counted)
     token = {"token": "a", "top_logprobs": [{"token": "b", "logprob": -1.0}] * 20}
     whole = dumps_by_parts({"choices": [{"logprobs": {"content": [token] * 1000}}] * 2})
     assert len(whole) > 1_000_000 and max(sizes) < 20_000

@@ -28,7 +28,7 @@ from cutaway.base.checks import current_names
 from cutaway.base.strict_json import parse
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import cancel_on_disconnect
+from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.http.refusals import problem
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]

@@ -9,7 +9,6 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.errors import FormatError
-from cutaway.features.evidence.checked import Derived, check_all, check_some, differing
 from cutaway.features.evidence.receipt import (
     DERIVED,
     SIGNED,
@@ -20,6 +19,12 @@ from cutaway.features.evidence.receipt import (
     entry,
     flat,
     is_signed,
+)
+from cutaway.features.evidence.receipt_check import (
+    Derived,
+    check_all,
+    check_some,
+    differing,
 )
 from cutaway.rerun.request import settings_of
 from cutaway.sampling.observe import START, chain_hash

@@ -19,7 +19,7 @@ from cutaway.compute.backends import STEP_ROWS
 from cutaway.engine.memory.sequence_blocks import SequenceBlocks
 from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation import Speculator
+from cutaway.engine.speculation.drafts import Speculator
 
 # -- how long a step takes -------------------------------------------------------------------------
 

@@ -25,11 +25,11 @@ from cutaway.features.anthropic.schemas import (
 from cutaway.features.anthropic.schemas import Content as Block
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
-from cutaway.server.answering import event as sent
 from cutaway.server.body import StrictRoute
 from cutaway.server.document import FIELDS, WRITTEN, replies
+from cutaway.server.event_stream import event as sent
 from cutaway.server.http.errors import ApiError, MessagesError
-from cutaway.server.http.exchange import cancel_on_disconnect
+from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service, service_of
 from cutaway.server.shared.answers import OneText

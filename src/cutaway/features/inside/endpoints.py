@@ -22,9 +22,10 @@ from cutaway.features.inside.schemas import AblationOfStep, InsideOfStep
 from cutaway.features.inside.steps import unrecorded_trace
 from cutaway.features.inside.texts import text_attention
 from cutaway.methods.nearness import splits
-from cutaway.server.answering import dumps, run_exclusive
+from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import WRITTEN, replies
+from cutaway.server.event_stream import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import service_of
 from cutaway.trace import Trace

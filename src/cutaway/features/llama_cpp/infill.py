@@ -18,9 +18,9 @@ from cutaway.features.llama_cpp import schemas
 from cutaway.features.llama_cpp.schemas import Infilling, StopType, Timings
 from cutaway.requests.keywords import fields_at
 from cutaway.server.answering import answer
-from cutaway.server.answering import event as sent
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import WRITTEN, replies
+from cutaway.server.event_stream import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared.answers import Entries, Entry, OneText, chat_form

@@ -31,11 +31,12 @@ from cutaway.features.ollama.schemas import (
     OllamaVector,
 )
 from cutaway.requests.answer import AnswerPart
-from cutaway.server.answering import Events, answer, dumps
+from cutaway.server.answering import answer
 from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
 from cutaway.server.document import TEXT, WRITTEN, replies
+from cutaway.server.event_stream import Events, dumps
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import cancel_on_disconnect
+from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
 from cutaway.server.routes.embeddings import embed_texts, numbers_of
 from cutaway.server.service import Service, service_of

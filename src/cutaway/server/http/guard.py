@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import BodyBudget, HttpExchange
+from cutaway.server.http.limits import BodyBudget, HttpExchange
 from cutaway.server.http.settings import check_key
 
 OPEN_PATHS = ("/", "/health", "/ready")

@@ -14,9 +14,9 @@ from pydantic import BeforeValidator, Field
 from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
 from cutaway.methods.importance import align
-from cutaway.server.answering import Events
-from cutaway.server.answering import event as sent
 from cutaway.server.body import Texts, Unsupported, examples, optional
+from cutaway.server.event_stream import Events
+from cutaway.server.event_stream import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import answers

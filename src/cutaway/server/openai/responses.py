@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from cutaway.engine import Ended, Event, Step
 from cutaway.requests.answer import AnswerPart
-from cutaway.server.answering import dumps_by_parts
-from cutaway.server.answering import event as sent
+from cutaway.server.event_stream import dumps_by_parts
+from cutaway.server.event_stream import event as sent
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.openai.response_schemas import (

@@ -18,9 +18,10 @@ from cutaway.errors import InputError
 from cutaway.methods.embedding import Embeddings, VectorReader, embedding
 from cutaway.methods.late_interaction import TokenVectors, token_vectors
 from cutaway.requests.prefill import PrefillTask
-from cutaway.server.answering import dumps, prefill_texts
+from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
 from cutaway.server.document import TEXT, replies
+from cutaway.server.event_stream import dumps
 from cutaway.server.service import Service, service_of
 from cutaway.server.shared.fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import EmbeddingList, MultiVectorList

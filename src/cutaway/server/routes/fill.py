@@ -7,9 +7,10 @@ from starlette.responses import Response
 from cutaway.api.llm import LLM
 from cutaway.errors import InputError
 from cutaway.methods.filling import split_at_masks
-from cutaway.server.answering import dumps, run_exclusive
+from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import TEXT, replies
+from cutaway.server.event_stream import dumps
 from cutaway.server.service import MOST_ROWS, service_of
 from cutaway.server.shared.plain_schemas import FilledIn
 

@@ -16,7 +16,7 @@ from cutaway.errors import InputError
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import FIELDS, Answers, replies
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import cancel_on_disconnect
+from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.service import Service, models_of, service_of
 from cutaway.server.shared.plain_schemas import AdaptersChanged, Health, ModelCard, ModelList, Ready
 

@@ -11,7 +11,7 @@ from cutaway.errors import TooLongError
 from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.exchange import cancel_on_disconnect
+from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service, service_of
 from cutaway.server.shared.conversation import TurnFields

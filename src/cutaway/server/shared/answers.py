@@ -17,7 +17,7 @@ from cutaway.methods.importance import constraint_estimate
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import fields_at
 from cutaway.sampling import ReadRow
-from cutaway.server.answering import Events
+from cutaway.server.event_stream import Events
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.service import Service
 from cutaway.server.shared.fields import When

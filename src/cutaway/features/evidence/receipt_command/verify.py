@@ -11,8 +11,8 @@ from cutaway.cli.terminal.drawing import print_report
 from cutaway.errors import FormatError, InputError
 
 if TYPE_CHECKING:
-    from cutaway.features.evidence.checked import ReceiptCheck
     from cutaway.features.evidence.receipt import Receipt
+    from cutaway.features.evidence.receipt_check import ReceiptCheck
 
 EPILOG = """
 examples:
@@ -90,7 +90,7 @@ def _computed(args: Namespace, receipt: "Receipt") -> "ReceiptCheck":
     if args.steps is not None and not 1 <= args.steps <= len(receipt.steps):
         raise InputError(f"--steps must be 1 to {len(receipt.steps)}, the steps of the receipt")
     llm = console.load(args)
-    from cutaway.features.evidence.checked import check_all, check_some
+    from cutaway.features.evidence.receipt_check import check_all, check_some
 
     with console.progress(show=not args.quiet) as progress:
         if args.steps is None:

@@ -189,7 +189,7 @@ class ReceiptCheck:
     steps        how many were computed again
     of           how many the receipt has
     forced       how many of its first tokens the request gave: the model did not draw them
-    signer_says  the fields that nothing shows, with their values: see ``fields.SIGNED``
+    signer_says  the fields that nothing shows, with their values: see ``receipt.SIGNED``
     mismatch     None where all else is the same to the last bit
     """
 

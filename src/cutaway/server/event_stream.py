@@ -1,0 +1,182 @@
+"""Server-sent events and JSON: how an answer is written, whole or as a stream, whatever its form.
+
+Knows a job's end, errors and disconnects, and what would take others' time. Refuses to know what an
+answer says: a protocol gives that as ``Events``.
+"""
+
+import asyncio
+import json
+from collections.abc import (
+    AsyncGenerator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import aclosing
+from itertools import chain
+from math import inf
+from time import thread_time
+from typing import Any, ClassVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cutaway.engine import Event
+from cutaway.errors import CutawayError
+from cutaway.server.http.errors import ApiError, of_text
+from cutaway.server.http.limits import cancel_on_disconnect
+from cutaway.server.job import TextJob
+
+# Line ends to str.splitlines, and so to clients that read a stream line by line, though JSON may
+# hold them as they are.
+_LINE_ENDS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
+_DEPTH, _FEW, _ITEMS = 7, 128, 16
+"""How deep parts are looked for; a list of more than so many is written some at a time."""
+_LONG_S = 0.005  # that others may wait
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
+
+
+def dumps(document: Any) -> bytes:
+    """JSON as it is sent: one line, whatever a client takes for a line's end."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for end, escape in _LINE_ENDS.items():
+        text = text.replace(end, escape)
+    return text.encode()
+
+
+def dumps_by_parts(document: Any) -> bytes:
+    """As dumps, for a large document in a thread: others run between its parts."""
+    return b"".join(_parts(document, _DEPTH))
+
+
+def _parts(value: Any, depth: int) -> Iterator[bytes]:
+    if not (depth and value and isinstance(value, dict | list)):
+        yield dumps(value)
+    elif isinstance(value, dict):
+        for i, (key, inner) in enumerate(value.items()):
+            yield (b"," if i else b"{") + dumps({key: 0})[1:-2]
+            yield from _parts(inner, depth - 1)
+        yield b"}"
+    elif isinstance(value[0], dict) and len(value) <= _FEW:
+        for i, inner in enumerate(value):
+            yield b"," if i else b"["
+            yield from _parts(inner, depth - 1)
+        yield b"]"
+    else:
+        for i in range(0, len(value), _ITEMS):
+            yield (b"," if i else b"[") + dumps(value[i : i + _ITEMS])[1:-1]
+        yield b"]"
+
+
+def event(document: Any, name: str | None = None) -> bytes:
+    """One event; its data is one line."""
+    head = b"" if name is None else b"event: %s\n" % name.encode()
+    return head + b"data: %s\n\n" % dumps(document)
+
+
+class Events:
+    """A response, whole or as a stream of events; each endpoint has its own."""
+
+    MEDIA_TYPE: ClassVar[str] = "text/event-stream"
+
+    def whole(self) -> Any:
+        """The whole response as JSON, once all sequences have ended."""
+        raise NotImplementedError
+
+    def begin(self) -> Iterable[bytes]:
+        """Sent just before the first token."""
+        raise NotImplementedError
+
+    def progress(self, index: int, event: Event) -> Iterable[bytes]:
+        """After a step of a text, its end, or a pass over its canvas: see ``TextJob.read``."""
+        raise NotImplementedError
+
+    def end(self) -> Iterable[bytes]:
+        """When all sequences have ended."""
+        raise NotImplementedError
+
+    def alive(self) -> bytes:
+        """After a long silence: a comment, which clients ignore."""
+        return b": keep-alive\n\n"
+
+    def failed(self, refusal: ApiError) -> Iterable[bytes]:
+        """When generation failed."""
+        yield event(refusal.document())
+
+
+class EventStream(Response):
+    """An ASGI response that reads a job to its end; a disconnect closes the job.
+
+    It begins with the first token, so that timing its first event measures that token. A failure
+    before it is a response of its own, unless a comment has kept the connection alive.
+    """
+
+    def __init__(self, job: TextJob, events: Events, keep_alive: float) -> None:
+        """keep_alive: seconds without an event after which a keep-alive is sent."""
+        self.media_type = events.MEDIA_TYPE
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._job, self._events, self._keep_alive = job, events, keep_alive
+        self._answered, self._begun = False, False
+        self._event_s = inf  # processor time of an event; nothing is known of the first
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        """Send all of it."""
+        with self._job:
+            await cancel_on_disconnect(receive, self._send_all(send))
+
+    async def _send_all(self, send: Send) -> None:
+        async with aclosing(self._parts()) as parts:
+            async for part in parts:
+                if not self._answered:
+                    self._answered = True
+                    headers = self.raw_headers
+                    await send({"type": "http.response.start", "status": 200, "headers": headers})
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        """Events of one engine step are sent together."""
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._keep_alive):
+                        new = await self._job.read()
+                except TimeoutError:
+                    yield self._events.alive()
+                    continue
+                yield await self._written(new)
+                if not new:
+                    break
+            yield await asyncio.to_thread(lambda: b"".join(self._events.end()))
+        except CutawayError as error:
+            if not self._answered:
+                raise
+            yield b"".join([*self._begin(), *self._events.failed(of_text(error))])
+        except Exception:
+            if self._answered:
+                message = "something went wrong in the server, and its log says what"
+                yield b"".join([*self._begin(), *self._events.failed(ApiError(500, message))])
+            raise
+
+    async def _written(self, new: Sequence[tuple[int, Event]]) -> bytes:
+        """What the events add: beside the event loop where that takes long.
+
+        Those of a reader who is slow are many, and so are the log-probabilities of 64 texts.
+        """
+        if len(new) * self._event_s < _LONG_S:
+            return self._write(new)
+        return await asyncio.to_thread(self._write, new)
+
+    def _write(self, new: Sequence[tuple[int, Event]]) -> bytes:
+        began = thread_time()
+        parts = (self._events.progress(*one) for one in new)
+        data = b"".join([*self._begin(), *chain.from_iterable(parts)])
+        self._event_s = (thread_time() - began) / (len(new) or 1)
+        return data
+
+    def _begin(self) -> Iterable[bytes]:
+        """The opening events, once."""
+        begun, self._begun = self._begun, True
+        return () if begun else self._events.begin()
