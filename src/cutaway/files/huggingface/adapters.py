@@ -105,7 +105,7 @@ def _families(architecture: str) -> list[Family]:
 def _check_plain(config: JsonObject) -> None:
     """FormatError for what is not plain LoRA."""
     if not config:
-        raise FormatError(f"{CONFIG} is missing or empty: the folder holds no adapter")
+        raise FormatError(f"{ADAPTER_CONFIG} is missing or empty: the folder holds no adapter")
     config.must_be("peft_type", "LORA")
     for name, allowed in _PLAIN.items():
         config.must_be(name, *allowed)
@@ -137,7 +137,9 @@ def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
     alpha = _of_module(config, "alpha_pattern", module).positive("lora_alpha")
     rank = _of_module(config, "rank_pattern", module).size("r")
     if rank != a.shape[0]:
-        raise FormatError(f"{CONFIG}: r is {rank}, and the file has {a.shape[0]} for {module:.80}")
+        raise FormatError(
+            f"{ADAPTER_CONFIG}: r is {rank}, and the file has {a.shape[0]} for {module:.80}"
+        )
     return alpha / (sqrt(rank) if config.flag("use_rslora") else rank)
 
 
@@ -149,7 +151,9 @@ def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
         if not _MODULE.fullmatch(pattern):
             config.refuse(key, "only names of modules are, and no expressions")
         if f".{module}".endswith(f".{pattern}"):
-            return JsonObject({usual: patterns.get(pattern)}, f"{CONFIG}: {key} of {pattern:.80}")
+            return JsonObject(
+                {usual: patterns.get(pattern)}, f"{ADAPTER_CONFIG}: {key} of {pattern:.80}"
+            )
     return config
 
 

@@ -194,7 +194,7 @@ class _Words:
     """The vocabulary by its texts."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self._ids = {text: i for i, text in enumerate(metadata[f"{_PREFIX}tokens"])}
+        self._ids = {text: i for i, text in enumerate(metadata[f"{_OF_TOKENIZER}tokens"])}
         self._metadata = metadata
 
     def id_of(self, text: str) -> int | None:
@@ -214,7 +214,7 @@ class _Words:
             if (found := self.id_of(text)) is None:
                 said.fail("query_expansion", f"of a token that is known, not {text!r:.40}")
             return found
-        keys = (f"{_PREFIX}{name}_token_id" for name in ("mask", "eos", "padding"))
+        keys = (f"{_OF_TOKENIZER}{name}_token_id" for name in ("mask", "eos", "padding"))
         found = next((self._metadata[key] for key in keys if key in self._metadata), None)
         if found is None:
             said.refuse("do_query_expansion", "a vocabulary with a mask or an end token is")
