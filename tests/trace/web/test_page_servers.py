@@ -1,6 +1,7 @@
 """A server behind a page: of several models or adapters, and at a sub-path of a proxy."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from support.adapters import adapter_of
 from support.proxied import ROOT, proxy
 from support.random_llama import write_tiny_llama
 from support.served import serve, serve_all
+from support.waiting import wait_until
 
 SETTINGS = {"max_tokens": 12, "ignore_eos": True}
 
@@ -48,6 +50,12 @@ def server(paths, lora):
         yield served
 
 
+def has_counted(server, name, tokens):
+    """Whether a model's tokens are so many, which it counts once a text's last event is sent."""
+    counted = server.models.named(name).metrics.registry.get_sample_value
+    return counted("cutaway_tokens_total", {"kind": "completion"}) == tokens
+
+
 def test_the_menu_says_who_writes(open_page, server):
     page = open_page(server.url)
     menu = page.tab.get_by_label("Model", exact=True)
@@ -66,8 +74,7 @@ def test_the_menu_says_who_writes(open_page, server):
         page.tab.get_by_role("button", name="Write", exact=True).click()
         page.ended()
         assert f"model={name}" in page.tab.url
-        counted = server.models.named(name).metrics.registry.get_sample_value
-        assert counted("cutaway_tokens_total", {"kind": "completion"}) == tokens
+        wait_until(partial(has_counted, server, name, tokens))
 
 
 def test_one_model_has_no_menu(open_page, tiny_server):
