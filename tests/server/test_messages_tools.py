@@ -114,3 +114,11 @@ def test_what_a_call_gave_is_read_as_in_chats(ask):
 def test_a_schema_that_cannot_be_had_is_refused_by_its_name(ask):
     bad = {"name": "odd", "input_schema": {"type": "object", "properties": {"a": {"type": 1}}}}
     assert "odd" in ask.refused(**{**ASK, "tools": [WEATHER, bad]})
+
+
+def test_an_answer_that_repeats_a_call_asks_for_tools(ask):
+    """It ends behind the call that it has already, before its closing mark."""
+    answer = ask.whole(**ASK, tool_choice={"type": "any"})
+    first, second = (block["input"] for block in answer["content"])
+    assert first == second
+    assert answer["stop_reason"] == "tool_use"

@@ -52,6 +52,11 @@ class SchemaOrCalls:
             return self._said(self._held.decode(errors="replace"))
         return self._parser.finish() if self._calls else self._said(self._text.flush())
 
+    @property
+    def lacks_mark(self) -> bool:
+        """As of the parser of its calls."""
+        return self._parser.lacks_mark
+
     def _decide(self, data: bytes) -> None:
         """Read until one of the two is excluded."""
         for byte in data:
@@ -180,8 +185,10 @@ class AnswerReader:
 
     @property
     def has_called(self) -> bool:
-        """Whether there are calls and the last one is complete."""
-        return bool(self._calls) and self._calls[-1].whole
+        """Whether there are calls and the last one is complete, at least but for its mark."""
+        if not self._calls or self._parser is None:
+            return False
+        return self._calls[-1].whole or self._parser.lacks_mark
 
     @property
     def message(self) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class HarmonyParser:
         self._text = TextStream()
         self._said = set[type]()  # kinds that have had a message
 
+    lacks_mark = False  # a call ends where its message does
+
     @property
     def thinks(self) -> bool:
         """Whether what comes next is of a thought."""

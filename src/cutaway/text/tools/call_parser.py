@@ -102,6 +102,11 @@ class CallParser:
         self._held = b""
         return found
 
+    @property
+    def lacks_mark(self) -> bool:
+        """Whether all of a call is there but its closing mark, as where it repeats another."""
+        return self._state == self._closing
+
     def _saying(self) -> list[Delta]:
         """Content, up to what may be the beginning of a call."""
         at, head = 0, None
