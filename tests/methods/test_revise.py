@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
-from cutaway.features.revise import _plan, _Revision, _silent, rules
-from cutaway.features.revise.revise import How
+from cutaway.features.revise import rules
+from cutaway.features.revise.revise import How, _plan, _Revision, _silent
 from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader, RevisedText
 from cutaway.methods.rows import ScoredText
 from support.random_llama import write_tiny_llama
