@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
 from cutaway.engine.interventions.intervention import (
@@ -240,6 +239,8 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
 
 def _in_state(anatomy: Anatomy, layer: int, part: str, where: str) -> tuple[int, int]:
     """The first number of a layer's recurrent state, or of one head's, and the one after it."""
+    from cutaway.compute.backends.layout import state_layout  # here: a trace needs no backend
+
     places, _ = state_layout(anatomy.graph)
     ops = [op for op in map(anatomy.maker.get, places) if op and op.attrs["layer"] == layer]
     if not ops:
