@@ -82,6 +82,15 @@ def test_two_features_with_one_command_are_refused(monkeypatch):
     assert registry.commands() == {}
 
 
+def test_a_command_that_is_there_already_is_no_feature_s(letters):
+    module = (letters.at / "letters.py").read_text()
+    (letters.at / "letters.py").write_text(module.replace('"letters": Command', '"chat": Command'))
+    done = letters(MAIN, "--help")
+    assert done.returncode == 1
+    assert "a feature adds 'chat', which is a command already; uninstall it" in done.stderr
+    assert letters(MAIN, "chat", "-h").returncode == 0
+
+
 def test_every_folder_is_in_the_registry():
     folders = {path.parent.name for path in Path(registry.__file__).parent.glob("features/*/*.py")}
     assert {*registry.BUILT_IN} == folders

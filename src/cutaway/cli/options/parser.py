@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutaway import registry
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.registry import Command
 
 if TYPE_CHECKING:
@@ -145,10 +145,14 @@ def commands_of(
 ) -> dict[str, Command]:
     """The commands whose modules are in a package, then those that features add to them.
 
-    within: the words before them. others: those of other packages' features, too
+    within: the words before them. others: those of other packages' features, too. CutawayError
+    where two have one name
     """
     own = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
-    return own | registry.commands(*within, others=others)
+    added = registry.commands(*within, others=others)
+    if twice := min(own.keys() & added.keys(), default=""):
+        raise CutawayError(f"a feature adds {twice!r}, which is a command already; uninstall it")
+    return own | added
 
 
 def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[tuple[str, ...]]:
