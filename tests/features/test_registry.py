@@ -71,7 +71,7 @@ def test_a_broken_package_is_told_by_name_and_leaves_others_alone(letters):
         "cutaway: error: the feature 'letters' (letters:FEATURE): "
         "No module named 'no_such_module'\n"
     )
-    assert letters(MAIN, "tokenize", "-h").returncode == 0
+    assert letters(MAIN, "tokenize", "--help").returncode == 0
 
 
 def test_two_features_with_one_command_are_refused(monkeypatch):

@@ -123,7 +123,8 @@ def run_command(
     """
     _, *within = parser.prog.split()
     name, *rest = argv or [""]
-    lists, whole = name[:1] in ("", "-"), "--help" in argv
+    lists = name[:1] in ("", "-")
+    whole = lists and "--help" in argv
     known = commands_of(package, helps, *within, others=whole)
     if not lists and name not in known:  # those of other packages, which take 40 ms to find
         known = commands_of(package, helps, *within)

@@ -153,7 +153,7 @@ class ScoreAnswers(PrefillOnly):
 class PinPrefix(PrefillOnly):
     """Pins the KV blocks of a text until it is aborted.
 
-    All tokens but the last are computed; the blocks have room for the last row (``row.py``).
+    All tokens but the last are computed; the blocks have room for the last row (``pinned.py``).
     """
 
     def reusable(self, sequence: "Sequence") -> int:
