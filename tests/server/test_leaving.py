@@ -5,6 +5,7 @@ The engine's steps are let through one at a time, so that it is known where a te
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import httpx
 import openai
@@ -83,6 +84,14 @@ def jobs(served, count):
     return lambda: len(served.service.jobs) == count
 
 
+@asynccontextmanager
+async def running(served, *path):
+    """A client whose text runs before another can ask: who comes next waits."""
+    async with Client(served, *path) as client:
+        await until(served, lambda: served.engine.running)
+        yield client
+
+
 # -- hanging up ----------------------------------------------------------------------------------
 
 
@@ -123,8 +132,7 @@ async def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
 @pytest.mark.parametrize("stream", [False, True])
 async def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
     lockstep = held.lockstep
-    async with Client(held) as first:
-        await until(held, jobs(held, 1))
+    async with running(held) as first:
         async with Client(held, stream=stream):
             await until(held, jobs(held, 2), step=lockstep.step)
             assert len(held.engine.waiting) == 1
@@ -141,8 +149,7 @@ async def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
 async def test_who_hangs_up_before_being_queued_is_not(held):
     """While the engine's thread is busy and has not heard of the request."""
     lockstep = held.lockstep
-    async with Client(held) as first:
-        await until(held, jobs(held, 1))
+    async with running(held) as first:
         async with Client(held):
             await until(held, held.service.llm.engine._commands.qsize)
         name, labels = "cutaway_http_requests_total", ("/v1/completions", "POST", "499")
@@ -171,7 +178,7 @@ async def test_closing_a_stream_of_openais_client_ends_the_text(held):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_full_queue_is_told_with_when_to_come_again(held, stream):
-    async with Client(held), Client(held, n=2):
+    async with running(held), Client(held, n=2):
         await until(held, jobs(held, 2), step=held.lockstep.step)
         asking = asyncio.create_task(asyncio.to_thread(refused, held, stream=stream))
         commands = held.service.llm.engine._commands
@@ -193,7 +200,7 @@ def refused(held, **fields):
 
 
 async def test_who_waits_hears_that_the_server_is_there(held):
-    async with Client(held), Client(held, stream=True) as waits:
+    async with running(held), Client(held, stream=True) as waits:
         await until(held, jobs(held, 2), step=held.lockstep.step)
         for _ in range(2):
             await waits.until(b"\r\n: keep-alive\n\n\r\n")  # a chunk of its own
@@ -217,7 +224,7 @@ async def test_what_fails_before_a_stream_begins_has_a_status(tiny_path, path):
     llm = LLM(tiny_path, threads=1, progress=False, max_num_seqs=1)
     with serve(llm) as served:
         lockstep = Lockstep(served.service.llm.engine)
-        async with Client(served, path) as _, Client(served, path, stream=True) as waits:
+        async with running(served, path), Client(served, path, stream=True) as waits:
             await until(served, jobs(served, 2), step=lockstep.step)
             served.service.llm.close()
             lockstep.open()
