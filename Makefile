@@ -10,6 +10,7 @@ lint: types
 	mypy --platform darwin --cache-dir .mypy_cache/darwin src
 	mypy --platform win32 --cache-dir .mypy_cache/win32 src
 	lint-imports
+	python tools/words.py
 
 # The page's modules are plain JavaScript; TypeScript reads the types in their comments.
 types:
