@@ -1,4 +1,7 @@
 // The tiers with matrix units: another tier's table, in which many rows go by tiles (kernels_tiles.cpp).
+//
+// `amx` is used where a self-test has the bits of `generic`. `amx-plain` is the same path in plain C++, so that every
+// machine tests it.
 #include <string.h>
 
 #include <vector>

@@ -1,4 +1,5 @@
-// WebAssembly's SIMD128: each vector is four registers. It has no fused multiply-add, so `fma_of_doubles` makes one.
+// WebAssembly's SIMD128: each vector is four registers. It has no fused multiply-add, so `fma_of_doubles` makes one: it
+// adds doubles, and again with rounding to odd where the first sum may have met the middle between two floats.
 //
 // With relaxed instructions (-mrelaxed-simd) there is one, of most processors but not of all; whether it is that, and
 // whether the dot product of whole numbers is exact, `probe` in web/probe.cpp finds out where it runs.

@@ -2,6 +2,11 @@
 
 The viewer holds traces, and the style and the script that show them; it fetches nothing.
 
+The modules in js/: state/ is the store and what is asked of a server, figures/ what follows from a
+trace, parts/ views of it (each depends on the store alone), compose/ the form of a request,
+lessons/ the lessons on a text, app/ the pages that these make, local/ the model in the page, which
+state/api.js asks in the place of a server. There is no build step.
+
 Knows the few forms in which our modules import and export, and the content security policy, which
 names the hashes of style and script.
 """
