@@ -11,8 +11,6 @@ from pathlib import Path
 from re import sub
 from typing import Any, NamedTuple
 
-from safetensors.numpy import load_file, save_file
-
 from support import families, random_models, tiny_ling, tiny_mdlm
 from support.families.row import VOCAB
 from support.random_models import FAMILIES, edit
@@ -110,6 +108,8 @@ def row(name: str) -> families.row.Row:
 
 def save(name: str, folder: Path, **options: Any) -> Any:
     """As ``random_models.save``: the body, which remembers what a token of it sees."""
+    from safetensors.numpy import load_file, save_file
+
     made = DIFFUSION[name]
     if name == "mdlm":
         return tiny_mdlm.save(folder, **options)

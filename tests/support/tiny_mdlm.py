@@ -1,6 +1,6 @@
 """A tiny random MDLM, as its paper and its published code describe it (arXiv 2406.07524).
 
-torch is imported when a model is made.
+torch and safetensors are imported when a model is made.
 """
 
 import json
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from support import tiny_tokenizers
 
@@ -50,6 +49,8 @@ def save(
     folder: Path, seed: int = 0, tokenizer: Callable[[], Any] = tiny_tokenizers.byte_level
 ) -> dict[str, Any]:
     """Write its folder; the answer is what ``logits`` takes."""
+    from safetensors.numpy import save_file
+
     made = tensors(seed)
     save_file(made, folder / "model.safetensors")
     config = {

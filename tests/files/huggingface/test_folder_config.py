@@ -317,6 +317,7 @@ REFUSED = [
     ("llama4_text", {"no_rope_layer_interval": 1, "layer_types": FULL}, "no_rope_layers is .* no"),
     ("smollm3", {"layer_types": SLIDING}, "layer_types is"),
     ("qwen2_moe", {"layer_types": SLIDING}, "layer_types is .* only full_attention is"),
+    ("qwen2", {"layer_types": 7}, "layer_types is 7, .* only full_attention is"),
     ("gpt_neox", {"hidden_act": "gelu_fast"}, "hidden_act is 'gelu_fast'"),
     ("gpt2", GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),

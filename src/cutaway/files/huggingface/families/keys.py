@@ -45,7 +45,8 @@ def granite(config: JsonObject) -> dict[str, Any]:
 def qwen(config: JsonObject) -> dict[str, Any]:
     """No window: which layers would have one cannot be said."""
     config.must_be("use_sliding_window", False)
-    if SLIDING in (config.get("layer_types") or []):
+    kinds = config.get("layer_types") or []
+    if not isinstance(kinds, list) or SLIDING in kinds:
         config.refuse("layer_types", f"of this family only {FULL} is")
     return plain(config)
 

@@ -1,0 +1,278 @@
+"""Random configs of every family, and what is read of each: the ModelConfig, or that it is refused.
+
+``PYTHONPATH=tests python -m support.family_configs`` writes tests/data/family_configs.json; with
+``--whole FILE`` all that is read goes there, line by line, to be compared with another tree's.
+Configs begin with those of tests/data/absent_keys.json, or of the few that transformers has not,
+and have some keys changed. GGUF's metadata of what is read is changed likewise, and read again.
+Knows names of keys, and nothing of how families are written down.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cutaway import FormatError
+from cutaway.compute import model
+from cutaway.files.huggingface.config import CONFIG, Config
+from support import absent_keys
+from support.absent_keys import TEXT
+from support.diffusion_models import DIFFUSION
+from support.tiny_ling import CONFIGS as LING
+
+PATH = absent_keys.PATH.with_name("family_configs.json")
+FEW, MANY = 6, 400
+"""Configs of a family in the usual run, and in the slow one."""
+Values = dict[str, Any]
+
+# -- configs to begin with -------------------------------------------------------------------------
+
+
+_FULL = [line["full"] for line in json.loads(absent_keys.PATH.read_text()).values()]
+_LIKE = {
+    "qwen2_vl": "qwen2_5_vl", "kimi_k2": "deepseek_v3", "camembert": "roberta", "new": "gte",
+    "gemma4_unified_text": "gemma4_text", "a2d-llama": "llama",
+}  # fmt: skip
+_WHOLE = {
+    "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
+    "llama4": "llama4_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+}  # fmt: skip
+_NOMIC = {
+    "model_type": "nomic_bert", "n_embd": 64, "n_inner": 96, "n_head": 4, "n_layer": 4,
+    "n_positions": 512, "layer_norm_epsilon": 1e-5, "activation_function": "gelu",
+    "rotary_emb_base": 900.0, "rotary_emb_fraction": 1.0, "num_experts": 5, "moe_top_k": 2,
+    "moe_every_n_layers": 2, "moe_normalize_expert_weights": False,
+}  # fmt: skip
+_MDLM = {
+    "model_type": "mdlm", "vocab_size": 384, "model_length": 256, "hidden_dim": 64, "cond_dim": 32,
+    "n_blocks": 2, "n_heads": 4, "time_conditioning": False,
+}  # fmt: skip
+_TENSORS: tuple[tuple[str, ...], ...] = (
+    ("classifier.weight",), ("classifier.out_proj.weight",), ("denoise_model.a",),
+    *((f"model.layers.{i}.eh_proj.weight",) for i in (3, 4, 5)), ("mtp.fc.weight",),
+)  # fmt: skip
+
+
+def _of_type(model_type: str) -> list[Values]:
+    return [full for full in _FULL if full["model_type"] == model_type]
+
+
+def begun() -> Mapping[str, list[Values]]:
+    """Sound configs of each kind, by model_type or by what makes it another family's."""
+    made: dict[str, list[Values]] = {}
+    for full in _FULL:
+        made.setdefault(full["model_type"], []).append(full)
+    for name, like in _LIKE.items():
+        made[name] = [full | {"model_type": name} for full in _of_type(like)]
+    for name, text in _WHOLE.items():
+        made[name] = [{"model_type": name, TEXT: full} for full in _of_type(text)]
+    made |= {name: [dict(values)] for name, values in LING.items()}
+    made["ling2-by-name"] = [{**LING["ling2"], "model_type": "bailing_moe_v2"}]
+    made |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC]}
+    made |= {"nomic-own": [_NOMIC | {"num_experts": 0, "activation_function": "swiglu"}]}
+    made["jina-v2"] = [
+        full | {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
+        for full in _of_type("bert")
+    ]
+    made["jina-v3"] = [
+        full | {"position_embedding_type": "rotary"} for full in _of_type("xlm-roberta")
+    ]
+    made["gemma-embedding"] = [
+        full | {"use_bidirectional_attention": True} for full in _of_type("gemma3_text")
+    ]
+    made |= {name: list(_diffusion(name)) for name in DIFFUSION if name not in made}
+    return made
+
+
+def _diffusion(name: str) -> Iterator[Values]:
+    row = DIFFUSION[name]
+    lines = json.loads(absent_keys.PATH.read_text())
+    if row.body in lines:
+        full = {row.keys.get(k, k): v for k, v in lines[row.body]["full"].items()}
+        yield full | {"model_type": row.model_type, **row.more}
+    else:
+        yield {**(LING["llada2"] if "llada2" in name else _MDLM), **row.more}
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+_ROPES: tuple[Values, ...] = (
+    {"rope_type": "default", "rope_theta": 700.0}, {"rope_type": "linear", "factor": 4.0},
+    {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 8.0},
+    {"rope_type": "yarn", "factor": 2.0, "truncate": False, "attention_factor": 1.5},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 64},
+    {"rope_type": "dynamic", "factor": 1.0, "alpha": 50.0}, {"rope_type": "ntk", "factor": 3.0},
+    {"rope_type": "longrope", "long_factor": [1.5] * 8, "short_factor": [1.0] * 8},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+    {"rope_type": "mrope", "mrope_section": [4, 2, 2]}, {"partial_rotary_factor": 0.5},
+)  # fmt: skip
+_OTHERS: Mapping[str, tuple[Any, ...]] = {
+    "rope_parameters": _ROPES, "rope_scaling": _ROPES, "sliding_window": (None, 7, 0),
+    "hidden_act": ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2"),
+    "block_size": (8,), "head_dim": (8, 24, 32), "num_key_value_heads": (1, 2, 3),
+    "tie_word_embeddings": (True, False), "num_nextn_predict_layers": (1, 2),
+    "architectures": (["LlamaModel"], ["GPT2LMHeadModel"], ["BailingMoeV2ForCausalLM"]),
+    "position_embedding_type": ("absolute", "alibi", "rotary", "rope", "nope"),
+    "use_bidirectional_attention": (True, False), "partial_rotary_factor": (0.5, 0.25, 2.0),
+    "id2label": ({"0": "a", "1": "b", "2": "c"}, {"1": "a"}), "num_labels": (1, 3),
+    "classifier_pooling": ("mean", "cls", "max"), "attn_logit_softcapping": (None, 20.0),
+    "final_logit_softcapping": (None, 20.0), "norm_topk_prob": (True, False),
+    "layer_types": (["full_attention"] * 4, ["sliding_attention"] * 3 + ["full_attention"]),
+    "num_experts": (0, 4), "num_local_experts": (0, 4), "n_group": (1, 2), "topk_group": (1, 2),
+    "rope_theta": (500.0, 1e6), "max_position_embeddings": (2, 512), "mask_token_id": (4,),
+    "hybrid_override_pattern": ("M*-M", "MEM*", "MM?*"), "is_decoder": (True,),
+    "attn_temperature_tuning": (False, None), "rotary_emb_base": (300.0,),
+}  # fmt: skip
+_ODD: tuple[Any, ...] = (0, 1, -1, 3, 0.5, 1e30, "x", [], {}, True, False)
+
+
+def changed(values: Values, rng: Random, seen: Mapping[str, list[Any]], most: int) -> Values:
+    """A copy with up to so many keys changed, added or taken out. seen: sound values by key."""
+    values, keys = json.loads(json.dumps(values)), sorted({*seen, *_OTHERS})
+    for _ in range(rng.randrange(most + 1)):
+        part = values[TEXT] if TEXT in values and rng.random() < 0.8 else values
+        own = sorted({*part} - {"model_type", TEXT})
+        key = rng.choice(keys if rng.random() < 0.4 or not own else own)
+        kind = rng.random()
+        if kind < 0.25:
+            part.pop(key, None)
+        elif kind < 0.33:
+            part[key] = None
+        elif kind < 0.4:
+            part[key] = rng.choice(_ODD)
+        elif kind < 0.6 and type(part.get(key)) in (int, float):
+            part[key] *= rng.choice((2, 3))
+        else:
+            part[key] = rng.choice([*_OTHERS.get(key, ()), *seen.get(key, [None])])
+    return values
+
+
+def _seen(configs: Mapping[str, list[Values]]) -> dict[str, list[Any]]:
+    """Each key's values, without repetition and in an order that does not change."""
+    found: dict[str, dict[str, Any]] = {}
+    for full in (full for each in configs.values() for full in each):
+        for key, value in full.get(TEXT, full).items():
+            if key not in ("model_type", "vocab_size"):
+                found.setdefault(key, {})[json.dumps(value)] = value
+    return {key: [*found[key].values()] for key in sorted(found)}
+
+
+def _changed_metadata(metadata: Values, rng: Random) -> Values:
+    """GGUF's, with some keys taken out or changed, and sometimes of a llama without a folder."""
+    name = metadata["general.architecture"]
+    made = {k: v for k, v in metadata.items() if rng.random() > 0.06 or k.startswith("general")}
+    keys = sorted(k for k in made if k.startswith(f"{name}."))
+    for key in rng.sample(keys, min(len(keys), rng.randrange(3))):
+        value = made[key]
+        made[key] = value * rng.choice((2, 3)) if type(value) in (int, float) else rng.choice(_ODD)
+    if rng.random() < 0.3:
+        key, *others = rng.choice(_GGUF_KEYS)
+        made[f"{name}.{key}"] = rng.choice(others)
+    if name == "llama" and rng.random() < 0.6:
+        other = rng.choice(("internlm2", "minicpm", "exaone"))
+        made = {k.replace("llama.", f"{other}."): v for k, v in made.items()}
+        made["general.architecture"] = other
+    return made
+
+
+_GGUF_KEYS: tuple[tuple[Any, ...], ...] = (
+    ("attention.sliding_window", 0, 5, 4096), ("attention.sliding_window_pattern", 2, 3),
+    ("attention.scale", 0.3, 0), ("attention.causal", True, False), ("logit_scale", 0.5, 0),
+    ("expert_gating_func", 1, 2, 3, 4), ("expert_weights_norm", True, False),
+    ("expert_weights_scale", 0, 2.5), ("expert_group_count", 2, 0), ("embedding_scale", 3.0, 0),
+    ("attention.max_alibi_bias", 0, 8.0), ("use_parallel_residual", True, False),
+    ("hidden_activation", "gelu", "silu", "relu2", "gelu_pytorch_tanh"), ("residual_scale", 0.5),
+    ("attn_logit_softcapping", 0, 30.0), ("final_logit_softcapping", 0, 30.0),
+    ("rope.freq_base_swa", 300.0), ("rope.dimension_count_swa", 8), ("rope.scaling.type", "none"),
+    ("rope.scaling.finetuned", True, False), ("nextn_predict_layers", 1), ("block_count", 46, 62),
+    ("full_attention_interval", 2, 3), ("attention.clamp_kqv", 0, 8.0),
+    ("attention.key_length", 24), ("rope.scaling.yarn_log_multiplier", 0.1),
+    ("attention.temperature_length", 0, 32), ("attention.shared_kv_layers", 1, 9),
+)  # fmt: skip
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def read(folder: Path, values: Values, rng: Random) -> str:
+    """What is read of a config, and of its metadata changed, in one form: a text."""
+    (folder / CONFIG).write_text(json.dumps(values))
+    tensors = rng.choice(_TENSORS) if rng.random() < 0.3 else ()
+    try:
+        config = Config(folder, tensors)
+    except FormatError:
+        return "refused"
+    metadata = {k: v for k, v in config.metadata.items() if k != "general.name"}
+    others = [_model(metadata), *(_model(_changed_metadata(metadata, rng)) for _ in range(3))]
+    own = {
+        "metadata": metadata, "tensors": config.tensors, "tied": config.tied,
+        "is_body": config.is_body, "draft_layers": config.draft_layers, "layers": config.layers,
+        "behind": [*config.behind], "sees_all": config.sees_all, "experts": config.experts,
+        "heads": [config.heads, config.kv_heads],
+    }  # fmt: skip
+    return json.dumps([plain(own), *others], sort_keys=True)
+
+
+def _model(metadata: Values) -> Any:
+    try:
+        return plain(facts(model.config_of(metadata, 99)))
+    except FormatError:
+        return "refused"
+
+
+def facts(config: model.ModelConfig) -> Values:
+    """A model's numbers by name, but for those that are neutral."""
+    return {k: v for k, v in asdict(config).items() if v or v == 1}
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it; of arrays as many digits as every machine's powers agree in."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype.kind), *(plain(each) for each in value.ravel().tolist())]
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def texts(name: str, count: int) -> Iterator[str]:
+    """What is read of the first so many configs of a kind."""
+    with TemporaryDirectory() as folder:
+        for seed in range(count):
+            rng = Random(f"{name} {seed}")
+            values = changed(rng.choice(BEGUN[name]), rng, SEEN, 4 if seed else 0)
+            yield read(Path(folder), values, rng)
+
+
+BEGUN = begun()
+"""By kind; see `begun`."""
+SEEN = _seen(BEGUN)
+
+
+def digest(name: str, count: int) -> str:
+    """How many of a kind are accepted, and a hash of all that is read of them."""
+    all_read, sha = [*texts(name, count)], sha256()
+    for text in all_read:
+        sha.update(text.encode())
+    return f"{sum(text != 'refused' for text in all_read)} {sha.hexdigest()[:16]}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--whole"]:
+        with Path(sys.argv[2]).open("w") as file:
+            for name in BEGUN:
+                file.writelines(f"{name} {i} {t}\n" for i, t in enumerate(texts(name, MANY)))
+    else:
+        lines = [json.dumps({n: [digest(n, FEW), digest(n, MANY)]})[1:-1] for n in BEGUN]
+        PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
