@@ -1,7 +1,7 @@
 """Does llama.cpp predict and write the same from the same file?
 
     python bench/agreement.py [-m MODEL …] [--text FILE] [--peer-python PYTHON]
-        [--write docs/models.md]
+        [--write docs/models-measured.md]
 
 Three read the same text and give the logits of every position: cutaway's `reference`, which
 computes with float32 throughout, cutaway's `cpu` and llama.cpp (llama-cpp-python, in PYTHON). These
@@ -110,7 +110,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def parse() -> Namespace:
-    parser = parser_of(__doc__, model=False, write="docs/models.md")
+    parser = parser_of(__doc__, model=False, write="docs/models-measured.md")
     parser.add_argument("-m", "--model", action="append", metavar="NAME|PATH")
     parser.add_argument("--text", type=Path)
     parser.add_argument("--peer-python", default=sys.executable)

@@ -1,6 +1,6 @@
 """How far cutaway is from transformers, architecture by architecture.
 
-    python bench/architectures.py [--only NAME,NAME] [--write docs/models.md]
+    python bench/architectures.py [--only NAME,NAME] [--write docs/models-measured.md]
 
 For each row of the tables in tests/support/random_models.py and diffusion_models.py a small random
 model is made with transformers (its shapes odd enough to catch a mistake), saved as a folder, and
@@ -76,7 +76,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def parse() -> Namespace:
-    parser = parser_of(__doc__, model=False, write="docs/models.md")
+    parser = parser_of(__doc__, model=False, write="docs/models-measured.md")
     parser.add_argument("--only", type=words)
     return parser.parse_args()
 

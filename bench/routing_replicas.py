@@ -19,8 +19,9 @@ from cutaway.engine import Policy
 class Machine:
     """Seconds of a step and of each of its rows; KV blocks; texts that are written at once.
 
-    The figures are those of Llama 3.2 1B in Q4_K_M on two cores (docs/models.md): a prompt of 512
-    at 266 tokens a second, one stream at 34.6. By these 32 streams have 220; 194 were measured.
+    The figures are those of Llama 3.2 1B in Q4_K_M on two cores (docs/models-measured.md): a prompt
+    of 512 at 266 tokens a second, one stream at 34.6. By these 32 streams have 220; 194 were
+    measured.
     """
 
     row_s: float = 1 / 266

@@ -54,6 +54,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["site.css", "gallery.css"]
+html_js_files = [("filter.js", {"defer": "defer"})]
 pygments_style, pygments_dark_style = "tango", "github-dark"
 
 
