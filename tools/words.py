@@ -233,8 +233,11 @@ def lower(ceilings: Counts, counts: Counts) -> Counts:
 
 
 def excess(rooms: dict[str, list[Place]], ceilings: Counts) -> Iterator[str]:
-    """Yield a message for each room and kind above its ceiling: the words, and where they stand."""
-    counts = count(rooms)
+    """Yield a message for each room and kind above its ceiling: the words, and where they stand.
+
+    Of the places those in files that changed since the ceilings were written, if there are any.
+    """
+    counts, changed = count(rooms), files_changed_since(CEILINGS)
     for room, kind in ((room, kind) for room in rooms for kind in KINDS):
         number, ceiling = total(counts, kind, room), total(ceilings, kind, room)
         if number <= ceiling:
@@ -246,15 +249,30 @@ def excess(rooms: dict[str, list[Place]], ceilings: Counts) -> Iterator[str]:
             f"{word} ({earlier.get(word, 0)}, now {counts[room][kind][word]})" for word in risen
         )
         places = [place for place in rooms[room] if place.kind == kind and place.word in risen]
+        places = [place for place in places if place.path in changed] or places
         yield from (f"  {place.path}:{place.line}: {place.name}" for place in places[:_MOST_PLACES])
         if len(places) > _MOST_PLACES:
             yield f"  and {len(places) - _MOST_PLACES} more: python tools/words.py --list {room}"
 
 
+def files_changed_since(path: Path) -> set[str]:
+    """Return the files that differ from the commit that wrote a file last; none without git."""
+    try:
+        commit = git("log", "-1", "--format=%H", "--", str(path)).strip()
+        return set(git("diff", "--name-only", commit).splitlines()) if commit else set()
+    except (OSError, subprocess.CalledProcessError):
+        return set()
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints of the checkout."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 def long_subjects(commits: str) -> Iterator[str]:
     """Yield a message for each commit whose subject is too long; merges are left out."""
-    command = ["git", "log", "--no-merges", "--format=%h %s", commits]
-    log = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    log = git("log", "--no-merges", "--format=%h %s", commits)
     for line in log.splitlines():
         commit, _, subject = line.partition(" ")
         if len(subject) > SUBJECT:
