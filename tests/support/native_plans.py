@@ -85,7 +85,8 @@ def quantised(plan, name, x, cols, width):
 def run_apart(plan, count, first=0):
     """Token first + i as row i, each a sequence of its own, all with logits."""
     every, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
-    return plan.run(every + first, zeros, every, np.zeros((count, 1), np.int32), every).copy()
+    tables = np.zeros((count, 1), np.int32)
+    return plan.run(Batch(every + first, zeros, every, tables, every)).copy()
 
 
 def attention(
@@ -114,7 +115,7 @@ def attention(
         seen = None if limits is None else int32(limits[:, start:stop]).ravel()
         every = np.arange(len(tokens), dtype=np.int32)
         places, blocks = int32(np.tile(part, count)), int32(tables)
-        found = plan.run(tokens, places, which, blocks, every, seen, hidden)
+        found = plan.run(Batch(tokens, places, which, blocks, every, seen, hidden))
         result[:, start:stop] = found.reshape(count, stop - start, -1)
     if stored is not None:
         stored += [plan.block_memory(block, True)[0].copy() for block in np.unique(tables)]

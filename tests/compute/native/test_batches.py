@@ -292,11 +292,18 @@ def test_arrays_of_different_lengths_are_refused(llm, short):
         llm.backend.run(good._replace(**{short: getattr(good, short)[:-1].copy()}))
 
 
-def test_arrays_of_other_dimensions_are_refused(llm):
+@pytest.mark.parametrize("name", Batch._fields)
+def test_a_field_of_another_type_or_other_dimensions_is_refused_by_its_name(llm, name):
     good = batch()
-    for wrong in ({"tokens": good.block_tables}, {"block_tables": good.tokens}):
-        with pytest.raises(TypeError):
-            llm.backend.run(good._replace(**wrong))
+    other = good.tokens if name in ("block_tables", "hidden_from", "states", "given") else IDS
+    for wrong in (other, good.tokens.reshape(5, 3, 3), "12"):
+        with pytest.raises(TypeError, match=f"batch: {name} has not the type or the dimensions"):
+            llm.backend.run(good._replace(**{name: wrong}))
+
+
+def test_what_is_no_batch_is_refused(llm):
+    with pytest.raises(AttributeError, match="no attribute 'tokens'"):
+        llm.backend.run(tuple(batch()))
 
 
 def test_an_empty_batch_gives_no_logits(llm):

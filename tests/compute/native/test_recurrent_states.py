@@ -63,7 +63,7 @@ def stepped(run, out, x, cuts):
         tokens = int32([s * length + part for s in range(count)]).ravel()
         which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
         every = np.arange(len(tokens), dtype=np.int32)
-        found = run(tokens, int32(np.tile(part, count)), which, tables, every)
+        found = run(Batch(tokens, int32(np.tile(part, count)), which, tables, every))
         result[:, start:stop] = found.reshape(count, stop - start, out)
     return result
 

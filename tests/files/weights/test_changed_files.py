@@ -10,6 +10,7 @@ import pytest
 
 from cutaway import FormatError
 from cutaway.base import _native
+from cutaway.compute.backends import Batch
 from cutaway.compute.backends.cpu import new_plan
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
@@ -90,12 +91,12 @@ def test_a_matrix_that_stays_in_the_file_is_refused_in_the_middle_of_a_run(tmp_p
     plan.embed_stored("F32", table, 8, outs[1])
     plan.output(outs[1])
     ids = np.arange(rows, dtype=np.int32)
-    batch = ids * 7, ids, 0 * ids, np.zeros((1, 1), np.int32), ids
-    assert np.array_equal(plan.run(*batch), numbers[ids * 7])
+    batch = Batch(ids * 7, ids, 0 * ids, np.zeros((1, 1), np.int32), ids)
+    assert np.array_equal(plan.run(batch), numbers[ids * 7])
     os.truncate(path, 100)
     for _ in range(2):
         with pytest.raises(FormatError, match=CHANGED):
-            plan.run(*batch)
+            plan.run(batch)
 
 
 CUT_WHILE_IT_LOADS = """

@@ -208,7 +208,7 @@ class CpuBackend:
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
-        return self._plan.run(*batch)
+        return self._plan.run(batch)
 
     @cached_property
     def _body(self) -> _native.Plan:
@@ -217,7 +217,7 @@ class CpuBackend:
 
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
-        return self._body.run(*batch)
+        return self._body.run(batch)
 
     @cached_property
     def _wholes(self) -> "dict[tuple[str, ...], WholeRun]":

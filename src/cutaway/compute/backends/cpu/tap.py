@@ -39,10 +39,10 @@ class Tap:
         ordered = sorted(edits, key=lambda edit: (self._emitter.after[edit.tensor], edit.tensor))
         for name, mine in groupby(ordered, lambda edit: edit.tensor):
             if (after := self._emitter.after[name]) > done:
-                self._plan.run(*batch, done, after)
+                self._plan.run(batch, done, after)
                 done = after
             self._edit(name, mine, len(batch.tokens))
-        return self._plan.run(*batch, done, None)
+        return self._plan.run(batch, done)
 
     def read(self, name: str, batch: Batch) -> Array:
         """A tensor of the last run, where they are kept."""
@@ -79,7 +79,7 @@ class WholeRun:
 
     def run(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
         """The logits are valid until the next run."""
-        logits = self._plan.run(*batch)
+        logits = self._plan.run(batch)
         rows, view = len(batch.tokens), self._emitter.view
         found = [self._plan.read(view(one.name), rows, one.width) for one in self._read]
         return logits, found[0] if len(found) == 1 else np.concatenate(found, axis=1)
