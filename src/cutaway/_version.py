@@ -1,6 +1,6 @@
 """The release and the arithmetic, once: the build and every room read them here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 ARITHMETIC = 1
 """What equal numbers of two releases promise: equal bits, and equal texts, of equal requests.
