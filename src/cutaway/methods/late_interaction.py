@@ -141,12 +141,12 @@ def token_vectors(
 def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
     """InputError where tokens that no other attends to change what others compute."""
     graph = llm.model.graph
-    if graph.has_state:
+    if graph.states:
         raise InputError(
             f"{name}: the model's files fill queries with tokens that are not attended to, which "
             "is not supported for layers with a recurrent state"
         )
-    spans = [op.attrs["reach"] or op.attrs["window"] - 1 for op in graph.stores]
+    spans = [op.mask.reach or op.mask.window - 1 for op in graph.stores]
     if any(0 < span < fillers for span in spans):
         raise InputError(
             f"{name}: the query is filled with {fillers} tokens, and a layer's window reaches "

@@ -20,6 +20,8 @@ from cutaway.compute.backends import Logits
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import model_name, open_model
 from cutaway.compute.loading.parts import Parts
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import Experts
 from cutaway.engine import (
     DraftHead,
     DraftModel,
@@ -328,8 +330,10 @@ def _draft_head(target: LoadedModel) -> DraftHead:
                 f"speculate: {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
             ) from error
         backend = target.backend.beside(graph, file)
-        read = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
-        read |= {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+        read = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
+        read |= {
+            name for op in graph.ops if isinstance(op, Experts) for name in op.weights.values()
+        }
         share = sum(file.tensors[name].nbytes for name in read) / target.parts.nbytes
     return DraftHead(backend, share)
 
@@ -362,7 +366,7 @@ def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftMode
                 f"speculate: {model_name(path)} has other tokens than the model it is to draft "
                 "for; a draft model must have the same"
             )
-        if parts.graph.has_state:
+        if parts.graph.states:
             raise InputError(
                 f"speculate: layers of {model_name(path)} have a recurrent state, which a draft "
                 "model cannot have; name another, or speculate ngram"

@@ -367,5 +367,5 @@ def test_a_deepseek_that_adds_a_bias_for_the_choice_has_sigmoids(said, has_bias,
     if not has_bias:
         shapes = {name: shape for name, shape in shapes.items() if "exp_probs_b" not in name}
     _, graph = model.build(metadata | said, shapes)
-    [mixture] = {op.attrs["mixture"] for op in graph.ops if op.kind == "experts"}
+    [mixture] = {op.mixture for op in graph.ops if op.kind == "experts"}
     assert (mixture.gating, mixture.best_of_group) == (gating, best)

@@ -153,7 +153,7 @@ def test_queries_may_grow_with_their_positions_and_keys_do_not(tiny):
         "llama.rope.scaling.yarn_log_multiplier": 1.0,
     }  # fmt: skip
     config, graph = model.build(metadata, tiny[1])
-    ropes = [op.attrs["rope"] for op in graph.ops if op.kind == "rope"]
+    ropes = [op.rope for op in graph.ops if op.kind == "rope"]
     assert ropes == [config.rope_queries, config.rope] * 2
     assert (config.rope_queries.growth, config.rope_queries.period) == (0.1, 16)
     assert config.rope.attention_factor == 1  # of yarn's own and the scores', one by the other

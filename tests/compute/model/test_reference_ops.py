@@ -10,6 +10,7 @@ from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.compute.model.positions import Rope, Yarn
 from cutaway.errors import FormatError
 
@@ -135,8 +136,7 @@ def test_a_latent_is_key_and_value_and_a_layer_reads_another_s():
 
     def plain(g, x, again=False):
         k, v = g.embed("k"), g.embed("v")
-        shape = {"heads": 2, "kv_heads": 1, "head_dim": 6, "scale": 0.5}
-        g.attend(x, k, v, layer=0, **shape)
+        g.attend(x, k, v, layer=0, heads=Heads(2, 1, 6), scale=0.5)
         if again:
             g.attend_again(x, layer=1, reads=0, heads=2, scale=0.5)
 
@@ -288,8 +288,8 @@ def test_attend(window, reach, softcap, scale, limited):
     ours = run(
         q,
         lambda g, x: g.attend(
-            x, g.embed("k"), g.embed("v"), layer=0, heads=heads, kv_heads=kv_heads, head_dim=d,
-            scale=scale, softcap=softcap, window=window, reach=reach,
+            x, g.embed("k"), g.embed("v"), layer=0, heads=Heads(heads, kv_heads, d),
+            scale=scale, softcap=softcap, mask=Mask(window, reach),
         ),
         {"k.weight": k, "v.weight": v},
         limits=limits if limited else None,
@@ -312,7 +312,7 @@ def test_attend(window, reach, softcap, scale, limited):
 
 def test_a_limit_before_the_window_is_refused():
     def attend(g, x):
-        g.attend(x, x, x, layer=0, heads=1, kv_heads=1, head_dim=2, scale=1.0, window=2)
+        g.attend(x, x, x, layer=0, heads=Heads(1, 1, 2), scale=1.0, mask=Mask(window=2))
 
     with pytest.raises(ValueError, match="before its row's window"):
         run(numbers(4, 2), attend, limits=np.array([0, 1, 2, 1], np.int32))
@@ -372,8 +372,7 @@ def test_sinks():
     ours = run(
         q,
         lambda g, x: g.attend(
-            x, g.embed("k"), g.embed("v"), layer=0, heads=2, kv_heads=1, head_dim=2, scale=1.0,
-            sinks="s",
+            x, g.embed("k"), g.embed("v"), layer=0, heads=Heads(2, 1, 2), scale=1.0, sinks="s",
         ),
         {"k.weight": k, "v.weight": v, "s.weight": sinks},
     )  # fmt: skip

@@ -20,6 +20,7 @@ from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model import build
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 from cutaway.files.weights import GGUFFile
@@ -127,10 +128,10 @@ def wire(draw):
             q, k, v = (g.linear(x, f"m{i}") for i in range(3))
             q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
             q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))
-            shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25}
             seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
             seen["chunked"] = seen.get("window") == 3 and draw(st.booleans())
-            made += [g.attend(q, k, v, layer=layer, **shape, **seen)]
+            shape = {"heads": Heads(4, 4, 16), "scale": 0.25, "mask": Mask(**seen)}
+            made += [g.attend(q, k, v, layer=layer, **shape)]
             if draw(st.booleans()):
                 q = g.rope(g.linear(pick(), "m0"), rope, head_dim=16)
                 made += [g.attend_again(q, layer=100 + layer, reads=layer, heads=4, scale=0.3)]
@@ -230,7 +231,7 @@ def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
                 if ours is native:
                     assert_same_bits(np.concatenate(alone), logits)
             elif op.kind == "attend":
-                found = ours.keys_values(op.attrs["layer"], [0], 2, 11)
+                found = ours.keys_values(op.layer, [0], 2, 11)
                 if len(op.inputs) < 3:
                     continue
                 for stored, made, format in zip(
@@ -280,7 +281,7 @@ def test_what_is_rotated_in_its_place_cannot_be_read_again():
     def wire(g, x):
         q, v = g.linear(x, "m0"), g.linear(x, "m1")
         turned = g.rope(q, Rope(dim=16, base=50.0), head_dim=16)
-        shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25}
+        shape = {"heads": Heads(4, 4, 16), "scale": 0.25}
         g.linear(g.add(q, g.attend(turned, turned, v, layer=0, **shape)), "out")
 
     with pytest.raises(FormatError, match="m0 is rotated in its place"):

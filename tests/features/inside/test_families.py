@@ -132,7 +132,7 @@ def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way)
     found = look.logit_attribution(9)
     whole = sum(found.parts.values()) + found.bias + found.rounding
     assert whole == pytest.approx(found.total, abs=1e-4)
-    kinds = {op.attrs["layer"]: op.kind for op in llm.graph.ops if "state" in op.attrs}
+    kinds = {op.layer: op.kind for op in llm.graph.states}
     assert [*found.states] == [f"L{layer}.{kind}" for layer, kind in kinds.items()]
     for part, own in found.states.items():
         if not any("bias" in op.weights for op in llm.graph.ops):
@@ -211,7 +211,7 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
         norm = np.ones(len(matrix))
         if part.path[0].kind == "rms_norm":
             x = tensors[linear.out.name].astype(float)
-            size = np.sqrt(np.mean(x * x) + part.path[0].attrs["eps"])
+            size = np.sqrt(np.mean(x * x) + part.path[0].eps)
             norm = backend.weight(part.path[0].weights["weight"]) / size
         group = llm.config.heads // llm.config.kv_heads
         for h, t in ((0, 0), (1, 3), (llm.config.heads - 1, len(IDS))):
@@ -236,7 +236,7 @@ def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, wa
         part = found.parts[f"L{layer}.mlp"]
         assert sum(each.values()) == pytest.approx(part, rel=1e-3, abs=1e-3)
     for part in seen.anatomy.parts:
-        if part.op.kind != "experts" or part.op.attrs["mixture"].gating == "sparsemixer":
+        if part.op.kind != "experts" or part.op.mixture.gating == "sparsemixer":
             continue  # whose share may stay the same
         scores, first = part.op.inputs[1], look.experts[part.layer][0][0]
         other = seen.tensors[scores].copy()

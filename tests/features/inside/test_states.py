@@ -48,8 +48,8 @@ def traced(path, **options):
 
 def weights_by_definition(op, of, *read):
     """The recurrence on values that are each a direction of its own: (heads, T)."""
-    heads, keys, _ = op.attrs["state"]
-    x, k_heads = read[0], op.attrs["k_heads"]
+    heads, keys, _ = op.state
+    x, k_heads = read[0], op.k_heads
     tokens, split, each = len(x), k_heads * keys, np.arange(heads)
     state, values = np.zeros((heads, keys, tokens)), np.eye(tokens)
     for t in range(tokens):
@@ -78,7 +78,7 @@ def test_the_weights_are_those_of_the_recurrence_on_directions(path):
         of = {role: llm.backend.weight(name).ravel() for role, name in op.weights.items()}
         found = (delta_net if op.kind == "delta_net" else mamba2)(op, of, read)
         np.testing.assert_allclose(found.weights, weights_by_definition(op, of, *read), atol=1e-9)
-        heads, _, width = op.attrs["state"]
+        heads, _, width = op.state
         assert found.values.shape == (len(IDS), heads, width)
 
 
@@ -112,7 +112,7 @@ def pushes_by_definition(llm, look, part, pair):
     x = tensor(norm.inputs[0])
     first, second = (weight(head.weights["weight"], token, token + 1)[0] for token in pair)
     stream = (first - second) * weight(norm.weights["weight"])
-    stream /= np.sqrt(np.mean(x * x) + norm.attrs["eps"])
+    stream /= np.sqrt(np.mean(x * x) + norm.eps)
     mix = part.path[-1]
     state = look._decomposition.states[mix.out.name]
     each = state.weights[:, :, None] * state.values.swapaxes(0, 1)  # (heads, T, numbers)
@@ -122,8 +122,8 @@ def pushes_by_definition(llm, look, part, pair):
     given = given.reshape(heads, tokens, -1)
     for op in part.path[-2::-1]:
         if op.kind == "rms_norm":
-            n = op.attrs["group"]
-            size = np.mean(tensor(op.inputs[0]).reshape(-1, n) ** 2, axis=1) + op.attrs["eps"]
+            n = op.group
+            size = np.mean(tensor(op.inputs[0]).reshape(-1, n) ** 2, axis=1) + op.eps
             named = np.broadcast_to(weight(op.weights["weight"]), (len(size), n))
             given = given * (named / np.sqrt(size)[:, None]).ravel()
         elif op.kind in ("silu_mul", "mul"):
@@ -132,7 +132,7 @@ def pushes_by_definition(llm, look, part, pair):
         elif op.kind == "linear":
             given = given @ weight(op.weights["weight"]).T
         else:
-            given = given * op.attrs["factor"]
+            given = given * op.number
     return given @ (stream * part.factor)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.compute.backends.reference import attention
+from cutaway.compute.model.ops.attention import Attend
 from cutaway.errors import CutawayError
 from cutaway.features.inside.texts import text_attention
 from support.random_llama import write_tiny_late, write_tiny_ranker
@@ -38,8 +38,8 @@ def test_a_row_is_that_of_the_text_up_to_it(ranker):
 
 
 def test_no_weights_are_shown_that_do_not_give_the_run(ranker, monkeypatch):
-    right = attention.attend
-    monkeypatch.setattr(attention, "attend", lambda *given: right(*given) * 0)
+    right = Attend.compute
+    monkeypatch.setattr(Attend, "compute", lambda *given: right(*given) * 0)
     with pytest.raises(CutawayError, match="the weights of layer 0 do not give its heads' outputs"):
         text_attention(ranker, QUERY, DOCUMENT)
 

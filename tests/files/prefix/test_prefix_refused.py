@@ -84,7 +84,7 @@ def test_keys_and_values_of_8_bits_go_on_too_and_with_their_like_alone(path, sav
 def test_another_graph_of_the_same_file_is_refused(path, saved):
     """As longrope's, whose factors depend on the context."""
     llm = load(path)
-    llm.graph.ops[1] = replace(llm.graph.ops[1], attrs={"eps": 0.5, "group": 64})
+    llm.graph.ops[1] = replace(llm.graph.ops[1], eps=0.5)
     with pytest.raises(InputError, match="another graph, which follows from context"):
         llm.restore_prefix(saved)
     assert taken_back(path, saved, context=256)[1].cached_tokens > 100  # the same positions

@@ -151,13 +151,13 @@ def kv_groups(
     bytes_of: (kv_heads, head_dim, 2; or 1 where keys alone are stored) -> bytes of a token in one
     layer
     """
-    attends = [op.attrs for op in graph.stores]
     groups = []
-    for mine in ([a for a in attends if not a["window"]], [a for a in attends if a["window"]]):
-        if mine:
-            layers, window = tuple(a["layer"] for a in mine), max(a["window"] for a in mine)
+    for is_windowed in (False, True):
+        if mine := [op for op in graph.stores if (op.mask.window > 0) is is_windowed]:
+            layers, window = tuple(op.layer for op in mine), max(op.mask.window for op in mine)
             nbytes = sum(
-                bytes_of(a["kv_heads"], a["head_dim"], 1 if "values_from" in a else 2) for a in mine
+                bytes_of(op.heads.kv, op.heads.dim, 2 if op.values_from is None else 1)
+                for op in mine
             )
             groups.append(KVGroup(layers, window, format, nbytes))
     return tuple(groups)
@@ -165,11 +165,10 @@ def kv_groups(
 
 def state_group(graph: Graph) -> StateGroup | None:
     """Of the layers that keep a state in float32; None where none does."""
-    ops = [op.attrs for op in graph.ops if "state" in op.attrs]
-    if not ops:
+    if not graph.states:
         return None
-    layers = tuple(dict.fromkeys(attrs["layer"] for attrs in ops))
-    return StateGroup(layers, "F32", sum(4 * prod(attrs["state"]) for attrs in ops))
+    layers = tuple(dict.fromkeys(op.layer for op in graph.states))
+    return StateGroup(layers, "F32", sum(4 * prod(op.state) for op in graph.states))
 
 
 # -- where each op's state lies in that of a text: one array of float32, op after op ---------------
@@ -181,8 +180,8 @@ _STEP = 16  # numbers: each op's part begins at a multiple, as the kernels read 
 def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
     """The place of each op's state, by the name of its tensor; and how many numbers all take."""
     places, end = dict[str, slice](), 0
-    for op in (op for op in graph.ops if "state" in op.attrs):
-        size = prod(op.attrs["state"])
+    for op in graph.states:
+        size = prod(op.state)
         places[op.out.name] = slice(end, end + size)
         end += -(-size // _STEP) * _STEP
     return places, end

@@ -10,7 +10,8 @@ from cutaway.compute import backends
 from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.compute.model import Graph, ModelConfig, has_draft_head
-from cutaway.compute.model.mixture import expert_shares
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import expert_shares
 from cutaway.files.weights import TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
@@ -164,7 +165,7 @@ def _idle(
 
 def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
     """Of matrices: norms and the embedding's row are left out."""
-    matrices = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
+    matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
     matrices |= _shares(graph, tensors).keys()
     every = sum(tensors[name].nbytes for name in matrices)
     return every - _idle(graph, tensors, lambda tensor: tensor.nbytes)

@@ -8,6 +8,7 @@ from cutaway.compute.model.config import ModelConfig, config_from_gguf
 from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
+from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
 from cutaway.errors import FormatError
 
@@ -61,7 +62,7 @@ def build(
     ARCHITECTURES[config.architecture].build(graph, config)
     finish(graph, metadata)
     graph.check_all_used()
-    if config.experts and not any(op.kind == "experts" for op in graph.ops):
+    if config.experts and not any(isinstance(op, Experts) for op in graph.ops):
         raise FormatError(
             f"{config.architecture}.expert_count is {config.experts}, and no layer has experts"
         )

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutaway.compute.model.graph import Graph, Op
+from cutaway.compute.model.op import TokenMixer
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.compute.model.ops.norms import NormOp
+from cutaway.compute.model.ops.numbers import Add, Scale, ScaleBy
+from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, LogitRows
+from cutaway.compute.model.ops.states import HeadStates
 from cutaway.errors import InputError
-
-_BY_ROW = ("linear", "heads_linear", "mul", "silu_mul", "sigmoid_mul", "rms_norm", "scale")
-"""What may come between an attention, or an op with a state, and what is added to the stream."""
-MIXES = ("attend", "delta_net", "mamba2", "conv")
-"""Ops whose result is a sum over tokens, linear in what each of them gives."""
-GATED = ("silu_mul", "sigmoid_mul", "mul")
-"""Ops that multiply their second input by what the row itself makes of the first."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class StreamPart:
     factor: float
     path: tuple[Op, ...]
 
+    @property
+    def mixer(self) -> TokenMixer | None:
+        """The last of the path."""
+        mixer = self.path[-1] if self.path else None
+        return mixer if isinstance(mixer, TokenMixer) else None
+
 
 @dataclass(frozen=True)
 class Anatomy:
@@ -50,63 +57,58 @@ class Anatomy:
     @cached_property
     def chosen(self) -> Op:
         """The op that picks the rows that want logits from the stream."""
-        return next(op for op in self.graph.ops if op.kind == "logit_rows")
+        return next(op for op in self.graph.ops if isinstance(op, LogitRows))
 
     @cached_property
-    def norm(self) -> Op:
+    def norm(self) -> NormOp:
         """The last norm, which the head reads."""
-        return self.maker[self.head.inputs[0]]
+        return self._end[0]
 
     @cached_property
-    def head(self) -> Op:
+    def head(self) -> Linear:
         """The matrix that gives logits."""
-        after = self.graph.ops[self.graph.ops.index(self.chosen) + 1 :]
-        norm, head, *_ = after
-        kinds = norm.kind in ("rms_norm", "layer_norm"), head.kind == "linear"
-        if not all(kinds) or (norm.inputs, head.inputs) != (
-            (self.chosen.out.name,),
-            (norm.out.name,),
-        ):
-            raise InputError(
-                "this architecture cannot be looked into: it has no norm before its head"
-            )
-        return head
+        return self._end[1]
 
     @cached_property
-    def attends(self) -> tuple[Op, ...]:
+    def _end(self) -> tuple[NormOp, Linear]:
+        norm, head, *_ = self.graph.ops[self.graph.ops.index(self.chosen) + 1 :]
+        reads = (norm.inputs, head.inputs) == ((self.chosen.out.name,), (norm.out.name,))
+        if reads and isinstance(norm, NormOp) and isinstance(head, Linear):
+            return norm, head
+        raise InputError("this architecture cannot be looked into: it has no norm before its head")
+
+    @cached_property
+    def attends(self) -> tuple[Attend, ...]:
         """The attention of each layer."""
-        found = (op for op in self.graph.ops if op.kind == "attend")
-        return tuple(sorted(found, key=lambda op: int(op.attrs["layer"])))
+        return tuple(sorted(self.graph.attends, key=lambda op: op.layer))
 
     @cached_property
     def heads(self) -> dict[int, tuple[Op, int]]:
         """By layer: the op whose result has that of each head side by side, and a head's width.
 
-        Of a layer that attends it is attention; of others a delta net or Mamba 2, if they have one.
+        Of a layer that attends it is attention; of others one whose heads have states, if any.
         """
-        found = {}
-        for op in self.graph.ops:
-            if op.kind in ("delta_net", "mamba2"):
-                found[op.attrs["layer"]] = op, op.attrs["state"][2]
-        return found | {op.attrs["layer"]: (op, op.attrs["head_dim"]) for op in self.attends}
+        states: dict[int, tuple[Op, int]] = {op.layer: (op, op.state[2]) for op in self._states}
+        return states | {op.layer: (op, op.heads.dim) for op in self.attends}
 
     @cached_property
     def values(self) -> dict[int, tuple[str, int, int, int]]:
         """By layer: the tensor with each token's values, their first column there, a value's width
         and how many there are. Of a layer that attends they are its keys' companions.
         """
-        found = {}
-        for op in self.graph.ops:
-            if op.kind in ("delta_net", "mamba2"):
-                heads, keys, width = op.attrs["state"]
-                first = 2 * op.attrs["k_heads"] * keys if op.kind == "delta_net" else 0
-                found[op.attrs["layer"]] = op.inputs[0], first, width, heads
+        values = {}
+        for net in self._states:
+            heads, _, width = net.state
+            values[net.layer] = net.inputs[0], net.first_value, width, heads
         for op in self.attends:
-            found.pop(op.attrs["layer"], None)
-            if len(op.inputs) > 2:  # else it reads another layer's, or latents
-                of = op.attrs["head_dim"], op.attrs["kv_heads"]
-                found[op.attrs["layer"]] = op.inputs[2], 0, *of
-        return found
+            values.pop(op.layer, None)
+            if op.reads is None and op.values_from is None:
+                values[op.layer] = op.inputs[2], 0, op.heads.dim, op.heads.kv
+        return values
+
+    @property
+    def _states(self) -> list[HeadStates]:
+        return [op for op in self.graph.ops if isinstance(op, HeadStates)]
 
     @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
@@ -115,18 +117,18 @@ class Anatomy:
         while open_:
             name, factor = open_.pop()
             op = self.maker[name]
-            if op.kind == "add":
+            if isinstance(op, Add):
                 open_ += [(each, factor) for each in op.inputs]
-            elif op.kind == "scale":
-                open_.append((op.inputs[0], factor * op.attrs["factor"]))
+            elif isinstance(op, Scale):
+                open_.append((op.inputs[0], factor * op.number))
             else:
                 found.append(self._part(op, factor))
         return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
 
     def check_paths(self) -> None:
         """InputError unless each attention reaches the stream by one matrix, norms and gates."""
-        reached = [part.path[-1].kind for part in self.parts if part.path]
-        if reached.count("attend") < len(self.attends):
+        reached = [part for part in self.parts if isinstance(part.mixer, Attend)]
+        if len(reached) < len(self.attends):
             raise InputError(
                 "what a head adds is told of models whose attention has one matrix behind it; "
                 "this one's reads latents: its weights and the lens can be shown"
@@ -135,7 +137,7 @@ class Anatomy:
     @cached_property
     def added(self) -> dict[str, str]:
         """By part: the tensor that is added to the stream, its factor included."""
-        scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if op.kind == "scale"}
+        scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if isinstance(op, Scale)}
         found = {}
         for part in self.parts:
             name = part.op.out.name
@@ -149,7 +151,8 @@ class Anatomy:
         factor, name = 1.0, self.added[part.name]
         while name != part.op.out.name:
             op = self.maker[name]
-            factor, name = factor * op.attrs["factor"], op.inputs[0]
+            assert isinstance(op, Scale)
+            factor, name = factor * op.number, op.inputs[0]
         return factor
 
     @cached_property
@@ -157,9 +160,9 @@ class Anatomy:
         """The tensors that are the stream before the first layer and after each."""
         after: dict[int, str] = {}
         name = self.chosen.inputs[0]
-        while (op := self.maker[name]).kind == "add":
+        while isinstance(op := self.maker[name], Add):
             stream, branch = op.inputs
-            if self._base(branch).kind == "add":
+            if isinstance(self._base(branch), Add):
                 stream, branch = branch, stream
             layer = self._part(self._base(branch), 1.0).layer
             if layer is None:  # positions, added to the embedding
@@ -174,16 +177,16 @@ class Anatomy:
 
     def _base(self, name: str) -> Op:
         """The op that makes a tensor, without the scales after it."""
-        while (op := self.maker[name]).kind == "scale":
+        while isinstance(op := self.maker[name], Scale):
             name = op.inputs[0]
         return op
 
     def _part(self, op: Op, factor: float) -> StreamPart:
-        if op.kind in ("embed", "embed_positions"):
-            name = "embedding" if op.kind == "embed" else "positions"
+        if isinstance(op, (EmbedTokens, EmbedPositions)):
+            name = "embedding" if isinstance(op, EmbedTokens) else "positions"
             return StreamPart(name, None, op, factor, ())
         path = self._path(op)
-        if op.kind == "scale_by":
+        if isinstance(op, ScaleBy):
             raise InputError(
                 "this architecture cannot be looked into: each layer multiplies all of its stream"
             )
@@ -200,24 +203,24 @@ class Anatomy:
         open_ = [op]
         while open_:
             op = open_.pop()
-            if not op.is_by_row:
-                return "attn" if op.kind == "attend" else op.kind
-            if op.kind in _BY_ROW:
+            if isinstance(op, TokenMixer):
+                return "attn" if isinstance(op, Attend) else op.kind
+            if not isinstance(op, Add):  # else it is the stream, or several terms
                 open_ += [self.maker[name] for name in op.inputs]
         return "mlp"
 
     def _is_beside_experts(self, op: Op, layer: int) -> bool:
-        while op.kind in ("rms_norm", "layer_norm"):  # of experts and what is beside them
+        while isinstance(op, NormOp):  # of experts and what is beside them
             op = self.maker[op.inputs[0]]
-        if op.kind == "add":
+        if isinstance(op, Add):
             return False
-        others = (o for o in self.graph.ops if o.kind == "experts" and o is not op)
+        others = (o for o in self.graph.ops if isinstance(o, Experts) and o is not op)
         return any(o.out.name.startswith(f"blk.{layer}.") for o in others)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
-        """The ops back through norms, scales, gates and one matrix to one of MIXES; else empty."""
+        """The ops back through one matrix, norms and gates to a ``TokenMixer``; none, if not so."""
         path = [op]
-        while path[-1].kind in ("rms_norm", "layer_norm", "scale", "linear", *GATED):
+        while path[-1].is_linear:
             path.append(self.maker[path[-1].inputs[-1]])
-        linear = sum(step.kind == "linear" for step in path)
-        return tuple(path) if path[-1].kind in MIXES and linear == 1 else ()
+        matrices = sum(isinstance(step, Linear) for step in path)
+        return tuple(path) if isinstance(path[-1], TokenMixer) and matrices == 1 else ()

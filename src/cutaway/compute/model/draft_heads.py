@@ -21,6 +21,7 @@ from cutaway.compute.model.architectures.parts import embedding, gated_mlp, head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.ops.attention import Heads
 from cutaway.compute.model.positions import rope_of
 from cutaway.errors import FormatError
 
@@ -152,9 +153,8 @@ def _layer(g: Graph, read: MetadataReader, token: Tensor, hidden: Tensor, eps: f
     rope = rope_of(read, head_dim, interleaved=False)
     factors = f"{_P}rope_freqs" if g.has(f"{_P}rope_freqs.weight") else None
     q, k = (g.rope(each, rope, head_dim=head_dim, factors=factors) for each in (q, k))
-    a = g.attend(
-        q, k, v, layer=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5
-    )
+    of = Heads(heads, kv_heads, head_dim)
+    a = g.attend(q, k, v, layer=0, heads=of, scale=head_dim**-0.5)
     x = g.add(normed if read.flag("norm_before_residual", False) else hidden,
               g.linear(a, f"{_P}attn_output"))  # fmt: skip
     return g.add(x, gated_mlp(g, g.rms_norm(x, f"{_P}ffn_norm", eps), _P, g.silu_mul))

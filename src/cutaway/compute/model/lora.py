@@ -7,9 +7,10 @@ so does a look-up, whose A has a row for each token: row t of W, + scale · B (r
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from cutaway.compute.model.graph import Graph, Op
+from cutaway.compute.model.op import Shapes
+from cutaway.compute.model.ops.linear import Adaptable, Linear, Lora
 from cutaway.errors import FormatError
 from cutaway.files.weights.cursor import quoted
 
@@ -18,25 +19,6 @@ A, B = ".lora_a", ".lora_b"
 
 Of an embedding (tokens, hidden): (tokens, rank) and (hidden, rank), as llama.cpp writes them.
 """
-
-LOOK_UPS = ("embed", "embed_types")
-"""The kinds of ops whose matrices can have an adapter beside those of linear layers."""
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-class Lora(NamedTuple):
-    """One of an op's ``attrs["loras"]``: the names of its two matrices, and its factor."""
-
-    a: str
-    b: str
-    scale: float
-
-
-def loras(op: Op) -> tuple[Lora, ...]:
-    """An op's adapters, in the order in which they are added."""
-    found: tuple[Lora, ...] = op.attrs.get("loras", ())
-    return found
 
 
 def numbered(name: str, number: int) -> str:
@@ -52,9 +34,13 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: i
     FormatError for a tensor that has no place here or does not fit.
     """
     matrices = matrices_of(shapes)
-    layers, tables = _read_by(graph, "linear"), _read_by(graph, *LOOK_UPS)
-    rest = {op.kind for op in graph.ops} - {"linear", *LOOK_UPS}
-    others = _read_by(graph, *rest) | (layers & tables)
+    plain = [op for op in graph.ops if isinstance(op, Adaptable)]
+    layers = {op.weights["weight"] for op in plain if isinstance(op, Linear)}
+    tables = {op.weights["weight"] for op in plain if not isinstance(op, Linear)}
+    others = {
+        name for op in graph.ops if not isinstance(op, Adaptable) for name in op.weights.values()
+    }
+    others |= layers & tables
     for name in matrices:
         is_plain = name in layers | tables and name not in others
         _check(name, graph.shapes.get(name), is_plain, name in tables, shapes)
@@ -62,7 +48,7 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: i
     made = Graph({**graph.shapes, **own})
     made.ops = [
         _with(op, scales, number)
-        if op.kind in ("linear", *LOOK_UPS) and op.weights["weight"] in matrices
+        if isinstance(op, Adaptable) and op.weights["weight"] in matrices
         else op
         for op in graph.ops
     ]
@@ -86,15 +72,10 @@ def matrices_of(names: Iterable[str]) -> list[str]:
     return [*found]
 
 
-def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:
+def _with(op: Adaptable, scales: Mapping[str, float], number: int) -> Op:
     name = op.weights["weight"]
     added = Lora(numbered(name + A, number), numbered(name + B, number), scales[name])
-    return replace(op, attrs={**op.attrs, "loras": (*loras(op), added)})
-
-
-def _read_by(graph: Graph, *kinds: str) -> set[str]:
-    """The weights of ops of these kinds."""
-    return {name for op in graph.ops if op.kind in kinds for name in op.weights.values()}
+    return replace(op, loras=(*op.loras, added))
 
 
 def _check(

@@ -4,19 +4,14 @@ Knows the definition of the choice, in NumPy, and GGUF's keys of it. Does not kn
 from, and no architecture.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
-
-if TYPE_CHECKING:
-    from cutaway.compute.model.wiring import Op
-
 
 Floats = NDArray[np.float64]
 
@@ -131,16 +126,6 @@ def _sigmoid(scores: Floats) -> Floats:
     e = np.exp(-np.abs(scores))
     weights: Floats = np.where(scores < 0, e, 1.0) / (1 + e)
     return weights
-
-
-def expert_shares(ops: Iterable["Op"], shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Tensor of experts -> the share of them that one row chooses. shapes: of the file's tensors"""
-    shares = {}
-    for op in ops:
-        for role in op.weights.keys() & {"gate", "up", "down"} if op.kind == "experts" else ():
-            name = op.weights[role]
-            shares[name] = op.attrs["mixture"].used / shapes[name][0]
-    return shares
 
 
 # -- reading a file's metadata ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ head, or which row a distance has. Knows no architecture.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log, log2, pi
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,8 +207,33 @@ def _yarn(read: MetadataReader, *, truncates: bool) -> Yarn:
 Table = NDArray[np.float32]
 
 
+class Bias:
+    """What is added to scores: nothing, unless a subclass says so.
+
+    weight       the tensor of numbers that were learned for it; "": none
+    reads_inputs whether it is said by queries and keys, which attention has as two more inputs
+    """
+
+    weight: ClassVar[str] = ""
+    reads_inputs: ClassVar[bool] = False
+
+    def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
+        """(heads, 2 · reach + 1), from distance -reach on; empty where it depends on more.
+
+        weight: what was learned
+        """
+        return np.empty(0, np.float32)
+
+    def rows(self, reach: int) -> NDArray[np.int32]:  # noqa: ARG002
+        """Which row of its inputs each distance has, (2 · reach + 1,), from -reach on."""
+        return np.empty(0, np.int32)
+
+
+NO_BIAS = Bias()
+
+
 @dataclass(frozen=True, slots=True)
-class Alibi:
+class Alibi(Bias):
     """Minus a slope times the distance, to both sides alike (Press et al. 2021, arXiv 2108.12409).
 
     largest: of the biases, 8 in the paper; slopes are 2^(-largest · i / heads)
@@ -216,7 +242,7 @@ class Alibi:
     largest: float = 8.0
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """(heads, 2 · reach + 1), from distance -reach on."""
+        """See ``Bias``."""
         power = 1 << int(log2(heads))
         slopes = [2 ** (-self.largest * (i + 1) / power) for i in range(power)]
         slopes += [2 ** (-self.largest / 2 * (2 * i + 1) / power) for i in range(heads - power)]
@@ -225,17 +251,18 @@ class Alibi:
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(Bias):
     """A learned number for each head and bucket of distances, as T5 has it (arXiv 1910.10683).
 
     Half of the buckets are for tokens behind; of each half the first half are single distances,
     the others grow with the logarithm up to ``farthest``.
     """
 
+    weight: ClassVar[str] = "position_bias"
     farthest: int = 128
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:
-        """(heads, 2 · reach + 1); weight: (buckets, heads)."""
+        """See ``Bias``; weight: (buckets, heads)."""
         assert weight is not None
         assert weight.shape[1] == heads
         half = len(weight) // 2
@@ -252,22 +279,20 @@ class Buckets:
         return min(exact + int(share * (count - exact)), count - 1)
 
 
-DistanceBias = Alibi | Buckets
-
-
 @dataclass(frozen=True, slots=True)
-class Relative:
+class Relative(Bias):
     """Which of 2 · span rows a distance has, query minus key (He et al. 2020, arXiv 2006.03654).
 
     farthest: up to half of the span each distance has a row of its own, and from there on they
               grow with the logarithm up to this one (v2, v3); 0: all have, up to the span
     """
 
+    reads_inputs: ClassVar[bool] = True
     span: int
     farthest: int = 0
 
     def rows(self, reach: int) -> NDArray[np.int32]:
-        """(2 · reach + 1,), from distance -reach on."""
+        """See ``Bias``."""
         distances = np.arange(-reach, reach + 1)
         buckets = self._buckets(distances) if self.farthest else distances
         return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)

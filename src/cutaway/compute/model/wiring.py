@@ -1,51 +1,25 @@
 """Wiring: the ops made so far, and the tensor table of the file, which they are checked against.
 
-Knows names, widths and shapes, and the ops that a graph is cut at; not what an op computes.
+Knows names, widths and shapes, and no op.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from math import prod
+from typing import Any
 
+from cutaway.compute.model.op import Op, Shapes, Tensor
 from cutaway.errors import FormatError
 
 ROUTER = "ffn_gate_inp"
 """What the names of matrices end with that give experts their scores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A symbolic activation, (M, width), named after the op that makes it."""
-
-    name: str
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One operation: its kind, the tensor it makes, its inputs, weights by role, and numbers.
-
-    Of ops that keep a recurrent state of each text, ``attrs["state"]`` is its shape.
-    """
-
-    kind: str
-    out: Tensor
-    inputs: tuple[str, ...] = ()
-    weights: Mapping[str, str] = field(default_factory=dict)
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_by_row(self) -> bool:
-        """Whether a row of its result depends on the same row of its inputs alone."""
-        return self.kind != "attend" and "state" not in self.attrs
-
-
 class Wiring:
-    """Collects ops. ``shapes`` is the file's tensor table: name -> (rows, cols) or (size,)."""
+    """Collects ops, whose methods are in ``ops/``. shapes: the file's tensor table."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
         self.ops: list[Op] = []
         self._names: set[str] = set()
@@ -117,14 +91,12 @@ class Wiring:
                 f"tensor {unused[0]} (and {len(unused) - 1} more) has no place in this "
                 "architecture; this variant of the model is not supported"
             )
-        parts = {
-            (op.weights["weight"], *op.attrs["rows"]) for op in self.ops if op.kind == "linear"
-        }
+        parts = {part for op in self.ops for part in op.matrices(self.shapes)}
         rows: Counter[str] = Counter()
         for name, first, last in parts:
             rows[name] += last - first
         for name, count in rows.items():
-            if count != (has := self.matrix(name.removesuffix(".weight"))[0]):
+            if count != (has := prod(self.shapes[name][:-1])):
                 raise FormatError(f"tensor {name} has {has} rows, not {count}")
 
     def _shape(self, weight: str, rank: int) -> tuple[int, ...]:
@@ -146,100 +118,15 @@ class Wiring:
             )
 
     def _add(
-        self,
-        kind: str,
-        width: int,
-        *inputs: Tensor,
-        name: str | None = None,
-        weights: Mapping[str, str] | None = None,
-        attrs: Mapping[str, Any] | None = None,
-    ) -> Tensor:
-        base = name or f"{self._scope}{kind}"
+        self, op: type[Op], width: int, *inputs: Tensor,
+        name: str = "", weights: Mapping[str, str] | None = None, **fields: Any,
+    ) -> Tensor:  # fmt: skip
+        """An op whose result is called as its weights, or as its kind. fields: its own."""
+        base = name or f"{self._scope}{op.kind}"
         unique, n = base, 2
         while unique in self._names:  # the second rope of a layer is blk.0.rope.2
             unique, n = f"{base}.{n}", n + 1
         self._names.add(unique)
-        out = Tensor(unique, width)
-        names = tuple(t.name for t in inputs)
-        self.ops.append(Op(kind, out, names, weights or {}, attrs or {}))
+        out, names = Tensor(unique, width), tuple(x.name for x in inputs)
+        self.ops.append(op(out, names, weights or {}, **fields))
         return out
-
-
-# -- parts of a graph: its body, its head, what follows pooling; and where it chooses rows ---------
-
-
-class Cuts(Wiring):
-    """As ``Graph``, of which it is a part. Each cut is a graph of its own of the same ops."""
-
-    def cut_head(self) -> Tensor:
-        """Leave out the ops after the body; what the head would read."""
-        self.ops = self.body().ops
-        return self.ops[-1].out
-
-    def after_pooling(self) -> Self | None:
-        """The ops on pooled rows, which are given; None where there are none."""
-        at = next((i for i, op in enumerate(self.ops) if op.kind == "pooled"), None)
-        if at is None:
-            return None
-        return self._of([Op("given", self.ops[at].out), *self.ops[at + 1 :]])
-
-    def after_rows(self) -> Self:
-        """The ops after the choice of rows, on numbers that are given in its place."""
-        chosen = self._choice()
-        return self._of([Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]])
-
-    def body(self) -> Self:
-        """The ops up to the rows that the head reads; all of them where there is no head."""
-        kinds = [op.kind for op in self.ops]
-        if "pooled" in kinds:
-            return self._of(self.ops[: kinds.index("pooled")])
-        chosen = self._choice()
-        after = kinds[chosen:]
-        return self._of(self.ops[: chosen + after.index("linear") if "linear" in after else None])
-
-    def choosing_last(self) -> tuple[Self, Tensor]:
-        """The same ops, rows being chosen just before the head; and what is chosen from.
-
-        That is what the head reads, of all rows.
-        """
-        chosen, head = self._choice(), len(self.body().ops)
-        choice, between = self.ops[chosen], self.ops[chosen + 1 : head]
-        before = {op.out.name: op.out for op in self.ops[:chosen]}[choice.inputs[0]]
-        between = [_reading(op, {choice.out.name: before.name}) for op in between]
-        read = between[-1].out if between else before
-        rows = Tensor(f"{read.name} rows", read.width)
-        after = [
-            _reading(op, {choice.out.name: rows.name, read.name: rows.name})
-            for op in self.ops[head:]
-        ]
-        last = Op("logit_rows", rows, (read.name,))
-        return self._of([*self.ops[:chosen], *between, last, *after]), read
-
-    @property
-    def has_head(self) -> bool:
-        """Whether it predicts tokens; else it ends with the rows that a head would read."""
-        return self.after_pooling() is None and len(self.body().ops) < len(self.ops)
-
-    @property
-    def stores(self) -> list[Op]:
-        """The attentions that store keys, or keys and values."""
-        return [op for op in self.ops if op.kind == "attend" and "reads" not in op.attrs]
-
-    @property
-    def has_state(self) -> bool:
-        """Whether layers keep a recurrent state of each text."""
-        return any("state" in op.attrs for op in self.ops)
-
-    def _choice(self) -> int:
-        """Where the rows are chosen whose logits are wanted."""
-        return next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
-
-    def _of(self, ops: list[Op]) -> Self:
-        part = type(self)(self.shapes)
-        part.ops = ops
-        return part
-
-
-def _reading(op: Op, instead: dict[str, str]) -> Op:
-    """The op with other tensors in the place of some that it reads."""
-    return replace(op, inputs=tuple(instead.get(name, name) for name in op.inputs))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import plainly
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.ops.states import HeadStates
 from cutaway.engine.interventions.intervention import (
     LAST,
     Intervention,
@@ -242,15 +243,15 @@ def _in_state(anatomy: Anatomy, layer: int, part: str, where: str) -> tuple[int,
     from cutaway.compute.backends.layout import state_layout  # here: a trace needs no backend
 
     places, _ = state_layout(anatomy.graph)
-    ops = [op for op in map(anatomy.maker.get, places) if op and op.attrs["layer"] == layer]
+    ops = [op for op in anatomy.graph.states if op.layer == layer]
     if not ops:
         raise InputError(f"intervention: there is no {where}: that layer has no recurrent state")
     if part == "S":
         return places[ops[0].out.name].start, places[ops[-1].out.name].stop
-    matrices = [op for op in ops if op.kind != "conv"]
+    matrices = [op for op in ops if isinstance(op, HeadStates)]
     if not matrices:
         raise InputError(f"intervention: there is no {where}: that layer's state has no heads")
-    (heads, keys, values), head = matrices[0].attrs["state"], int(part[1:])
+    (heads, keys, values), head = matrices[0].state, int(part[1:])
     if head >= heads:
         raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
     first = places[matrices[0].out.name].start + head * keys * values

@@ -115,7 +115,7 @@ def variants(
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
     if how == "knock_out":
-        if llm.graph.has_state:
+        if llm.graph.states:
             raise InputError(
                 "how: layers of this model have a recurrent state, from which no token can be "
                 "knocked out: take delete or other"

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import Inspectable, inspectable
 from cutaway.compute.backends.layout import state_layout
-from cutaway.compute.backends.reference.ops import activated
 from cutaway.compute.model import Op
-from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.mixture import Experts, activated
+from cutaway.compute.model.ops.states import Conv, DeltaNet, HeadStates, Mamba2, StateOp
 from cutaway.engine.interventions import Affine, BoundInterventions
 from cutaway.errors import CutawayError
 
@@ -34,7 +35,7 @@ _TINY = 1e-30
 def attention_weights(
     query: NDArray[Any],
     keys: NDArray[Any],
-    attrs: Mapping[str, Any],
+    op: Attend,
     unseen: NDArray[np.bool_] | None = None,
     sinks: NDArray[Any] | None = None,
 ) -> Floats:
@@ -43,9 +44,9 @@ def attention_weights(
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
     sinks (heads,): a score more for each head, whose weight is missing from the sum
     """
-    q = query.astype(np.float64).reshape(attrs["kv_heads"], -1, attrs["head_dim"])
-    scores = attrs["scale"] * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
-    if cap := attrs["softcap"]:
+    q = query.astype(np.float64).reshape(op.heads.kv, -1, op.heads.dim)
+    scores = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
+    if cap := op.softcap:
         scores = cap * np.tanh(scores / cap)
     if unseen is not None:
         scores[..., unseen] = -np.inf
@@ -55,7 +56,7 @@ def attention_weights(
     top = np.maximum(scores.max(axis=-1, keepdims=True), beside)
     each = np.exp(scores - top)
     each /= each.sum(axis=-1, keepdims=True) + np.exp(beside - top)
-    flat: Floats = each.reshape(attrs["heads"], -1)
+    flat: Floats = each.reshape(op.heads.queries, -1)
     return flat
 
 
@@ -143,7 +144,7 @@ class ValueWeights:
 def value_weights(
     llm: LLM,
     ids: Sequence[int],
-    ops: Sequence[Op],
+    ops: Sequence[StateOp],
     made: BoundInterventions | None,
     affine: Mapping[str, Affine],
 ) -> dict[str, ValueWeights]:
@@ -162,7 +163,7 @@ def value_weights(
         of = {role: backend.weight(name) for role, name in op.weights.items()}
         read = [tensors[name].astype(np.float64) for name in op.inputs]
         changes = partial(made.state_affine, place=places[op.out.name]) if made else _unchanged
-        here = _KINDS[op.kind](op, of, read, changes)
+        here = _KINDS[type(op)](op, of, read, changes)
         found[op.out.name] = here
         _check(op, here, tensors[op.out.name][-1], affine.get(op.out.name))
     return found
@@ -185,14 +186,12 @@ def _unchanged(position: int) -> None:
 
 
 def delta_net(
-    op: Op, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: DeltaNet, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
 ) -> ValueWeights:
     """A token keeps a part of the state, and takes out what the state had for its key."""
-    (x, a, b), (heads, n, _), k_heads = read, op.attrs["state"], op.attrs["k_heads"]
-    each = np.arange(heads)
-    share = each // (heads // k_heads) if op.attrs["grouped"] else each % k_heads
+    (x, a, b), (heads, n, _), k_heads = read, op.state, op.k_heads
     q, k, v = np.split(x, [k_heads * n, 2 * k_heads * n], axis=1)
-    q, k = (_unit(part.reshape(len(x), k_heads, n))[:, share] for part in (q, k))
+    q, k = (_unit(part.reshape(len(x), k_heads, n))[:, op.shared] for part in (q, k))
     keep = np.exp(of["a"].ravel() * np.logaddexp(0, a + of["dt"].ravel()))  # (T, heads)
     learn = 1 / (1 + np.exp(-b))
     weights, reads = np.empty((heads, len(x))), _Reads(op, changes, q[-1] / np.sqrt(n))
@@ -204,13 +203,12 @@ def delta_net(
 
 
 def mamba2(
-    op: Op, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: Mamba2, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
 ) -> ValueWeights:
     """A token keeps a part of the state, and adds its value where its key is."""
-    (x, dt), (heads, n, width), k_heads = read, op.attrs["state"], op.attrs["k_heads"]
-    share = np.arange(heads) // (heads // k_heads)
+    (x, dt), (heads, n, width), k_heads = read, op.state, op.k_heads
     v, k, q = np.split(x, [heads * width, heads * width + k_heads * n], axis=1)
-    k, q = (part.reshape(len(x), k_heads, n)[:, share] for part in (k, q))
+    k, q = (part.reshape(len(x), k_heads, n)[:, op.shared] for part in (k, q))
     step = np.logaddexp(0, dt + of["dt"].ravel())  # (T, heads)
     keep = np.exp(of["a"].ravel() * step)
     weights, reads = np.empty((heads, len(x))), _Reads(op, changes, q[-1])
@@ -223,10 +221,10 @@ def mamba2(
 
 
 def conv(
-    op: Op, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
 ) -> ValueWeights:
     """Each number is weighted by itself: the values are what the weights make of the inputs."""
-    [x], (before, width) = read, op.attrs["state"]
+    [x], (before, width) = read, op.state
     factor, added = np.ones((before, width)), np.zeros((before, width))  # of the inputs before
     for t in range(max(len(x) - 1 - before, 0), len(x) - 1):
         factor = np.concatenate([factor[1:], np.ones((1, width))])
@@ -243,8 +241,8 @@ def conv(
     return ValueWeights(weights, values, (bias + (taps[:-1] * added).sum(0))[None])
 
 
-_KINDS: Mapping[str, Callable[..., ValueWeights]] = {
-    "delta_net": delta_net, "mamba2": mamba2, "conv": conv,
+_KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
+    DeltaNet: delta_net, Mamba2: mamba2, Conv: conv,
 }  # fmt: skip
 
 
@@ -255,9 +253,9 @@ class _Reads:
     constant  (heads, values): what interventions put into the state, as it arrives
     """
 
-    def __init__(self, op: Op, changes: Changes, query: Floats) -> None:
+    def __init__(self, op: HeadStates, changes: Changes, query: Floats) -> None:
         """query: what the last row reads its own state with."""
-        self._shape: tuple[int, ...] = op.attrs["state"]
+        self._shape = op.state
         self._changes, self.keys = changes, query
         self.constant: Floats = np.zeros((self._shape[0], self._shape[2]))
 
@@ -293,21 +291,20 @@ class Given(NamedTuple):
 
 
 def chosen_experts(
-    backend: Inspectable, scores: NDArray[Any], op: Op
+    backend: Inspectable, scores: NDArray[Any], op: Experts
 ) -> tuple[NDArray[np.int64], Floats]:
     """The experts of a row's scores, the best first, and their shares."""
     named = op.weights.get("choosing_bias")
     bias = None if named is None else backend.weight(named)
-    (ids,), (shares,) = op.attrs["mixture"].choose(scores[None], bias)
+    (ids,), (shares,) = op.mixture.choose(scores[None], bias)
     return ids, shares
 
 
 def given_by(
-    backend: Inspectable, op: Op, x: NDArray[np.float32], expert: int, share: float
+    backend: Inspectable, op: Experts, x: NDArray[np.float32], expert: int, share: float
 ) -> Given:
     """What one expert added for the row ``x`` (hidden,) that it read."""
-    mixture: Mixture = op.attrs["mixture"]
-    before, after = (share, 1.0) if mixture.weighs_input else (1.0, share)
+    before, after = (share, 1.0) if op.mixture.weighs_input else (1.0, share)
 
     def matrix(role: str) -> Floats:
         name, rows = op.weights[role], inner if role != "down" else len(x)
@@ -320,7 +317,7 @@ def given_by(
     inner = backend.weight(op.weights["down"], 0, 1).shape[1]
     read = backend.as_read(op.weights["up"], x[None])[0].astype(np.float64)
     roles = [role for role in ("gate", "up") if role in op.weights]
-    middle = activated(mixture, *(before * (matrix(role) @ read) + bias(role) for role in roles))
+    middle = activated(op.mixture, *(before * (matrix(role) @ read) + bias(role) for role in roles))
     middle = middle.astype(np.float32)
     last = backend.as_read(op.weights["down"], middle[None])[0].astype(np.float64)
     little = _LITTLE * np.where(np.arange(inner) % 2, 1, -1).astype(np.float32)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.compute.backends import inspectable
+from cutaway.compute.model.ops.rows import EmbedTokens
 
 Ids = NDArray[np.int64]
 Name = Callable[[int], str]
@@ -129,7 +130,7 @@ def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
     vocab = llm.tokenizer.vocab_size
     token = check_int("token", token, 0, vocab - 1)
     top = check_int("top", top, 1, vocab - 1)
-    table = next(op for op in llm.graph.ops if op.kind == "embed").weights["weight"]
+    table = next(op for op in llm.graph.ops if isinstance(op, EmbedTokens)).weights["weight"]
     weight = inspectable(llm.backend).weight
     mine = weight(table, token, token + 1)[0]
     step = max(_AT_ONCE // len(mine), 1)

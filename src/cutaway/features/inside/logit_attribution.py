@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends import Inspectable
 from cutaway.compute.model import Op
-from cutaway.compute.model.anatomy import GATED, Anatomy, StreamPart
-from cutaway.compute.model.lora import loras
+from cutaway.compute.model.anatomy import Anatomy, StreamPart
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.compute.model.ops.norms import NormOp
+from cutaway.compute.model.ops.numbers import Gate, Scale
 from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
 from cutaway.features.inside.layers import ValueWeights, chosen_experts, given_by, writes_along
@@ -148,18 +152,19 @@ class Decomposition:
 
         None of heads with a state in a text that is too long for them.
         """
-        mix, given = part.path[-1], self.given(part)
-        is_attention = mix.kind == "attend"
+        mix, given = part.mixer, self.given(part)
+        assert mix is not None
+        is_attention = isinstance(mix, Attend)
         if not is_attention and mix.out.name not in self.states:
             return None
         after = self._after_heads(self._of_op(here, part), part)
         mixed = self._before_intervention(mix.out.name, after._replace(constant=0.0))
-        count = mix.attrs["heads"] if is_attention else len(self.states[mix.out.name].weights)
+        count = len(self.weights[mix.layer] if is_attention else self.states[mix.out.name].weights)
         along, directions = after.along.reshape(count, -1), mixed.along.reshape(count, -1)
         terms = along * self[mix.out.name].reshape(count, -1)
         by_head, constant = terms.sum(axis=-1), mixed.constant
         if is_attention:
-            layer = mix.attrs["layer"]
+            layer = mix.layer
             positions = writes_along(self.weights[layer], self.values[layer], directions)
         else:
             state = self.states[mix.out.name]
@@ -173,12 +178,12 @@ class Decomposition:
         near(*sums, slack * size, f"the positions of {part.name}")
         return LayerAttribution(by_head, positions, after.rounding)
 
-    def experts(self, here: Direction, part: StreamPart) -> dict[int, float]:
+    def experts(self, here: Direction, part: StreamPart, mixture: Experts) -> dict[int, float]:
         """Attributions of experts; CutawayError where they do not add up to the part."""
-        x, scores = (self.tensors[name] for name in part.op.inputs)
+        x, scores = (self.tensors[name] for name in mixture.inputs)
         found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
-        for expert, share in zip(*chosen_experts(self.backend, scores, part.op), strict=True):
-            one = given_by(self.backend, part.op, x, int(expert), float(share))
+        for expert, share in zip(*chosen_experts(self.backend, scores, mixture), strict=True):
+            one = given_by(self.backend, mixture, x, int(expert), float(share))
             found[int(expert)] = float(op.along @ one.added)
             size += float(np.abs(op.along * one.added).sum())
             slack += float(np.abs(op.along @ one.through) @ one.unsure)
@@ -194,24 +199,24 @@ class Decomposition:
     def _after_heads(self, here: Direction, part: StreamPart) -> Direction:
         """The same function, of the heads' outputs before the output matrix."""
         for op in part.path[:-1]:
-            if op.kind == "scale":
-                here = here._replace(along=here.along * op.attrs["factor"])
-            elif op.kind == "linear":
+            if isinstance(op, Scale):
+                here = here._replace(along=here.along * op.number)
+            elif isinstance(op, Linear):
                 stored = here.along @ self._stored(op)
-                along = here.along @ self._matrix(op) if loras(op) else stored
+                along = here.along @ self._matrix(op) if op.loras else stored
                 bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
                 rounding = here.rounding + float(stored @ self._rounding(op))
                 here = Direction(along, here.constant + bias, rounding)
-            elif op.kind in GATED:
-                here = here._replace(along=here.along * self._gate(op))
-            else:
+            elif isinstance(op, NormOp):
                 here = self._before_norm(op, here)
+            else:
+                here = here._replace(along=here.along * self._factor(op))
         return here
 
-    def _before_norm(self, norm: Op, after: Direction) -> Direction:
+    def _before_norm(self, norm: NormOp, after: Direction) -> Direction:
         """The same function, of a norm's input, whose size is taken as a constant."""
         along = after.along * self._over_size(norm)
-        if norm.kind == "rms_norm":
+        if not norm.is_centred:
             return after._replace(along=along)
         named = norm.weights.get("bias")
         bias = self.backend.weight(named).astype(np.float64) if named else np.zeros(len(along))
@@ -220,8 +225,8 @@ class Decomposition:
 
     def through(self, part: StreamPart) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
-        at = next(i for i, op in enumerate(part.path) if op.kind == "linear")
-        matrix = part.factor * self._matrix(part.path[at])
+        at, linear = next((i, op) for i, op in enumerate(part.path) if isinstance(op, Linear))
+        matrix = part.factor * self._matrix(linear)
         for op in part.path[at + 1 : -1]:
             matrix = matrix * self._factor(op)
         if part.path[-1].out.name in self.interventions:
@@ -234,48 +239,46 @@ class Decomposition:
 
     def _factor(self, op: Op) -> Floats | float:
         """What a norm, a gate or a scale multiplies each number by."""
-        if op.kind == "scale":
-            return float(op.attrs["factor"])
-        return self._gate(op) if op.kind in GATED else self._over_size(op)
-
-    def _gate(self, op: Op) -> Floats:
-        """What the row itself multiplies the heads' outputs by."""
-        x = self[op.inputs[0]]
-        if op.kind == "mul":
-            return x
-        share: Floats = 1 / (1 + np.exp(-x))
-        return x * share if op.kind == "silu_mul" else share
+        if isinstance(op, Scale):
+            return op.number
+        if isinstance(op, Gate):
+            share: Floats = op.share(self[op.inputs[0]])
+            return share
+        assert isinstance(op, NormOp)
+        return self._over_size(op)
 
     # -- weights ---------------------------------------------------------------------------------
 
-    def _over_size(self, norm: Op) -> Floats:
+    def _over_size(self, norm: NormOp) -> Floats:
         """A norm's weights, divided by the size of its input, or of the number's group there."""
         x = self[norm.inputs[0]]
-        x = x - x.mean() if norm.kind == "layer_norm" else x
-        groups = x.reshape(-1, norm.attrs.get("group", len(x)))
+        x = x - x.mean() if norm.is_centred else x
+        groups = x.reshape(-1, norm.group)
         named = norm.weights.get("weight")
         weight = self.backend.weight(named).astype(np.float64) if named else np.ones(())
-        size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.attrs["eps"])
+        size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.eps)
         over: Floats = (weight / size).ravel()
         return over
 
-    def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
+    def _matrix(self, op: Linear, first: int = 0, last: int | None = None) -> Floats:
         """Rows ``first`` to ``last`` of an op's matrix, with the products of its adapters."""
         matrix = self._stored(op, first, last)
-        for lora in loras(op):
+        for lora in op.loras:
             a = self.backend.weight(lora.a).astype(np.float64)
             matrix = matrix + lora.scale * (self._stored(op, first, last, lora.b) @ a)
         return matrix
 
-    def _stored(self, op: Op, first: int = 0, last: int | None = None, name: str = "") -> Floats:
+    def _stored(
+        self, op: Linear, first: int = 0, last: int | None = None, name: str = ""
+    ) -> Floats:
         """Rows ``first`` to ``last`` of an op's own matrix, or of the tensor ``name``, as high."""
-        begin, end = op.attrs["rows"]
+        begin, end = op.rows
         last = end if last is None else begin + last
         found = self.backend.weight(name or op.weights["weight"], begin + first, last)
         return found.astype(np.float64)
 
-    def _bias(self, op: Op) -> Floats:
-        return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
+    def _bias(self, op: Linear) -> Floats:
+        return self.backend.weight(op.weights["bias"], *op.rows).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
         """What rounding adds to the input of a matrix; adapters read the exact input."""
@@ -370,12 +373,12 @@ def logit_attribution(seen: Decomposition, pair: tuple[int, int]) -> LogitAttrib
         parts[part.name] += float(here.along @ given)
         size += float(np.abs(here.along * given).sum())
         if part.path and (heads := seen.heads(here, part)) is not None:
-            if part.path[-1].kind == "attend":
-                attending[part.path[-1].attrs["layer"]] = heads
+            if isinstance(part.mixer, Attend):
+                attending[part.mixer.layer] = heads
             else:
                 states[part.name] = heads
-        if part.op.kind == "experts" and part.layer is not None:
-            experts[part.layer] = seen.experts(here, part)
+        if isinstance(part.op, Experts) and part.layer is not None:
+            experts[part.layer] = seen.experts(here, part, part.op)
     for place, vector in seen.put_in.items():
         parts[place] = float(stream.along @ vector)
         size += float(np.abs(stream.along * vector).sum())

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,10 @@ from numpy.typing import NDArray
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.compute.backends import STEP_ROWS, inspectable
-from cutaway.compute.model import Op
 from cutaway.compute.model.anatomy import Anatomy
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.compute.model.ops.states import HeadStates, StateOp
 from cutaway.engine import Row
 from cutaway.engine.interventions import Affine, find
 from cutaway.engine.interventions.bound import STATE
@@ -69,7 +70,7 @@ class Look:
         self.row_hash = row_hash(row.logits)
         self.is_as_run = self.row_hash == self.step.logits_hash
         total = len(self.token_ids)
-        read = {op.attrs["layer"]: row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends}
+        read = {op.layer: row.keys[op.layer].shape[1] for op in anatomy.attends}
         self.first_seen = tuple(total - read.get(i, 0) for i in range(self.layers))
 
     @property
@@ -116,8 +117,7 @@ class Look:
 
         InputError for a text of more than 512 tokens.
         """
-        kinds = ("delta_net", "mamba2")
-        ops = {op.out.name: op.attrs["layer"] for op in self._mixes if op.kind in kinds}
+        ops = {op.out.name: op.layer for op in self._mixes if isinstance(op, HeadStates)}
         if ops and not self.has_state_heads:
             raise InputError(
                 f"the text has {len(self.token_ids)} tokens; what heads with a recurrent state "
@@ -137,10 +137,10 @@ class Look:
         return self.has_states and len(self.token_ids) <= STEP_ROWS
 
     @cached_property
-    def _mixes(self) -> list[Op]:
+    def _mixes(self) -> list[StateOp]:
         """The ops with a state whose heads are linear up to the stream."""
-        ends = (part.path[-1] for part in self._anatomy.parts if part.path)
-        return [op for op in ends if "state" in op.attrs]
+        mixers = (part.mixer for part in self._anatomy.parts)
+        return [op for op in mixers if isinstance(op, StateOp)]
 
     @cached_property
     def writes(self) -> Floats:
@@ -150,8 +150,7 @@ class Look:
         InputError as of ``logit_attribution``.
         """
         self._anatomy.check_paths()
-        parts = (part for part in self._anatomy.parts if part.path)
-        of = {p.path[-1].attrs["layer"]: p for p in parts if p.path[-1].kind == "attend"}
+        of = {p.mixer.layer: p for p in self._anatomy.parts if isinstance(p.mixer, Attend)}
         row, found = self._row, self._decomposition
         return found.side_by_side({
             layer: write_lengths(weight, row.values[layer], found.through(of[layer]))
@@ -176,11 +175,11 @@ class Look:
         if self._bound and self._bound.knocked_out:
             unseen = self._bound.hidden_from(total) <= self.position
         for op in self._anatomy.attends:
-            query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
+            query, layer = row.tensors[op.inputs[0]], op.layer
             seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
             named = op.weights.get("sinks")
             sinks = None if named is None else inspectable(self._llm.backend).weight(named)
-            weight = attention_weights(query, row.keys[layer], op.attrs, seen, sinks)
+            weight = attention_weights(query, row.keys[layer], op, seen, sinks)
             mixed = weighted_values(weight, row.values[layer]).ravel()
             if made := interventions.get(op.out.name):
                 mixed = made.factor * mixed + made.added
@@ -286,19 +285,13 @@ class Look:
                 inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
             )
             for part in self._anatomy.parts
-            if part.op.kind == "experts" and part.layer is not None
+            if isinstance(part.op, Experts) and part.layer is not None
         }
 
 
 def ids_before(trace: Trace, step: int) -> list[int]:
     """The token ids before a step: the text of its row."""
     return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
-
-
-def _first_seen(attrs: Mapping[str, Any], length: int) -> int:
-    """The first position that an attention reads for the last row of a text."""
-    window = attrs["window"] or length
-    return (length - 1) // window * window if attrs["chunked"] else max(length - window, 0)
 
 
 def inside(llm: LLM, trace: Trace, step: int) -> Look:
@@ -311,7 +304,8 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     check_text("the inside of a step", llm, trace)
     step = check_int("step", step, 0, len(trace.steps) - 1)
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
-    firsts = {op.attrs["layer"]: _first_seen(op.attrs, len(ids)) for op in anatomy.attends}
+    last = np.array(len(ids) - 1)
+    firsts = {op.layer: int(op.mask.first_seen(last)) for op in anatomy.attends}
     row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
     look = Look(llm, trace, step, row, anatomy)
     if not look.is_as_run:

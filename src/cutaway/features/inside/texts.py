@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import STEP_ROWS, inspectable
-from cutaway.compute.backends.reference.attention import attention_of
+from cutaway.compute.backends.reference.run import attention_of
 from cutaway.compute.model import Op
+from cutaway.compute.model.ops.attention import Attend
 from cutaway.engine import Embed, Request
 from cutaway.engine.loop.pinned import WholeText
 from cutaway.errors import InputError
@@ -71,16 +72,16 @@ def _of_request(llm: LLM, request: Request) -> TextAttention:
             f"the text has {len(ids)} tokens; attention between all of them is told of "
             f"{STEP_ROWS} at most"
         )
-    ops = [op for op in llm.graph.ops if op.kind == "attend"]
+    ops = llm.graph.attends
     names = {name for op in ops for name in (*op.inputs, op.out.name)}
-    text = whole_text(llm, request, [*names], [op.attrs["layer"] for op in llm.graph.stores])
-    heads = max((op.attrs["heads"] for op in ops), default=0)
+    text = whole_text(llm, request, [*names], [op.layer for op in llm.graph.stores])
+    heads = max((op.heads.queries for op in ops), default=0)
     weights = np.zeros((llm.config.layers, heads, len(ids), len(ids)), np.float32)
     read = {**text.tensors, **_stored(text, llm.graph.stores)}
     for op, output, found in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
         out = text.tensors[op.out.name]
-        check_outputs(op.attrs["layer"], output, out, np.abs(out).max(initial=0))
-        weights[op.attrs["layer"], : len(found), :, : found.shape[-1]] = found
+        check_outputs(op.layer, output, out, np.abs(out).max(initial=0))
+        weights[op.layer, : len(found), :, : found.shape[-1]] = found
     return TextAttention(tuple(ids), weights)
 
 
@@ -91,13 +92,13 @@ def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
     return {name: inside.weight(name) for name in names}
 
 
-def _stored(text: WholeText, ops: Iterable[Op]) -> dict[str, Floats]:
+def _stored(text: WholeText, ops: Iterable[Attend]) -> dict[str, Floats]:
     """The keys and values of ops that store them, as stored, by the names of these inputs."""
     found = {}
     for op in ops:
-        layer = op.attrs["layer"]
+        layer = op.layer
         found[op.inputs[1]] = _rows(text.keys[layer])
-        if "values_from" not in op.attrs:
+        if op.values_from is None:
             found[op.inputs[2]] = _rows(text.values[layer])
     return found
 

@@ -22,6 +22,7 @@ from cutaway.compute import backends
 from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.compute.loading.open import size_of
 from cutaway.compute.loading.parts import open_as
+from cutaway.compute.model.ops.linear import Linear
 from cutaway.engine import Engine, Policy, Request, Step, StopParams
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
@@ -279,7 +280,7 @@ def _turn(llm: LLM, rng: np.random.Generator, settings: BenchmarkSettings) -> di
 
 
 def _probe(llm: LLM, file: ModelFile, costs: Costs) -> Probe:
-    weights = [file.tensors[op.weights["weight"]] for op in llm.graph.ops if op.kind == "linear"]
+    weights = [file.tensors[op.weights["weight"]] for op in llm.graph.ops if isinstance(op, Linear)]
     largest = max(weights[:-1] or weights, key=lambda tensor: tensor.nbytes)  # of the layers
     backend: Any = llm.backend
     buffer = costs.layer_bytes + costs.head_bytes

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import KV_BLOCK, Batch, inspectable
-from cutaway.compute.model import Graph, Op
+from cutaway.compute.model import Graph
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import Experts
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import lay_rows
 from cutaway.errors import CutawayError, InputError
@@ -73,9 +75,9 @@ class _Sums:
             if any(name.startswith(prefixes) for name in op.weights.values())
         ]  # fmt: skip
         self._readers: dict[str, dict[str, None]] = {}  # by tensor: the matrices that read it
-        for op in (op for op in ops if op.kind == "linear"):
+        for op in (op for op in ops if isinstance(op, Linear)):
             self._readers.setdefault(op.inputs[0], {})[op.weights["weight"]] = None
-        self._mixtures = [op for op in ops if op.kind == "experts"]
+        self._mixtures = [op for op in ops if isinstance(op, Experts)]
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._sums: dict[str, Floats] = {}
         self._shapes = graph.shapes
@@ -112,10 +114,12 @@ class _Sums:
             x, scores = (tensors[name] for name in op.inputs)
             named = op.weights.get("choosing_bias")
             bias = None if named is None else backend.weight(named)
-            chosen, _ = op.attrs["mixture"].choose(scores, bias)
+            chosen, _ = op.mixture.choose(scores, bias)
             self._add_mixture(op, x, chosen, tensors[f"{op.out.name}.inner"])
 
-    def _add_mixture(self, op: Op, x: Floats, chosen: NDArray[np.int64], inner: Floats) -> None:
+    def _add_mixture(
+        self, op: Experts, x: Floats, chosen: NDArray[np.int64], inner: Floats
+    ) -> None:
         """x (M, hidden), chosen (M, used), inner (M, used · inner)."""
         count = self._shapes[op.weights["up"]][0]
         inner = inner.reshape(*chosen.shape, -1)

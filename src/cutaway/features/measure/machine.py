@@ -21,7 +21,9 @@ from cutaway.base.system import ticks_per_second
 from cutaway.compute.backends import KVLayout
 from cutaway.compute.backends.cpu import kv_layout
 from cutaway.compute.model import Graph
-from cutaway.compute.model.mixture import expert_shares
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import expert_shares
+from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.files.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
@@ -163,9 +165,9 @@ class Costs:
 
 def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo], kv: str = "f16") -> Costs:
     """Count what a graph's steps cost with the weights of its file. kv: see ``Setup``."""
-    cut = next(i for i, op in enumerate(graph.ops) if op.kind == "logit_rows")
-    layers = [tensors[op.weights["weight"]] for op in graph.ops[:cut] if op.kind == "linear"]
-    head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if op.kind == "linear"]
+    cut = next(i for i, op in enumerate(graph.ops) if isinstance(op, LogitRows))
+    layers = [tensors[op.weights["weight"]] for op in graph.ops[:cut] if isinstance(op, Linear)]
+    head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if isinstance(op, Linear)]
     shares = expert_shares(graph.ops, {name: tensor.shape for name, tensor in tensors.items()})
     experts = [(tensors[name], share) for name, share in shares.items()]
     every = sum(_packed(tensor) for tensor, _ in experts)

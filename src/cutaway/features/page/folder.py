@@ -25,6 +25,12 @@ from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.anatomy import Anatomy, StreamPart
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.norms import NormOp
+from cutaway.compute.model.ops.numbers import Mul, Scale
+from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
+from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
@@ -259,7 +265,7 @@ def _words(metadata: Mapping[str, Any]) -> Data:
 # -- where a model's parts are, by which local/inside.js looks into a step -------------------------
 
 
-_UNSEEN = {"delta_net": "delta nets", "mamba2": "Mamba 2"}
+_NAMES: dict[type[Op], str] = {DeltaNet: "delta nets", Mamba2: "Mamba 2"}
 
 
 def page_inside(graph: Graph, read: Readable) -> Data:
@@ -268,11 +274,10 @@ def page_inside(graph: Graph, read: Readable) -> Data:
     anatomy.check_paths()
     made = _PageInside(anatomy, read)
     layers = len(anatomy.stream) - 1
-    attends = {op.attrs["layer"]: made.attention(op) for op in anatomy.attends}
-    for op in graph.ops:
-        if op.kind in _UNSEEN:
-            raise InputError(f"its layers have {_UNSEEN[op.kind]}")
-    convolves = {op.attrs["layer"]: made.convolution(op) for op in graph.ops if op.kind == "conv"}
+    attends = {op.layer: made.attention(op) for op in anatomy.attends}
+    if unseen := [op for op in graph.states if not isinstance(op, Conv)]:
+        raise InputError(f"its layers have {_NAMES.get(type(unseen[0]), unseen[0].kind)}")
+    convolves = {op.layer: made.convolution(op) for op in graph.states}
     if len({of["heads"] for of in attends.values()}) != 1:
         raise InputError("its layers do not have equally many heads")
     return {
@@ -292,19 +297,25 @@ class _PageInside:
         self._anatomy, self._read = anatomy, read
         self._states, _ = state_layout(anatomy.graph)
 
-    def attention(self, op: Op) -> Data:
-        a = op.attrs
-        if a["chunked"] or "reads" in a or "values_from" in a or "distance" in a:
+    def attention(self, op: Attend) -> Data:
+        is_plain = op.reads is None and op.values_from is None and op.bias == NO_BIAS
+        if op.mask.chunked or not is_plain:
             raise InputError("its layers see chunks, latents, or keys of other layers")
-        sizes = ("layer", "heads", "kv_heads", "head_dim", "scale", "softcap", "window")
-        return {name: a[name] for name in sizes} | {
+        return {
+            "layer": op.layer,
+            "heads": op.heads.queries,
+            "kv_heads": op.heads.kv,
+            "head_dim": op.heads.dim,
+            "scale": op.scale,
+            "softcap": op.softcap,
+            "window": op.mask.window,
             "query": self._read.tensors[op.inputs[0]],
             "out": self._read.tensors[op.out.name],
             "sinks": self._vector(op, "sinks"),
         }
 
-    def convolution(self, op: Op) -> Data:
-        before, width = op.attrs["state"]
+    def convolution(self, op: StateOp) -> Data:
+        before, width = op.state
         return {
             "input": self._read.tensors[op.inputs[0]],
             "out": self._read.tensors[op.out.name],
@@ -316,28 +327,27 @@ class _PageInside:
         }
 
     def part(self, part: StreamPart) -> Data:
-        ends = part.path[-1] if part.path else None
         return {
             "name": part.name,
             "given": self._read.tensors[part.op.out.name],
             "factor": part.factor,
             "path": [self._step(op) for op in part.path[:-1]],
-            "layer": None if ends is None else ends.attrs["layer"],
+            "layer": part.mixer.layer if part.mixer else None,
         }
 
-    def norm(self, op: Op) -> Data:
+    def norm(self, op: NormOp) -> Data:
         return {
             "kind": op.kind,
             "input": self._read.tensors[op.inputs[0]],
             "weight": self._vector(op, "weight"),
             "bias": self._vector(op, "bias"),
-            "eps": op.attrs["eps"],
-            "group": op.attrs.get("group", op.out.width),
+            "eps": op.eps,
+            "group": op.group,
         }
 
-    def linear(self, op: Op) -> Data:
-        begin, end = op.attrs["rows"]
-        matrix, is_float = self._read.matrices[op.weights["weight"], begin, end]
+    def linear(self, op: Linear) -> Data:
+        begin, end = op.rows
+        matrix, is_float = self._read.matrices[op.matrix]
         bias = self._vector(op, "bias")
         return {
             "kind": op.kind,
@@ -350,13 +360,13 @@ class _PageInside:
 
     def _step(self, op: Op) -> Data:
         """An op between the heads and the stream."""
-        if op.kind == "scale":
-            return {"kind": op.kind, "factor": op.attrs["factor"]}
-        if op.kind == "mul":
+        if isinstance(op, Scale):
+            return {"kind": op.kind, "factor": op.number}
+        if isinstance(op, Mul):
             return {"kind": op.kind, "input": self._read.tensors[op.inputs[0]]}
-        if op.kind == "linear":
+        if isinstance(op, Linear):
             return self.linear(op)
-        if op.kind in ("rms_norm", "layer_norm"):
+        if isinstance(op, NormOp):
             return self.norm(op)
         raise InputError(f"its heads go through {op.kind}")
 

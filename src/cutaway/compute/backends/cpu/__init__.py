@@ -22,7 +22,7 @@ from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, in_place
-from cutaway.compute.backends.cpu.compile import GraphCompiler, ordered, slice_of, spelled_out
+from cutaway.compute.backends.cpu.compile import GraphCompiler, ordered, spelled_out
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
@@ -35,7 +35,7 @@ from cutaway.compute.backends.cpu.packing import (
 )
 from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
 from cutaway.compute.model import Graph
-from cutaway.compute.model.lora import LOOK_UPS
+from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
@@ -150,7 +150,7 @@ class CpuBackend:
         only.ops = [
             op
             for op in graph.ops
-            if op.kind in ("linear", *LOOK_UPS) and slice_of(op, graph) not in matrices
+            if isinstance(op, Adaptable) and not matrices.keys() >= {*op.matrices(graph.shapes)}
         ]
         added, _ = pack_matrices(only, file, self.pool)
         return self._twin(graph, self._packed._replace(matrices=matrices | added))

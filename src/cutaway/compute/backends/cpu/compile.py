@@ -23,25 +23,23 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.model import Graph, Op, Tensor
-from cutaway.compute.model.lora import Lora, loras
+from cutaway.compute.model.op import Slice, TokenMixer
+from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.linear import Adaptable, Linear, Lora
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.compute.model.ops.numbers import Add, Scale
+from cutaway.compute.model.ops.rows import LogitRows
+from cutaway.compute.model.ops.shapes import Reorder
 from cutaway.errors import FormatError
 from cutaway.files.weights import TensorBytes
 
 Vector = NDArray[np.float32]
 NOTHING: Vector = np.empty(0, np.float32)
 
-Slice = tuple[str, int, int]
-"""Rows of a matrix: its name, the first row, and the one after the last."""
 Stored = tuple[str, TensorBytes]
 """A matrix as the file has it: its format and its bytes."""
 ExpertMatrices = list[Any]
 """The packed matrices of a layer's experts, in one role."""
-
-
-def slice_of(op: Op, graph: Graph) -> Slice:
-    """The rows of its matrix that a linear layer or a look-up reads."""
-    name = op.weights["weight"]
-    return (name, *op.attrs.get("rows", (0, graph.shapes[name][0])))
 
 
 @dataclass
@@ -70,8 +68,8 @@ def quantised(name: str) -> str:
 
 def hoist_logit_rows(ops: list[Op]) -> list[Op]:
     """Choose the wanted rows right after the last op that reads others. Same bits."""
-    chosen = next((i for i, op in enumerate(ops) if op.kind == "logit_rows"), 0)
-    first = next((i + 1 for i in reversed(range(chosen)) if not ops[i].is_by_row), 0)
+    chosen = next((i for i, op in enumerate(ops) if isinstance(op, LogitRows)), 0)
+    first = next((i + 1 for i in reversed(range(chosen)) if isinstance(ops[i], TokenMixer)), 0)
     if not first:
         return ops
     made = {op.out.name: op.out for op in ops[:first]}
@@ -81,7 +79,7 @@ def hoist_logit_rows(ops: list[Op]) -> list[Op]:
     late[ops[chosen].out.name] = late.get(ops[chosen].inputs[0], ops[chosen].inputs[0])
     return [
         *ops[:first],
-        *(Op("logit_rows", tensor, (name,)) for name, tensor in rows.items()),
+        *(LogitRows(tensor, (name,)) for name, tensor in rows.items()),
         *(
             replace(op, inputs=tuple(late.get(n, n) for n in op.inputs))
             for op in (*ops[first:chosen], *ops[chosen + 1 :])
@@ -185,20 +183,21 @@ class GraphCompiler:
         """Whether it is an attention that reads the result, and q and k are rotated alike."""
         afters = self.consumers[op.out.name]
         q_and_k = [self.maker[name] for after in afters for name in after.inputs[:2]]
-        return all(after.kind == "attend" for after in afters) and all(
-            o.kind == "rope" and (o.attrs, o.weights) == (op.attrs, op.weights) for o in q_and_k
+        return all(isinstance(after, Attend) for after in afters) and all(
+            replace(o, out=op.out, inputs=op.inputs) == op for o in q_and_k
         )
 
     def _linear(self, op: Op) -> None:
         x = op.inputs[0]
-        group = [o for o in self.consumers[x] if o.kind == "linear" and o.out.name not in self.done]
+        readers = (o for o in self.consumers[x] if isinstance(o, Linear))
+        group = [o for o in readers if o.out.name not in self.done]
         reads = [x] if any(self._is_float(o) for o in group) else []
         if any(not self._is_float(o) for o in group):
             self._quantise(x)
             reads.append(quantised(x))
         fused = None if self.apart else self._gate_of(group) or self._residual_of(group)
         if fused is None:
-            self._emit("linear", group, reads, [o.out for o in group])
+            self._emit("linear", [*group], reads, [o.out for o in group])
         elif fused.kind in _native.GATES:
             gate, up = (self.maker[name] for name in fused.inputs)
             self._emit("gate", [gate, up, fused], reads, [fused.out])
@@ -207,7 +206,7 @@ class GraphCompiler:
             ops = [group[0], fused]
             self._emit("residual", ops, [*reads, base], [fused.out], in_place=base)
 
-    def _gate_of(self, group: list[Op]) -> Op | None:
+    def _gate_of(self, group: list[Linear]) -> Op | None:
         made = {o.out.name for o in group}
         afters = {id(o): o for name in made for o in self.consumers.get(name, [])}
         if len(made) != 2 or len(afters) != 1:
@@ -215,13 +214,13 @@ class GraphCompiler:
         (after,) = afters.values()
         return after if after.kind in _native.GATES and set(after.inputs) == made else None
 
-    def _residual_of(self, group: list[Op]) -> Op | None:
+    def _residual_of(self, group: list[Linear]) -> Op | None:
         if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:
             return None
         (after,) = self.consumers[group[0].out.name]
         bases = [n for n in after.inputs if n not in (group[0].out.name, group[0].inputs[0])]
         free = len(bases) == 1 and bases[0] in self.done and self._is_free(bases[0], after)
-        return after if after.kind == "add" and free else None
+        return after if isinstance(after, Add) and free else None
 
     def _is_free(self, x: str, op: Op) -> bool:
         """Whether op may write over x: no other op will read it, and no thread still does."""
@@ -241,16 +240,15 @@ class GraphCompiler:
             raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
         return quantised(x.name), x.width, True
 
-    def _is_float(self, op: Op) -> bool:
-        return bool(self.weights[slice_of(op, self.graph)].is_float)
+    def _is_float(self, op: Linear) -> bool:
+        return bool(self.weights[op.matrix].is_float)
 
     def _wants_floats(self, op: Op, x: str) -> bool:
         """Whether an op reads the numbers of x themselves."""
-        if op.kind == "experts" and x == op.inputs[0]:
-            return bool(self.experts[op.weights["up"]][0].is_float)
-        if op.kind == "heads_linear":
-            return bool(self.experts[op.weights["weight"]][0].is_float)
-        return op.kind != "linear" or self._is_float(op)
+        if op.is_stacked and x == op.inputs[0]:
+            name = op.weights["up" if isinstance(op, Experts) else "weight"]
+            return bool(self.experts[name][0].is_float)
+        return not isinstance(op, Linear) or self._is_float(op)
 
     def _heads_linear(self, op: Op) -> None:
         [x] = op.inputs
@@ -282,7 +280,7 @@ def ordered(graph: Graph, vectors: Mapping[str, Vector]) -> Graph:
 def _ordering_ops(
     op: Op, vectors: Mapping[str, Vector], copies: dict[tuple[str, bytes], str]
 ) -> Iterator[Op]:
-    if op.kind != "linear" or "order" not in op.weights:
+    if not isinstance(op, Linear) or "order" not in op.weights:
         yield op
         return
     order, (x,) = op.weights["order"], op.inputs
@@ -290,7 +288,7 @@ def _ordering_ops(
     if key not in copies:
         copy = Tensor(f"{op.out.name} input in order", len(vectors[order]))
         copies[key] = copy.name
-        yield Op("reorder", copy, (x,), {"order": order})
+        yield Reorder(copy, (x,), {"order": order})
     weights = {role: name for role, name in op.weights.items() if role != "order"}
     yield replace(op, inputs=(copies[key],), weights=weights)
 
@@ -308,31 +306,36 @@ def spelled_out(graph: Graph) -> Graph:
 def _adapter_ops(
     op: Op, graph: Graph, within: dict[tuple[str, tuple[str, ...]], str]
 ) -> Iterator[Op]:
-    if not (each := loras(op)):
+    if not isinstance(op, Adaptable) or not op.loras:
         yield op
         return
     name, width = op.out.name, op.out.width
     alone = Tensor(f"{name} alone", width)
-    attrs = {key: value for key, value in op.attrs.items() if key != "loras"}
-    yield replace(op, out=alone, attrs=attrs)
-    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in range(1, len(each))), op.out]
-    for n, lora in enumerate(each):
+    yield replace(op, out=alone, loras=())
+    others = range(1, len(op.loras))
+    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in others), op.out]
+    for n, lora in enumerate(op.loras):
         if (lora.a, op.inputs) not in within:
             yield from _inner(op, graph.shapes[lora.b][1], lora, f"{name} inner {n}", within)
-        added, rows = Tensor(f"{name} added {n}", width), op.attrs.get("rows", (0, width))
+        added = Tensor(f"{name} added {n}", width)
+        rows = op.rows if isinstance(op, Linear) else (0, width)
         read = (within[lora.a, op.inputs],)
-        yield Op("linear", added, read, {"weight": lora.b}, {"rows": rows})
-        yield Op("add", so_far[n + 1], (so_far[n].name, added.name))
+        yield Linear(added, read, {"weight": lora.b}, rows=rows)
+        yield Add(so_far[n + 1], (so_far[n].name, added.name))
 
 
 def _inner(
-    op: Op, rank: int, lora: Lora, name: str, within: dict[tuple[str, tuple[str, ...]], str]
+    op: Adaptable,
+    rank: int,
+    lora: Lora,
+    name: str,
+    within: dict[tuple[str, tuple[str, ...]], str],
 ) -> Iterator[Op]:
     """scale · A x, or scale times A's row of a token; its name is added to ``within``."""
-    inner, rows = Tensor(name, rank), {"rows": (0, rank)} if op.kind == "linear" else {}
+    inner = Tensor(name, rank)
     within[lora.a, op.inputs] = inner.name
-    yield Op(op.kind, inner, op.inputs, {"weight": lora.a}, rows)
+    yield op.through(lora.a, inner)
     if lora.scale != 1:
         scaled = Tensor(f"{name} scaled", rank)
         within[lora.a, op.inputs] = scaled.name
-        yield Op("scale", scaled, (inner.name,), {}, {"factor": lora.scale})
+        yield Scale(scaled, (inner.name,), number=lora.scale)

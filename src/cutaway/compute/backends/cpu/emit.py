@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered, slice_of
+from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered
 from cutaway.compute.model import Op
+from cutaway.compute.model.ops.numbers import Scale
 from cutaway.compute.model.positions import GrowingRope
 from cutaway.errors import FormatError
 
@@ -71,18 +71,17 @@ class Emitter:
                 floats = self.view(name)
         return self._n.Places(floats, act)
 
-    def _part(self, op: Op, out: str) -> tuple[Any, View, list[float], int]:
-        part = slice_of(op, self.c.graph)
+    def _part(self, op: Any, out: str) -> tuple[Any, View, list[float], int]:
         bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
-        return self.c.weights[part], self.view(out), bias[slice(*part[1:])].tolist(), 0
+        return self.c.weights[op.matrix], self.view(out), bias[slice(*op.rows)].tolist(), 0
 
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
 
     def _embed(self, op: Lowered) -> None:
         made = op.ops[0]
-        table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
-        getattr(self.plan, made.kind)(table, out)
+        [matrix] = made.matrices(self.c.graph.shapes)
+        getattr(self.plan, made.kind)(self.c.weights[matrix], self.view(op.writes[0][0]))
 
     _embed_positions = _embed_types = _embed
 
@@ -103,15 +102,15 @@ class Emitter:
         self.plan.reorder(self._is_late(op), x, order.tolist(), out)
 
     def _norm(self, op: Lowered) -> None:
-        norm = op.ops[0]
-        group = norm.attrs.get("group", norm.out.width)
+        norm: Any = op.ops[0]
+        group = norm.group
         named = norm.weights.get("weight")
         weight = np.ones(group, np.float32) if named is None else self.c.vectors[named].ravel()
         bias = NOTHING
-        if norm.kind == "layer_norm":  # a native norm is one by its having a bias
+        if norm.is_centred:  # a native norm is one by its having a bias
             named = norm.weights.get("bias")
             bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
-        self._normalise(op, self._n.Norm(weight, bias, norm.attrs["eps"], group))
+        self._normalise(op, self._n.Norm(weight, bias, norm.eps, group))
 
     def _quantise(self, op: Lowered) -> None:
         self._normalise(op, None)
@@ -122,11 +121,11 @@ class Emitter:
         self.plan.normalise(self._is_late(op), x, width, norm, out)
 
     def _elementwise(self, op: Lowered) -> None:
-        made = op.ops[0]
+        made: Any = op.ops[0]
         a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
-        number, kind = next(iter(made.attrs.values()), 0.0), made.kind  # an op has one at most
-        if kind == "scale_by":
-            number, kind = float(self.c.vectors[made.weights["factor"]][0]), "scale"
+        number, kind = made.number, made.kind
+        if "factor" in made.weights:  # of ``scale_by``: a scale by what a tensor has
+            number, kind = float(self.c.vectors[made.weights["factor"]][0]), Scale.kind
         out, spread = self.view(made.out.name), self.c.is_spread(made)
         self.plan.map(self._is_late(op), kind, a, b, number, made.out.width, out, spread)
 
@@ -145,14 +144,15 @@ class Emitter:
         self.plan.linear(self._is_late(op), x, parts, adds=True)
 
     def _experts(self, op: Lowered) -> None:
-        made, where = op.ops[0], NOWHERE
+        made: Any = op.ops[0]
+        where = NOWHERE
         x, scores = op.reads
         roles = [self._of_experts(made, role) for role in ("gate", "up", "down")]
         experts = list(zip(*(matrices for matrices, _ in roles), strict=True))
         if self._kept:
             where = self._inner(made, experts[0][1].rows)
         bias = self.c.vectors.get(made.weights.get("choosing_bias", ""), NOTHING)
-        shape = self._n.ExpertsShape(**asdict(made.attrs["mixture"]), bias=bias)
+        shape = self._n.ExpertsShape(**asdict(made.mixture), bias=bias)
         self.plan.experts(
             self._is_late(op), self._places([x]), self.view(scores), shape, experts,
             self.view(made.out.name), where, [biases for _, biases in roles],
@@ -166,21 +166,21 @@ class Emitter:
         biases = [] if bias is None else self.c.vectors[bias].tolist()
         return list(self.c.experts[op.weights[role]]), biases
 
-    def _inner(self, op: Op, width: int) -> View:
+    def _inner(self, op: Any, width: int) -> View:
         """A buffer for what the matrices "down" of an op's experts read."""
-        self.widths[name := op.out.name + INNER] = op.attrs["mixture"].used * width
+        self.widths[name := op.out.name + INNER] = op.mixture.used * width
         self.where[name] = len(self.buffers)
         self.buffers.append(self.plan.buffer(self.widths[name], False))
         return self.view(name)
 
     def _rotate(self, op: Lowered) -> None:
-        rope = op.ops[0]
-        x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.attrs["head_dim"]
+        rope: Any = op.ops[0]
+        x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.head_dim
         self.plan.rotate(x, out, rope.out.width // size, size, self._rotation(rope))
 
-    def _rotation(self, op: Op) -> Any:
+    def _rotation(self, op: Any) -> Any:
         """How an op's result is rotated."""
-        rope, factors = op.attrs["rope"], op.weights.get("factors")
+        rope, factors = op.rope, op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
         grows = (rope.growth, rope.period, rope.offset) if isinstance(rope, GrowingRope) else ()
         frequencies, factor = rope.frequencies(own), rope.attention_factor
@@ -200,18 +200,18 @@ class Emitter:
         self.plan.conv(x, out, np.ascontiguousarray(weight).ravel(), bias, width, taps)
 
     def _delta_net(self, op: Lowered) -> None:
-        net = op.ops[0]
-        (heads, keys, values), k_heads = net.attrs["state"], net.attrs["k_heads"]
+        net: Any = op.ops[0]
+        (heads, keys, values), k_heads = net.state, net.k_heads
         if values % _LANES:
             raise _odd_heads(net, values)
         x, a, b = (self.view(name) for name in op.reads)
         scale, dt = (self.c.vectors[net.weights[role]] for role in ("a", "dt"))
-        shape = (k_heads, heads, keys, values, net.attrs["grouped"])
+        shape = (k_heads, heads, keys, values, net.grouped)
         self.plan.delta_net(x, a, b, self.view(net.out.name), shape, scale, dt)
 
     def _mamba2(self, op: Lowered) -> None:
-        made = op.ops[0]
-        (heads, keys, values), k_heads = made.attrs["state"], made.attrs["k_heads"]
+        made: Any = op.ops[0]
+        (heads, keys, values), k_heads = made.state, made.k_heads
         if values % _LANES:
             raise _odd_heads(made, values)
         x, dt = (self.view(name) for name in op.reads)
@@ -220,16 +220,16 @@ class Emitter:
         self.plan.mamba2(x, dt, self.view(made.out.name), shape, a, bias, skip)
 
     def _pick(self, op: Lowered) -> None:
-        made = op.ops[0]
-        group, first, last = (made.attrs[name] for name in ("group", "first", "last"))
+        made: Any = op.ops[0]
+        group, first, last = made.group, made.first, made.last
         width = made.out.width // (last - first) * group
         order = np.arange(width, dtype=np.int32).reshape(-1, group)[:, first:last]
         x, out = self.view(op.reads[0]), self.view(made.out.name)
         self.plan.reorder(self._is_late(op), x, order.ravel().tolist(), out)
 
     def _join(self, op: Lowered) -> None:
-        made = op.ops[0]
-        groups, inputs = made.attrs["groups"], [self.c.maker[name].out for name in made.inputs]
+        made: Any = op.ops[0]
+        groups, inputs = made.groups, [self.c.maker[name].out for name in made.inputs]
         a, b = ((self.view(x.name), x.width // groups) for x in inputs)
         self.plan.join(self._is_late(op), a, b, groups, self.view(made.out.name))
 
@@ -244,10 +244,11 @@ class Emitter:
         self.plan.linear(self._is_late(op), self._places(op.reads), parts)
 
     def _attend(self, op: Lowered) -> None:
-        a = op.ops[0].attrs
-        if a["head_dim"] % 2 or a["head_dim"] > _WIDEST_HEAD:
+        made: Any = op.ops[0]
+        queries, kv, dim = made.heads
+        if dim % 2 or dim > _WIDEST_HEAD:
             raise FormatError(
-                f"heads of {a['head_dim']} are not supported here, only even ones up to "
+                f"heads of {dim} are not supported here, only even ones up to "
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
         of_q, *of_k = (  # those that are no views were rotated before, if at all
@@ -259,30 +260,27 @@ class Emitter:
         if any(of_q != other for other in of_k):
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = [*(self.view(name) for name in op.reads), NOWHERE, NOWHERE][:3]
-        apart = ("values_from", "distance", "relative")
-        sizes = {name: a[name] for name in a if name not in apart}
-        if (first := a.get("values_from")) is not None:
-            sizes |= {"value_first": first, "value_dim": a["head_dim"] - first}
+        sizes = {
+            "heads": queries, "kv_heads": kv, "head_dim": dim, "scale": made.scale,
+            "softcap": made.softcap, "layer": made.layer, **made.mask._asdict(),
+        }  # fmt: skip
+        if made.reads is not None:
+            sizes["reads"] = made.reads
+        if (first := made.values_from) is not None:
+            sizes |= {"value_first": first, "value_dim": dim - first}
         shape = self._n.AttendShape(**sizes)
-        sinks = self.c.vectors.get(op.ops[0].weights.get("sinks", ""), NOTHING)
-        bias, out = self._distance_bias(op.ops[0]), self.view(op.writes[0][0])
-        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias, *self._relative(op))
-
-    def _relative(self, op: Lowered) -> list[Any]:
-        """Where queries and keys say what they make of distances, and which row each has."""
-        if (by := op.ops[0].attrs.get("relative")) is None:
-            return []
-        of_query, of_key = (self.view(name) for name in op.reads[3:])
-        return [(of_query, of_key, 2 * by.span, by.rows(self.plan.context).tolist())]
-
-    def _distance_bias(self, op: Op) -> NDArray[np.float32]:
-        """Of each head, for every distance that a text of the context has in whole KV blocks."""
-        if "distance" not in op.attrs:
-            return NOTHING
-        reach = self.plan.context + _native.KV_BLOCK - 1
-        weight = self.c.vectors.get(op.weights.get("distance", ""))
-        table: NDArray[np.float32] = op.attrs["distance"].table(reach, op.attrs["heads"], weight)
-        return table.ravel()
+        sinks = self.c.vectors.get(made.weights.get("sinks", ""), NOTHING)
+        out, learned = (
+            self.view(op.writes[0][0]),
+            self.c.vectors.get(made.weights.get("distance", "")),
+        )
+        # For every distance that a text of the context has in whole KV blocks.
+        bias = made.bias.table(self.plan.context + _native.KV_BLOCK - 1, queries, learned).ravel()
+        relative = []
+        if made.bias.reads_inputs:
+            rows = made.bias.rows(self.plan.context).tolist()
+            relative = [(*map(self.view, op.reads[3:]), 2 * made.bias.span, rows)]
+        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias, *relative)
 
 
 def _odd_heads(op: Op, values: int) -> FormatError:

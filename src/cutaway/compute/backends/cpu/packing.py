@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.compile import (
     ExpertMatrices,
-    Slice,
     Stored,
     Vector,
-    slice_of,
 )
-from cutaway.compute.model import Graph, Op
-from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model import Graph
+from cutaway.compute.model.op import Slice
+from cutaway.compute.model.ops.linear import HeadsLinear, Linear
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.compute.model.ops.rows import EmbedStored
 from cutaway.files.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Reads
 
-_MATRIX_OPS = ("embed", "embed_positions", "embed_types", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
@@ -63,7 +63,7 @@ def pack_matrices(
 
     The second result has the matrices of experts, of which there may be thousands, by tensor.
     """
-    experts = {name for op in graph.ops for name in _of_experts(op)}
+    experts = {name for op in graph.ops if op.is_stacked for name in op.matrix_names}
     shapes = _shapes(graph)
     sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
     size = sum(sizes.values())
@@ -74,13 +74,13 @@ def pack_matrices(
 
 def read_stored(graph: Graph, file: ModelFile) -> dict[str, Stored]:
     """The matrices that are read by token from the file, which stays open for that."""
-    names = [op.weights["weight"] for op in graph.ops if op.kind == "embed_stored"]
+    names = [op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)]
     return {name: (file.info(name).format, file.raw(name)) for name in names}
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
     """Bytes of these matrices, which need no memory."""
-    names = {op.weights["weight"] for op in graph.ops if op.kind == "embed_stored"}
+    names = {op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)}
     return sum(tensors[name].nbytes for name in names)
 
 
@@ -92,7 +92,7 @@ def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
 
 def _shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
     """Rows and columns of each matrix, or part of one, in the order of the ops."""
-    wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
+    wanted = dict.fromkeys(part for op in graph.ops for part in op.matrices(graph.shapes))
     return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
 
 
@@ -128,41 +128,21 @@ def _pack(
     return packed
 
 
-def _parts(op: Op, graph: Graph) -> list[Slice]:
-    """The rows of matrices that an op reads."""
-    if shapes := {name: graph.shapes[name] for name in _of_experts(op)}:
-        return [
-            (name, i * rows, (i + 1) * rows)
-            for name, (count, rows, _) in shapes.items()
-            for i in range(count)
-        ]
-    return [slice_of(op, graph)] if op.kind in _MATRIX_OPS else []
-
-
-def _of_experts(op: Op) -> list[str]:
-    """The tensors that hold the matrices of an op's experts, or of its heads."""
-    roles = {"experts": ("gate", "up", "down"), "heads_linear": ("weight",)}.get(op.kind, ())
-    return [op.weights[role] for role in roles if role in op.weights]
-
-
 def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
     """Bytes of matrices that a row multiplies by."""
     from cutaway.base.offload import Reads  # few models are larger than memory
 
     shapes, always, experts, chosen = _shapes(graph), 0, 0, 0.0
     for op in graph.ops:
-        if op.kind not in ("linear", "experts", "heads_linear"):
-            continue
         size = sum(
             _native.packed_bytes(tensors[part[0]].format, *shapes[part])
-            for part in _parts(op, graph)
+            for part in op.matrices(graph.shapes)
         )
-        if op.kind != "experts":
+        if isinstance(op, Experts):
+            experts += size
+            chosen += size * op.mixture.used / graph.shapes[op.weights["up"]][0]
+        elif isinstance(op, (Linear, HeadsLinear)):
             always += size
-            continue
-        mixture: Mixture = op.attrs["mixture"]
-        experts += size
-        chosen += size * mixture.used / graph.shapes[op.weights["up"]][0]
     return Reads(weight_bytes(graph, tensors), always, experts, int(chosen))
 
 
@@ -172,16 +152,6 @@ def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
     Biases of experts are a row for each.
     """
     found = dict[str, Vector]()
-    for name in dict.fromkeys(name for op in graph.ops for name in _vectors(op, graph)):
+    for name in dict.fromkeys(name for op in graph.ops for name in op.vectors):
         found[name] = file.dequantize(name)
     return found
-
-
-def _vectors(op: Op, graph: Graph) -> list[str]:
-    return [
-        name for role, name in op.weights.items()
-        if role.endswith("bias")
-        or role == "distance"
-        or op.kind in ("conv", "mamba2", "rms_norm")
-        or (len(graph.shapes[name]) == 1 and (role, op.kind) != ("weight", "linear"))
-    ]  # fmt: skip

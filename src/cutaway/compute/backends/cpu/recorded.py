@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import GraphCompiler, Slice, Vector, ordered
+from cutaway.compute.backends.cpu.compile import GraphCompiler, Vector, ordered
 from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import pack_matrices, read_vectors
 from cutaway.compute.model import Graph
+from cutaway.compute.model.op import Slice
+from cutaway.compute.model.ops.rows import EmbedStored
 from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 
@@ -74,7 +76,7 @@ def write_plan(
     vectors, pool = read_vectors(graph, file), _native.Pool(1)
     if graph.after_pooling():
         raise InputError("the model computes vectors or scores, and a page writes texts")
-    if any(op.kind == "embed_stored" for op in graph.ops):
+    if any(isinstance(op, EmbedStored) for op in graph.ops):
         raise _unknown("a table of embeddings that stays in its file")
     packed, experts = pack_matrices(graph, file, pool, on_progress, _Into(weights))
     graph = ordered(graph, vectors)

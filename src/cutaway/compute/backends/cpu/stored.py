@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import Slice, Vector
+from cutaway.compute.backends.cpu.compile import Vector
 from cutaway.compute.backends.layout import KV_BLOCK, PER_SCALE, Coded, keys_and_values
 from cutaway.compute.model import Graph
+from cutaway.compute.model.op import Slice
 
 Numbers = NDArray[Any]
 
@@ -44,16 +45,15 @@ class StoredKV:
         self._plan, self._formats = plan, keys_and_values(kv)
         self._layers: dict[int, _Place] = {}
         ends, self._has_whole = {False: 0, True: 0}, False
-        for attrs in (op.attrs for op in graph.stores):
-            windowed, (heads, dim) = attrs["window"] > 0, (attrs["kv_heads"], attrs["head_dim"])
-            first = attrs.get("values_from")
-            self._layers[attrs["layer"]] = _Place(windowed, ends[windowed], heads, dim, first)
+        for op in graph.stores:
+            windowed, (_, heads, dim), first = op.mask.window > 0, op.heads, op.values_from
+            self._layers[op.layer] = _Place(windowed, ends[windowed], heads, dim, first)
             parts = self._heads(dim) if first is None else self._heads(dim)[:1]
             ends[windowed] += sum(_claim(heads * one.bytes) for one in parts)
             self._has_whole |= not windowed
-        for op in graph.ops:
-            if op.kind == "attend" and "reads" in op.attrs:
-                self._layers[op.attrs["layer"]] = self._layers[op.attrs["reads"]]
+        for op in graph.attends:
+            if op.reads is not None:
+                self._layers[op.layer] = self._layers[op.reads]
 
     def read(
         self, layer: int, table: Sequence[int], first: int, last: int

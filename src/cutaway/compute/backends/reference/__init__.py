@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
 from cutaway.compute.backends.layout import KV_BLOCK
-from cutaway.compute.backends.reference.ops import OPS
-from cutaway.compute.backends.reference.run import KVBlocks, Run, StateSlots, blocks_of, kv_layout
+from cutaway.compute.backends.reference.run import BatchRun, KVBlocks, StateSlots, kv_layout
 from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.ops.rows import GivenRows
 from cutaway.files.weights import ModelFile
 
 __all__ = ["ReferenceBackend", "kv_layout"]
@@ -126,14 +126,13 @@ class ReferenceBackend(HostSampling):
     ) -> Array:
         """The last op's result. given: tensors that no op makes."""
         _check_limits(batch)
-        self._stored.take(np.unique(blocks_of(batch)))
-        run = Run(self.weights, batch, self._stored, self._states, self._note)
+        run = BatchRun(self.weights, batch, self._stored, self._states, self._note)
         values = dict(given)
-        if ops[0].kind == "given" and batch.given is not None:
+        if isinstance(ops[0], GivenRows) and batch.given is not None:
             values[ops[0].out.name], ops = batch.given, ops[1:]
         last_use = {name: op for op in ops for name in op.inputs}
         for op in ops:
-            result = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
+            result = op.compute(run, *(values[name] for name in op.inputs))
             values[op.out.name] = result
             for edit in (e for e in self._edits if e.tensor == op.out.name):
                 changed = edit.change(result[edit.rows, edit.columns])
@@ -154,7 +153,7 @@ class ReferenceBackend(HostSampling):
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[Array, Array]:
         """See ``Inspectable``: float32."""
-        read = self._stored.read(layer, np.array(table), np.arange(first, last))
+        read = self._stored.read(np.array(table), layer, np.arange(first, last))
         keys, values = (part.transpose(1, 0, 2) for part in read)
         return keys, values
 

@@ -1,18 +1,19 @@
-"""What the reference backend keeps, in float32: keys and values in KV blocks, states in slots.
+"""What ops read beside their inputs, in NumPy: the batch; keys and values in KV blocks, states.
 
 Knows where the numbers of a position are, where each sequence of a batch begins and which states
-are stored; not how they change. In layers with a window a block has a place only from when a row is
-first stored in it until it is freed.
+are stored; not what an op computes. In layers with a window a block has a place only from when a
+row is first stored in it until it is freed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.base import Batch, Bytes, Ints
+from cutaway.compute.backends.base import Batch, Bytes
 from cutaway.compute.backends.layout import (
     DRAFT_STATES,
     KV_BLOCK,
@@ -23,12 +24,13 @@ from cutaway.compute.backends.layout import (
     state_group,
     state_layout,
 )
-from cutaway.compute.model import Graph, Op
+from cutaway.compute.model import Graph
+from cutaway.compute.model.op import Array, TextRows
+from cutaway.compute.model.ops.attention import Attend
 
 # -- keys and values -------------------------------------------------------------------------------
 
 
-Array = NDArray[np.float32]
 Integers = NDArray[np.integer[Any]]
 
 
@@ -44,12 +46,12 @@ class _Layer(NamedTuple):
     has_window: bool
 
     @classmethod
-    def of(cls, op: Op, count: int) -> "_Layer":
+    def of(cls, op: Attend, count: int) -> "_Layer":
         # np.empty takes address space only; pages come when a block is first written.
-        shape = (count, KV_BLOCK, op.attrs["kv_heads"], op.attrs["head_dim"])
-        keys, has_window = np.empty(shape, np.float32), op.attrs["window"] > 0
-        if (first := op.attrs.get("values_from")) is not None:
-            return cls(keys, keys[..., first:], (keys,), has_window)
+        shape = (count, KV_BLOCK, op.heads.kv, op.heads.dim)
+        keys, has_window = np.empty(shape, np.float32), op.mask.window > 0
+        if op.values_from is not None:
+            return cls(keys, keys[..., op.values_from :], (keys,), has_window)
         values = np.empty(shape, np.float32)
         return cls(keys, values, (keys, values), has_window)
 
@@ -60,12 +62,12 @@ class KVBlocks:
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
         """count: how many blocks there are; kv: as ``check_kv`` gave it, codes round numbers."""
         self._formats = keys_and_values(kv)
-        layers = self._layers = {op.attrs["layer"]: _Layer.of(op, count) for op in graph.stores}
+        layers = self._layers = {op.layer: _Layer.of(op, count) for op in graph.stores}
         self._whole = [x for one in layers.values() if not one.has_window for x in one.stored]
         self._windowed = [x for one in layers.values() if one.has_window for x in one.stored]
-        for op in graph.ops:
-            if op.kind == "attend" and "reads" in op.attrs:
-                layers[op.attrs["layer"]] = layers[op.attrs["reads"]]
+        for op in graph.attends:
+            if op.reads is not None:
+                layers[op.layer] = layers[op.reads]
         self._places = np.full(count, -1, np.int32)  # of a block in _windowed; -1: it has none
         self._free = [*reversed(range(count))]
 
@@ -83,7 +85,7 @@ class KVBlocks:
             shape = (len(numbers), *stored.shape[2:])
             stored[places, at] = as_stored(format, numbers.reshape(shape))
 
-    def read(self, layer: int, table: Integers, positions: Integers) -> tuple[Array, Array]:
+    def read(self, table: Integers, layer: int, positions: Integers) -> tuple[Array, Array]:
         """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.
 
         ValueError where a block was freed.
@@ -141,11 +143,6 @@ def kv_layout(graph: Graph) -> KVLayout:
     return KVLayout(KV_BLOCK, groups, state_group(graph))
 
 
-def blocks_of(batch: Batch) -> NDArray[np.int32]:
-    """The KV block that each row is stored in, (M,)."""
-    return batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]
-
-
 # -- recurrent states ------------------------------------------------------------------------------
 
 
@@ -155,34 +152,17 @@ class StateSlots:
     def __init__(self, graph: Graph, kv_blocks: int) -> None:
         """kv_blocks: how many there are, each with a slot."""
         self._count, self._slots = kv_blocks + DRAFT_STATES, dict[int, Array]()
-        places, self._size = state_layout(graph)
-        self._parts: dict[tuple[str, int], tuple[slice, tuple[int, ...]]] = {
-            _key(op): (places[op.out.name], op.attrs["state"])
-            for op in graph.ops
-            if op.out.name in places
-        }
+        self._places, self._size = state_layout(graph)
 
-    def begin(self, op: Op, batch: Batch) -> Iterator[tuple[slice, Array]]:
-        """Each sequence's rows, and the op's state before them, to be changed at will.
+    def read(self, name: str, slot: int) -> Array:
+        """An op's state in a slot, to be changed at will. ValueError where there is none."""
+        if slot not in self._slots:
+            raise ValueError("a sequence goes on from a state that was freed")
+        return self._slots[slot][self._places[name]].copy()
 
-        ValueError where it goes on from a state that is not there.
-        """
-        place, shape = self._parts[_key(op)]
-        for rows in sequence_rows(batch):
-            position = int(batch.positions[rows.start]) - 1
-            if position < 0:
-                yield rows, np.zeros(shape, np.float32)
-                continue
-            table = batch.block_tables[batch.sequences[rows.start]]
-            slot = int(table[position // KV_BLOCK])
-            if slot not in self._slots:
-                raise ValueError("a sequence goes on from a state that was freed")
-            yield rows, self._slots[slot][place].reshape(shape).copy()
-
-    def store(self, op: Op, slot: int, state: Array) -> None:
-        """Store the op's state."""
-        place, _ = self._parts[_key(op)]
-        self._take(slot)[place] = state.reshape(-1)
+    def store(self, name: str, slot: int, state: Array) -> None:
+        """Store an op's state, by the name of its result."""
+        self._take(slot)[self._places[name]] = state.reshape(-1)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ``Backend.copy_states``."""
@@ -208,52 +188,106 @@ class StateSlots:
         return self._slots.setdefault(slot, np.zeros(self._size, np.float32))
 
 
-def wanted_states(batch: Batch, rows: slice) -> dict[int, int]:
-    """Of a sequence's rows, counted from its first: those whose states are stored, and where."""
-    all_rows = _stored_states(batch).tolist()
-    return {row - rows.start: slot for row, slot in all_rows if rows.start <= row < rows.stop}
+# -- a batch ---------------------------------------------------------------------------------------
 
 
-def sequence_rows(batch: Batch) -> Iterator[slice]:
-    """The rows of each sequence, which are neighbours."""
-    begins = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
-    for first, last in pairwise([*begins, len(batch.sequences)]):
-        yield slice(first, last)
-
-
-def _stored_states(batch: Batch) -> Ints:
-    """``Batch.states``, and what it stands for where it is None: (K, 2)."""
-    if batch.states is not None:
-        return batch.states
-    last = np.array([rows.stop - 1 for rows in sequence_rows(batch)], np.int32)
-    blocks = batch.block_tables[batch.sequences[last], batch.positions[last] // KV_BLOCK]
-    return np.stack([last, blocks], axis=1)
-
-
-def _key(op: Op) -> tuple[str, int]:
-    return op.kind, op.attrs["layer"]
-
-
-# -- what ops read beside their inputs -------------------------------------------------------------
-
-
-class Run(NamedTuple):
-    """What ops read beside their inputs.
+class BatchRun:
+    """See ``Run``.
 
     weights  by tensor name, matrices as (out, in)
-    batch    M rows
     kv       keys and values of earlier batches, and of this one as soon as they are computed
     states   recurrent states, likewise
     note     takes the name and the numbers of a tensor that is no op's result: attention's weights,
              what the last matrices of experts read
     """
 
-    weights: Mapping[str, Array]
-    batch: Batch
-    kv: KVBlocks
-    states: StateSlots
-    note: Callable[[str, Array], None]
+    def __init__(
+        self, weights: Mapping[str, Array], batch: Batch, kv: KVBlocks, states: StateSlots,
+        note: Callable[[str, Array], None],
+    ) -> None:  # fmt: skip
+        """Takes the batch's blocks."""
+        self._weights, self._batch, self._kv, self._states = weights, batch, kv, states
+        self.note, self.tokens, self.positions = note, batch.tokens, batch.positions
+        self.types = np.zeros_like(batch.tokens) if batch.types is None else batch.types
+        self.logit_rows = batch.logit_rows
+        self._blocks = batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]
+        kv.take(np.unique(self._blocks))
 
-    def weight(self, op: Op, role: str = "weight") -> Array:
-        """The tensor that an op has in a role."""
-        return self.weights[op.weights[role]]
+    def weight(self, name: str) -> Array:
+        """See ``Run``."""
+        return self._weights[name]
+
+    def store(self, layer: int, *keys_values: Array) -> None:
+        """See ``Run``."""
+        self._kv.write(layer, self._blocks, self.positions % KV_BLOCK, *keys_values)
+
+    def texts(self) -> Iterator[TextRows]:
+        """See ``Run``."""
+        batch, positions = self._batch, self.positions
+        limits = positions if batch.limits is None else batch.limits
+        for s, table in enumerate(batch.block_tables):
+            rows = batch.sequences == s
+            hidden = None if batch.hidden_from is None else batch.hidden_from[s]
+            read = partial(self._kv.read, table)
+            yield TextRows(rows, positions[rows], limits[rows], hidden, read)
+
+    def states(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
+        """See ``Run``. ValueError where a sequence goes on from a state that is not there."""
+        for rows in _sequence_rows(self._batch):
+            position = int(self.positions[rows.start]) - 1
+            if position < 0:
+                yield rows, np.zeros(shape, np.float32)
+                continue
+            table = self._batch.block_tables[self._batch.sequences[rows.start]]
+            state = self._states.read(name, int(table[position // KV_BLOCK]))
+            yield rows, state.reshape(shape)
+
+    def keep(self, name: str, row: int, state: Array) -> None:
+        """See ``Run``."""
+        if row in self._stored_states:
+            self._states.store(name, self._stored_states[row], state)
+
+    @cached_property
+    def _stored_states(self) -> dict[int, int]:
+        """Rows after which states are stored, and the slots: the last ones where none are named."""
+        if self._batch.states is not None:
+            return dict(self._batch.states.tolist())
+        last = [rows.stop - 1 for rows in _sequence_rows(self._batch)]
+        return {row: int(self._blocks[row]) for row in last}
+
+
+def _sequence_rows(batch: Batch) -> Iterator[slice]:
+    """The rows of each sequence, which are neighbours."""
+    begins = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
+    for first, last in pairwise([*begins, len(batch.sequences)]):
+        yield slice(first, last)
+
+
+# -- attention in a text alone ---------------------------------------------------------------------
+
+
+class Attended(NamedTuple):
+    """What an op makes of its inputs: output (tokens, width), and weights (heads, tokens, n)."""
+
+    op: Attend
+    output: Array
+    weights: Array
+
+
+def attention_of(
+    graph: Graph, weights: Mapping[str, Array], batch: Batch, tensors: Mapping[str, Array]
+) -> Iterator[Attended]:
+    """Each op of a graph that attends, in their order.
+
+    weights: by name, those that these ops read
+    batch: all rows of one text; nothing is stored in its blocks
+    tensors: the ops' inputs by name, (tokens, width)
+    """
+    blocks, noted = -(-len(batch.tokens) // KV_BLOCK), dict[str, Array]()
+    batch = batch._replace(block_tables=np.arange(blocks, dtype=np.int32)[None])
+    stored, states = KVBlocks(graph, blocks, "f16"), StateSlots(graph, blocks)
+    run = BatchRun(weights, batch, stored, states, noted.__setitem__)
+    for op in graph.attends:
+        output = op.compute(run, *(tensors[name] for name in op.inputs))
+        shares = noted.pop(f"{op.out.name}.weights")
+        yield Attended(op, output, shares.reshape(op.heads.queries, len(output), -1))

@@ -13,14 +13,12 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.positions import Alibi, Buckets, DistanceBias
+from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Buckets
 
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 
 
-def bert(
-    g: Graph, c: ModelConfig, *, gated: bool = False, distance: DistanceBias | None = None
-) -> Tensor:
+def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = None) -> Tensor:
     """Devlin et al. 2018, arXiv 1810.04805, with the head that predicts masked tokens, if any.
 
     A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
@@ -28,7 +26,7 @@ def bert(
     ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
     rotary positions (nomic, GTE, jina v3) have no others. In DeBERTa (arXiv 2006.03654) queries
     and keys say what they make of a distance.
-    gated: whether MLPs are; distance: what attention adds to scores by how far a token is
+    gated: whether MLPs are; bias: what attention adds to scores by how far a token is
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
     x = embedding(g, c)  # (M, hidden), or narrower
@@ -39,9 +37,10 @@ def bert(
     x = g.layer_norm(x, "token_embd_norm", c.norm_eps)
     if g.has("embd_proj.weight"):
         x = g.linear(x, "embd_proj")
-    rope = None if c.learned_positions or distance or c.relative else c.rope
+    bias = bias or c.relative
+    rope = None if c.learned_positions or bias else c.rope
     for layer, p in enumerate(g.layers(c.layers)):
-        x = g.add(x, attention(g, c, x, layer, rope, distance=distance, relative=c.relative))
+        x = g.add(x, attention(g, c, x, layer, rope, bias=bias or NO_BIAS))
         x = g.layer_norm(x, f"{p}attn_output_norm", c.norm_eps)
         x = g.add(x, _mlp(g, c, x, p, gated=gated))
         x = g.layer_norm(x, f"{p}layer_output_norm", c.norm_eps)  # (M, hidden)
@@ -52,12 +51,12 @@ def bert(
 
 def mpnet(g: Graph, c: ModelConfig) -> Tensor:
     """Song et al. 2020, arXiv 2004.09297: BERT with learned biases by distance."""
-    return bert(g, c, distance=Buckets())
+    return bert(g, c, bias=Buckets())
 
 
 def jina_bert_v2(g: Graph, c: ModelConfig) -> Tensor:
     """Günther et al. 2023, arXiv 2310.19923: BERT with ALiBi and gated MLPs."""
-    return bert(g, c, gated=True, distance=Alibi())
+    return bert(g, c, gated=True, bias=Alibi())
 
 
 def gated_bert(g: Graph, c: ModelConfig) -> Tensor:

@@ -6,6 +6,7 @@ In Gemma 4 layers differ in their heads, and each has an embedding of the token 
 from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.errors import FormatError
 
 
@@ -119,8 +120,7 @@ def _attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
         g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=n), rope, head_dim=n, factors=factors
     )
     a = g.attend(
-        q, k, v, layer=layer, heads=c.heads, kv_heads=kv_heads, head_dim=n, scale=scale,
-        window=window,
+        q, k, v, layer=layer, heads=Heads(c.heads, kv_heads, n), scale=scale, mask=Mask(window)
     )  # fmt: skip
     return g.linear(a, f"{p}attn_output")
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.positions import DistanceBias, Relative, Rope
+from cutaway.compute.model.ops.attention import Heads, Mask
+from cutaway.compute.model.positions import NO_BIAS, Bias, Rope
 from cutaway.errors import FormatError
 
 Gate = Callable[[Tensor, Tensor], Tensor]
@@ -29,8 +30,7 @@ def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
-    grown: Rope | None = None, distance: DistanceBias | None = None,
-    relative: Relative | None = None,
+    grown: Rope | None = None, bias: Bias = NO_BIAS,
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -39,8 +39,8 @@ def attention(
     has_sinks: whether each head has a score beside those of the tokens: `Graph.attend`
     has_gate: whether a sigmoid of one more matrix multiplies what the last one reads
     chunked: see `Graph.attend`; grown: what queries are multiplied by by their positions
-    distance: what is added to scores by how far a token is
-    relative: the same, said by each query and key, each by a matrix a head
+    bias: what is added to scores by how far a token is; where queries and keys say it, each does
+          so by a matrix a head
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -59,25 +59,22 @@ def attention(
     if norms == "rotated head":
         q = _normed(g, q, c, f"{p}attn_q_norm", norms)
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
-    window, reach = (c.windows[layer], 0) if c.is_causal else (0, c.windows[layer])
+    window = c.windows[layer]
+    mask = Mask(window, chunked=chunked and window > 0) if c.is_causal else Mask(reach=window)
+    distances = _distances(g, q, k, p) if bias.reads_inputs else ()
     a = g.attend(
-        q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
-        scale=c.attention_scale, softcap=c.attention_softcap, window=window, reach=reach,
-        chunked=chunked and window > 0, sinks=f"{p}attn_sinks" if has_sinks else "",
-        distance=distance,
-        relative=_of_distances(g, q, k, p, relative) if relative else None,
+        q, k, v, *distances, layer=layer, heads=Heads(c.heads, c.kv_heads, c.head_dim),
+        scale=c.attention_scale, softcap=c.attention_softcap, mask=mask, bias=bias,
+        sinks=f"{p}attn_sinks" if has_sinks else "",
     )  # fmt: skip
     if has_gate:
         a = g.sigmoid_mul(g.linear(h, f"{p}attn_gate"), a)
     return g.linear(a, f"{p}attn_output")
 
 
-def _of_distances(
-    g: Graph, q: Tensor, k: Tensor, p: str, relative: Relative
-) -> tuple[Tensor, Tensor, Relative]:
+def _distances(g: Graph, q: Tensor, k: Tensor, p: str) -> tuple[Tensor, Tensor]:
     """What queries and keys say of each distance: see `Graph.attend`."""
-    of_query, of_key = g.heads_linear(q, f"{p}attn_k_rel"), g.heads_linear(k, f"{p}attn_q_rel")
-    return of_query, of_key, relative
+    return g.heads_linear(q, f"{p}attn_k_rel"), g.heads_linear(k, f"{p}attn_q_rel")
 
 
 def _normed(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:

@@ -10,6 +10,7 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.ops.attention import Heads
 from cutaway.errors import FormatError
 
 # -- LFM2: in most layers a short convolution between two gates, attention in the others -----------
@@ -79,8 +80,7 @@ def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
     k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=c.head_dim)
     q, k = (g.rope(each, c.rope, head_dim=c.head_dim) for each in (q, k))
     a = g.attend(
-        q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
-        scale=c.attention_scale,
+        q, k, v, layer=layer, heads=Heads(c.heads, c.kv_heads, c.head_dim), scale=c.attention_scale
     )  # fmt: skip
     return g.linear(g.sigmoid_mul(gate, a), f"{p}attn_output")
 

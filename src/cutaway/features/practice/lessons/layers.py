@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.ops.mixture import Experts
 from cutaway.errors import InputError
 from cutaway.features.practice.answers import SHARE, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
@@ -68,14 +68,14 @@ _ASKED = 3  # shares that one works out by hand
 
 def experts_lesson(scene: Scene) -> list[Exercise]:
     """How is a token shared out among experts?"""
-    ops = [op for op in scene.llm.graph.ops if op.kind == "experts"]
+    ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
     if not ops:
         raise InputError(
             f"topic experts: {scene.llm.name} has none, each token is computed by all of it: name "
             "a mixture with -m"
         )
     op = ops[len(ops) // 2]
-    mixture: Mixture = op.attrs["mixture"]
+    mixture = op.mixture
     if mixture.gating != "softmax" or mixture.scale != 1 or "choosing_bias" in op.weights:
         raise InputError(
             f"topic experts: the shares in {scene.llm.name} are no plain softmax of the scores, "

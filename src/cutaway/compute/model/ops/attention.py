@@ -1,0 +1,292 @@
+"""Attention, and the rotation of what it reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.model.op import Array, Op, Run, Tensor, TextRows, TokenMixer
+from cutaway.compute.model.ops.numbers import softcapped
+from cutaway.compute.model.positions import NO_BIAS, Bias, GrowingRope, Relative, Rope
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotate(Op, kind="rope"):
+    """Pairs of each head's numbers, turned by angles that grow with the position."""
+
+    head_dim: int
+    rope: Rope
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        by, factors = self.rope, self.weights.get("factors")
+        own = None if factors is None else run.weight(factors).tolist()
+        frequency = np.array(by.frequencies(own))  # (n/2,)
+        angle = run.positions[:, None, None] * frequency  # (M, 1, n/2)
+        factor = by.attention_factor * _growth(by, run.positions)[:, None, None]
+        cos = (factor * np.cos(angle)).astype(np.float32)
+        sin = (factor * np.sin(angle)).astype(np.float32)
+        out = x.reshape(len(x), -1, self.head_dim).copy()  # (M, heads, head_dim)
+        n, half = by.dim, by.dim // 2
+        halves, neighbours = (slice(half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))
+        pair = halves if by.rotate_half else neighbours
+        first, second = (out[..., part].copy() for part in pair)  # (M, heads, n/2)
+        out[..., pair[0]] = first * cos - second * sin
+        out[..., pair[1]] = first * sin + second * cos
+        return out.reshape(x.shape)
+
+
+def _growth(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
+    """By how much rotated numbers grow at each position, (M,)."""
+    if not isinstance(rope, GrowingRope):
+        return np.ones(len(positions))
+    periods = (positions + rope.offset) // rope.period
+    growth: NDArray[np.float64] = 1 + rope.growth * np.log1p(periods)
+    return growth
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+Positions = NDArray[np.integer[Any]]
+
+
+class Heads(NamedTuple):
+    """How many heads queries have, how many keys and values have, and how wide each is.
+
+    Query heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
+    """
+
+    queries: int
+    kv: int
+    dim: int
+
+
+class Mask(NamedTuple):
+    """What a row sees of the text before it, or around it.
+
+    window   how many tokens, itself included (Mistral, arXiv 2310.06825); 0: all
+    reach    how many to each side (ModernBERT, arXiv 2412.13663); 0: all
+    chunked  whether the text is cut into windows, and no token sees one of another (Llama 4)
+    """
+
+    window: int = 0
+    reach: int = 0
+    chunked: bool = False
+
+    def first_seen(self, positions: Positions) -> Positions:
+        """The first position that rows at these see."""
+        if not self.window:
+            return positions * 0
+        if self.chunked:
+            return positions // self.window * self.window
+        return np.maximum(positions + 1 - self.window, 0)
+
+    def unseen(self, positions: Positions, history: Positions) -> NDArray[np.bool_]:
+        """Which of the positions `history` rows do not see, (R, T)."""
+        unseen: NDArray[np.bool_] = history < self.first_seen(positions)[:, None]
+        if self.reach:
+            unseen |= abs(history - positions[:, None]) > self.reach
+        return unseen
+
+
+ALL = Mask()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attend(TokenMixer, kind="attend"):
+    """Each row's mean of the values that it sees, weighted by softmax(q · k · scale).
+
+    softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
+    bias         what is added to scores by how far a token is
+    reads        the earlier layer whose keys and values it reads; None: it stores its own
+    values_from  where values begin in a key; None: they are stored beside it
+
+    Its inputs are queries; then keys, and values, if it stores them; then what its bias reads. Of
+    its weights, "sinks" are a score for each head, which has a share of its weights and no value
+    (gpt-oss, arXiv 2508.10925).
+    """
+
+    heads: Heads
+    scale: float
+    mask: Mask = ALL
+    softcap: float = 0.0
+    bias: Bias = NO_BIAS
+    reads: int | None = None
+    values_from: int | None = None
+
+    def _compute(self, run: Run, q: Array, *inputs: Array) -> Array:
+        """The weights are noted, (kv_heads, heads / kv_heads, rows, history)."""
+        kv, distances = (inputs[:2], inputs[2:]) if self.bias.reads_inputs else (inputs, ())
+        if kv:
+            run.store(self.layer, *kv)
+        sinks = run.weight(self.weights["sinks"]) if "sinks" in self.weights else None
+        learned = run.weight(self.weights["distance"]) if "distance" in self.weights else None
+        out = np.empty((len(q), self.out.width), np.float32)
+        for text in run.texts():
+            unseen = self._unseen(text)
+            first, history = int(np.argmin(unseen.all(axis=0))), np.arange(unseen.shape[1])
+            read = np.maximum(history, first)  # before that nothing may be stored
+            keys, values = text.read(self.layer, read)  # (T, kv_heads, head_dim)
+            of_text = [x[text.rows] for x in distances]
+            bias = self._scores(text.positions, len(history), learned, *of_text)
+            weights = self._weights(q[text.rows], keys, unseen, sinks=sinks, bias=bias)
+            run.note(f"{self.out.name}.weights", weights)
+            mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
+            out[text.rows] = mixed.reshape(len(mixed), -1)
+        return out
+
+    def _scores(
+        self, positions: Positions, history: int, learned: Array | None, *read: Array
+    ) -> Array | None:
+        """What is added to scores of rows at these positions: (heads, R, history)."""
+        if read:
+            return self._relative(positions, *read)
+        distances = np.arange(history) - positions[:, None]  # (R, T)
+        reach = int(abs(distances).max())
+        table = self.bias.table(reach, self.heads.queries, learned)
+        return table[:, distances + reach] if table.size else None
+
+    def _relative(self, positions: Positions, by_query: Array, by_key: Array) -> Array:
+        """The same where queries and keys say it, of all rows of a text: (heads, R, R)."""
+        heads, count = self.heads.queries, len(positions)
+        if (positions != np.arange(count)).any():
+            raise ValueError("batch: this model reads a text in one step, from its first token on")
+        rows = self.bias.rows(count)[count + positions[:, None] - positions]  # (R, R)
+        first, second = (x.reshape(count, heads, -1).swapaxes(0, 1) for x in (by_query, by_key))
+        sums = np.take_along_axis(first, rows[None], -1)
+        sums = sums + np.take_along_axis(second, rows.T[None], -1).swapaxes(1, 2)
+        scaled: Array = sums * np.float32(self.scale)
+        return scaled
+
+    def _weights(
+        self, q: Array, k: Array, unseen: NDArray[np.bool_],
+        *, sinks: Array | None, bias: Array | None,
+    ) -> Array:  # fmt: skip
+        """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T).
+
+        sinks (heads,): one more score of each head, whose weight is left out
+        bias (heads, R, T): what is added to the scores
+        """
+        groups = q.reshape(len(q), self.heads.kv, -1, self.heads.dim)  # (R, kv_heads, group, d)
+        scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(self.scale)
+        if self.softcap:
+            scores = softcapped(scores, self.softcap)
+        if bias is not None:
+            scores = scores + bias.reshape(scores.shape)
+        scores[..., unseen] = -np.inf
+        if sinks is not None:
+            beside = np.broadcast_to(sinks.reshape(*scores.shape[:2], 1, 1), (*scores.shape[:3], 1))
+            scores = np.concatenate([scores, beside], axis=-1)
+        weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return weights if sinks is None else weights[..., :-1]
+
+    def _unseen(self, text: TextRows) -> NDArray[np.bool_]:
+        """Which positions the rows of a text do not see, (R, T)."""
+        history = np.arange(text.limits.max() + 1)  # (T,)
+        unseen = (history > text.limits[:, None]) | self.mask.unseen(text.positions, history)
+        if text.hidden is not None:
+            unseen |= text.hidden[: len(history)] <= text.positions[:, None]
+        if unseen.all(axis=-1).any():
+            raise ValueError("batch: a limit lies before its row's window")
+        return unseen
+
+
+class AttentionMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
+        """Rotate pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
+
+        factors: a tensor of rope.dim / 2 divisors of the frequencies. GGUF stores llama's q and k
+        permuted, so that the two of a pair are neighbours.
+        """
+        self._expect_groups(x, head_dim)
+        weights = {}
+        if factors is not None:
+            self._expect(f"{factors}.weight", (rope.dim // 2,))
+            weights["factors"] = f"{factors}.weight"
+        return self._add(Rotate, x.width, x, weights=weights, head_dim=head_dim, rope=rope)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *distances: Tensor,
+        layer: int, heads: Heads, scale: float, mask: Mask = ALL, softcap: float = 0.0,
+        sinks: str = "", bias: Bias = NO_BIAS,
+    ) -> Tensor:  # fmt: skip
+        """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
+
+        q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim).
+        sinks: the tensor of a score for each head; "": none; the others: see ``Attend``
+        distances: what the bias reads: what each query and each key say of its distance to
+                   another, (M, heads·rows)
+        """
+        queries, kv, dim = heads
+        if (q.width, k.width, v.width) != (queries * dim, kv * dim, kv * dim):
+            raise FormatError(
+                f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
+                f"{queries} heads of {dim} sharing {kv} kv heads"
+            )
+        if isinstance(bias, Relative) and (
+            any(x.width != queries * 2 * bias.span for x in distances) or kv != queries
+        ):
+            raise FormatError(
+                f"layer {layer}: {queries} heads of {2 * bias.span} distances are wanted"
+            )
+        weights = {}
+        if sinks:
+            weights["sinks"] = f"{sinks}.weight"
+            self._expect(weights["sinks"], (queries,))
+        if bias.weight:
+            weights["distance"] = f"{bias.weight}.weight"
+            self._expect(weights["distance"], (self.matrix(bias.weight)[0], queries))
+        return self._add(
+            Attend, q.width, q, k, v, *distances, weights=weights,
+            layer=layer, heads=heads, scale=scale, mask=mask, softcap=softcap, bias=bias,
+        )  # fmt: skip
+
+    def attend_again(
+        self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float
+    ) -> Tensor:
+        """``attend`` to keys and values that an earlier layer stored (Gemma 3n): none of its own.
+
+        What that layer sees, this one does. reads: that layer's number
+        """
+        first = next((a for a in attentions(self.ops) if a.layer == reads), None)
+        if first is None or first.reads is not None:
+            raise FormatError(f"layer {layer} reads the keys and values of {reads}, which has none")
+        of = first.heads._replace(queries=heads)
+        if q.width != heads * of.dim or heads % of.kv:
+            raise FormatError(
+                f"layer {layer}: q is {q.width} wide, and layer {reads} has {of.kv} kv "
+                f"heads of {of.dim}"
+            )
+        return self._add(
+            Attend, q.width, q, layer=layer, heads=of, scale=scale, mask=first.mask,
+            softcap=first.softcap, reads=reads, values_from=first.values_from,
+        )  # fmt: skip
+
+    def attend_latent(
+        self, q: Tensor, k: Tensor, *, layer: int, heads: int, first: int, scale: float
+    ) -> Tensor:
+        """``attend`` where all heads share one key, and values are numbers of it from first on.
+
+        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Keys alone are stored: the latent
+        attention of DeepSeek-V2 (arXiv 2405.04434), with what makes heads of it absorbed.
+        """
+        if q.width != heads * k.width or not 0 <= first < k.width:
+            raise FormatError(
+                f"layer {layer}: q is {q.width} wide, which is not {heads} heads of {k.width}"
+            )
+        return self._add(
+            Attend, heads * (k.width - first), q, k,
+            layer=layer, heads=Heads(heads, 1, k.width), scale=scale, values_from=first,
+        )  # fmt: skip
+
+
+def attentions(ops: Sequence[Op]) -> list[Attend]:
+    """Return the ops that attend."""
+    return [op for op in ops if isinstance(op, Attend)]

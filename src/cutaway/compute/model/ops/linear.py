@@ -1,0 +1,121 @@
+"""Products with matrices: linear layers, with their adapters, and a matrix for each head."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from cutaway.compute.model.op import Array, Op, Run, Shapes, Slice, Tensor
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+class Lora(NamedTuple):
+    """An adapter of one matrix (see ``lora``): the names of its two, and by what they count."""
+
+    a: str
+    b: str
+    scale: float
+
+    @property
+    def factor(self) -> np.float32:
+        """``scale``, as activations are."""
+        return np.float32(self.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptable(Op):
+    """An op whose one matrix can have adapters. loras: in the order in which they are added."""
+
+    loras: tuple[Lora, ...] = ()
+
+    def through(self, weight: str, out: Tensor) -> Self:
+        """The same op with another matrix alone, as high as its result is wide."""
+        return replace(self, out=out, weights={"weight": weight}, loras=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Adaptable, kind="linear"):
+    """W x + b, of the rows first to last - 1 of W; with adapters, + s B A x of each."""
+
+    matrix_roles = ("weight",)
+    is_linear = True
+    rows: tuple[int, int]
+
+    def matrices(self, shapes: Shapes) -> list[Slice]:  # noqa: ARG002
+        """See ``Op``."""
+        return [self.matrix]
+
+    @property
+    def matrix(self) -> Slice:
+        """The rows of its matrix."""
+        return self.weights["weight"], *self.rows
+
+    def through(self, weight: str, out: Tensor) -> Self:
+        """See ``Adaptable``."""
+        return replace(super().through(weight, out), rows=(0, out.width))
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        rows, order = slice(*self.rows), self.weights.get("order")
+        read = x if order is None else x[:, run.weight(order).astype(int)]
+        matrix = np.atleast_2d(run.weight(self.weights["weight"]))
+        y: Array = read @ matrix[rows].T  # (M, in) (in, out) -> (M, out)
+        if "bias" in self.weights:
+            y = y + run.weight(self.weights["bias"])[rows]
+        for lora in self.loras:
+            inner: Array = x @ run.weight(lora.a).T * lora.factor
+            y = y + inner @ run.weight(lora.b)[rows].T  # (M, rank) (rank, out)
+        return y
+
+
+class HeadsLinear(Op, kind="heads_linear"):
+    """Each head's numbers times its own matrix."""
+
+    matrix_roles = ("weight",)
+    is_stacked = True
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        matrices = run.weight(self.weights["weight"])  # (heads, out, in)
+        heads, _, inner = matrices.shape
+        y: Array = np.einsum("mhi,hoi->mho", x.reshape(len(x), heads, inner), matrices)
+        return y.reshape(len(x), self.out.width)
+
+
+class LinearMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def linear(
+        self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
+    ) -> Tensor:
+        """x Wᵀ (+ b where the file has one): (M, in) -> (M, out).
+
+        rows: only outputs first … last - 1, of a matrix that is several in one
+        bias: whose it is, where it is not called as the matrix is
+        Where the file has an order (GPTQ's act-order), column i is for number order[i] of x.
+        """
+        out, inner = self.matrix(weight)
+        if inner != x.width:
+            raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
+        weights = {"weight": f"{weight}.weight"}
+        if self.has(named := f"{bias or weight}.bias"):
+            self._expect(named, (out,))
+            weights["bias"] = named
+        if self.has(order := f"{weight}.order"):
+            self._expect(order, (inner,))
+            weights["order"] = order
+        first, last = rows or (0, out)
+        if not 0 <= first < last <= out:
+            raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
+        self._allow_factors(weight, 1)
+        return self._add(Linear, last - first, x, name=weight, weights=weights, rows=(first, last))
+
+    def heads_linear(self, x: Tensor, weight: str) -> Tensor:
+        """Each head's numbers times a matrix of its own: (M, heads·in) -> (M, heads·out)."""
+        named = f"{weight}.weight"
+        heads, out, inner = self._shape(named, 3)
+        if x.width != heads * inner:
+            raise FormatError(
+                f"tensor {named} takes {heads} heads of {inner} inputs; {x.width} come in"
+            )
+        self._allow_factors(weight, heads)
+        return self._add(HeadsLinear, heads * out, x, name=weight, weights={"weight": named})

@@ -1,0 +1,84 @@
+"""Experts: the op that computes a mixture of MLPs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.model.ops.numbers import Number, Numbers
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts(Op, kind="experts"):
+    """The sum of the MLPs that a row's scores choose, each times its weight."""
+
+    matrix_roles = ("gate", "up", "down")
+    is_stacked = True
+    mixture: Mixture
+
+    def _compute(self, run: Run, x: Array, scores: Array) -> Array:
+        """What the matrices "down" read is noted."""
+        named = self.weights.get("choosing_bias")
+        chosen, weights = self.mixture.choose(scores, None if named is None else run.weight(named))
+        before, after = weights.astype(np.float32), np.ones(weights.shape, np.float32)
+        if not self.mixture.weighs_input:
+            before, after = after, before
+        out, roles = np.zeros_like(x), [role for role in ("gate", "up") if role in self.weights]
+        inner = np.empty((*chosen.shape, run.weight(self.weights["up"]).shape[1]), np.float32)
+        for row, rank in np.ndindex(chosen.shape):
+            e = int(chosen[row, rank])
+            read = (self._product(run, role, e, before[row, rank] * x[row]) for role in roles)
+            inner[row, rank] = activated(self.mixture, *read)
+            out[row] += after[row, rank] * self._product(run, "down", e, inner[row, rank])
+        run.note(f"{self.out.name}.inner", inner.reshape(len(x), -1))
+        return out
+
+    def _product(self, run: Run, role: str, expert: int, x: Array) -> Array:
+        y: Array = run.weight(self.weights[role])[expert] @ x
+        bias = self.weights.get(f"{role}_bias")
+        return y if bias is None else y + run.weight(bias)[expert]
+
+
+def activated(mixture: Mixture, *read: Numbers) -> Numbers:
+    """What an expert's last matrix reads, of what its first ones give: gate and up, or up alone."""
+    op = Number.BY_KIND[mixture.activation]
+    return op(Tensor("", read[0].shape[-1]), number=mixture.limit).result(*read)
+
+
+def expert_shares(ops: Iterable[Op], shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Tensor of experts -> the share of them that one row chooses. shapes: of the file's tensors"""
+    experts = (op for op in ops if isinstance(op, Experts))
+    return {name: op.mixture.used / shapes[name][0] for op in experts for name in op.matrix_names}
+
+
+class MixtureMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def experts(self, x: Tensor, scores: Tensor, prefix: str, mixture: Mixture) -> Tensor:
+        """A mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+
+        Each row goes through the experts that its scores (M, experts) choose, and takes their
+        outputs by weight. Biases, of the choice and of the experts' matrices, are those that the
+        file has.
+        """
+        roles = ("gate", "up", "down") if mixture.is_gated else ("up", "down")
+        weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in roles}
+        count, inner, _ = self._shape(weights["up"], 3)
+        if count != scores.width:
+            raise FormatError(f"{prefix}: {count} experts, and scores for {scores.width}")
+        mixture.check(count, prefix)
+        for role in roles:
+            shape = (x.width, inner) if role == "down" else (inner, x.width)
+            self._expect(weights[role], (count, *shape))
+            self._allow_factors(f"{prefix}ffn_{role}_exps", count)
+            if self.has(bias := f"{prefix}ffn_{role}_exps.bias"):
+                self._expect(bias, (count, shape[0]))
+                weights[f"{role}_bias"] = bias
+        if self.has(bias := f"{prefix}exp_probs_b.bias"):
+            self._expect(bias, (count,))
+            weights["choosing_bias"] = bias
+        return self._add(Experts, x.width, x, scores, weights=weights, mixture=mixture)

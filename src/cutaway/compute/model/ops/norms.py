@@ -1,0 +1,80 @@
+"""Norms: numbers divided by their size, of a whole row or of each group of it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.model.wiring import Wiring
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormOp(Op):
+    """Each group of numbers divided by its size, times weights if it has them.
+
+    is_centred: whether the mean is taken from the numbers first
+    """
+
+    is_centred: ClassVar[bool] = False
+    is_linear = True
+    eps: float
+    group: int
+
+
+class RmsNorm(NormOp, kind="rms_norm"):
+    """x / sqrt(mean(x²) + eps) · w, each group of numbers by itself."""
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
+        mean_square = np.mean(groups * groups, axis=-1, keepdims=True)  # (M, groups, 1)
+        y: Array = groups / np.sqrt(mean_square + np.float32(self.eps))
+        if self.weights:
+            y = y * run.weight(self.weights["weight"])
+        return y.reshape(x.shape)
+
+
+class LayerNorm(NormOp, kind="layer_norm"):
+    """(x - mean(x)) / sqrt(variance(x) + eps) · w + b."""
+
+    is_centred = True
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        centred = x - np.mean(x, axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, 1)
+        y: Array = centred / np.sqrt(variance + np.float32(self.eps))
+        y = y * run.weight(self.weights["weight"])
+        return y + run.weight(self.weights["bias"]) if "bias" in self.weights else y
+
+
+class NormMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def rms_norm(
+        self, x: Tensor, weight: str, eps: float,
+        *, group: int | None = None, ending: str = "weight",
+    ) -> Tensor:  # fmt: skip
+        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
+
+        weight: "" where the norm has none
+        group: numbers that share a mean, such as a head's. All groups have the same weights, or,
+               where the file has a matrix, each has a row of it
+        ending: of the name of its weights; "": the name has none
+        """
+        group = group or x.width
+        weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}
+        self._expect_groups(x, group)
+        for name in weights.values():
+            apart = x.width // group, group
+            self._expect(name, apart if self.shapes.get(name) == apart else (group,))
+        return self._add(RmsNorm, x.width, x, name=weight, weights=weights, eps=eps, group=group)
+
+    def layer_norm(self, x: Tensor, weight: str, eps: float, *, bias: bool = True) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450)."""
+        roles = ("weight", "bias") if bias else ("weight",)
+        weights = {role: f"{weight}.{role}" for role in roles}
+        for name in weights.values():
+            self._expect(name, (x.width,))
+        return self._add(
+            LayerNorm, x.width, x, name=weight, weights=weights, eps=eps, group=x.width
+        )

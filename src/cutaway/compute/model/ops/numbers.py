@@ -1,0 +1,251 @@
+"""Ops that work number by number, on inputs as wide as their result: (M, n) -> (M, n).
+
+A new one is a class here, its method in ``NumberMethods``, and a line in native/elementwise.def.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import erf, pi, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+Numbers = NDArray[Any]
+"""Of float32, and of float64 where something is computed again."""
+
+
+_erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
+
+
+def softcapped(x: Numbers, cap: float) -> Numbers:
+    """cap · tanh(x / cap), of scores as of logits."""
+    capped: Numbers = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return capped
+
+
+def _silu(x: Numbers) -> Numbers:
+    return _over_sigmoid(x, x)
+
+
+def _gelu(x: Numbers) -> Numbers:
+    inner = np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)
+    y: Numbers = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return y
+
+
+def _gelu_exact(x: Numbers) -> Numbers:
+    normal: Any = 1 + _erf(x * np.float32(sqrt(0.5)))
+    y: Numbers = x * (0.5 * normal.astype(np.float32))
+    return y
+
+
+def _over_sigmoid(x: Numbers, a: Numbers) -> Numbers:
+    """x · sigmoid(a)."""
+    # For a below -88 exp overflows to infinity, and x / infinity is the right 0.
+    with np.errstate(over="ignore"):
+        y: Numbers = x / (1 + np.exp(-a))
+    return y
+
+
+def _elu_less_x(x: Numbers) -> Numbers:
+    below = np.minimum(x, 0)
+    y: Numbers = np.expm1(below) - below
+    return y
+
+
+# -- the ops ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Op):
+    """An op of one input, or of two. number: its own, if it has one."""
+
+    BY_KIND: ClassVar[dict[str, type["Number"]]] = {}
+    misfit: ClassVar[str] = "{} is no gate of {}"  # of two inputs of different widths
+    number: float = 0.0
+
+    def __init_subclass__(
+        cls, kind: str = "", definition: Callable[..., Any] | None = None
+    ) -> None:
+        super().__init_subclass__(kind)
+        if definition is not None:
+            cls._define = staticmethod(definition)
+        if kind:
+            Number.BY_KIND[kind] = cls
+
+    _define: ClassVar[Callable[..., Any]]
+
+    def result(self, *inputs: Numbers) -> Numbers:
+        """Return what the definition makes of the inputs."""
+        y: Numbers = self._define(*inputs)
+        return y
+
+    def _compute(self, _: Run, *inputs: Array) -> Array:
+        return self.result(*inputs)
+
+
+class Silu(Number, kind="silu", definition=_silu):
+    """x · sigmoid(x)."""
+
+
+class Gelu(Number, kind="gelu", definition=_gelu):
+    """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+
+
+class GeluExact(Number, kind="gelu_exact", definition=_gelu_exact):
+    """x · Φ(x), Φ the normal distribution's."""
+
+
+class Relu(Number, kind="relu", definition=lambda x: np.maximum(x, 0)):
+    """max(x, 0)."""
+
+
+class Relu2(Number, kind="relu2", definition=lambda x: np.maximum(x, 0) ** 2):
+    """max(x, 0)² (So et al. 2021, arXiv 2109.08668)."""
+
+
+class EluLessX(Number, kind="elu_less_x", definition=_elu_less_x):
+    """e^x - 1 - x below 0, else 0: what ELU adds to the identity there."""
+
+
+class Add(Number, kind="add", definition=np.add):
+    """a + b, the residual stream."""
+
+    misfit = "cannot add {} and {}"
+
+
+class Scale(Number, kind="scale"):
+    """x · number."""
+
+    is_linear = True
+
+    def _define(self, x: Numbers) -> Numbers:
+        return x * np.float32(self.number)
+
+
+class Softcap(Number, kind="softcap"):
+    """number · tanh(x / number)."""
+
+    def _define(self, x: Numbers) -> Numbers:
+        return softcapped(x, self.number)
+
+
+class ScaleBy(Number, kind="scale_by"):
+    """x times the one number of a tensor."""
+
+    def _compute(self, run: Run, *inputs: Array) -> Array:
+        return inputs[0] * run.weight(self.weights["factor"])
+
+
+class ClampedSwiglu(Number, kind="clamped_swiglu"):
+    """gate · sigmoid(1.702 gate) · (up + 1), both within a limit (gpt-oss, arXiv 2508.10925).
+
+    gate is at most the limit, which is the op's number, up between minus it and it.
+    """
+
+    def _define(self, gate: Numbers, up: Numbers) -> Numbers:
+        limit = np.float32(self.number)
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+        y: Numbers = _over_sigmoid(gate, np.float32(1.702) * gate) * (up + 1)
+        return y
+
+
+class Gate(Number):
+    """The second input times the share that a row makes of the first."""
+
+    is_linear = True
+    share: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, kind: str, share: Callable[..., Any]) -> None:
+        super().__init_subclass__(kind)
+        cls.share = staticmethod(share)
+
+    def _define(self, gate: Numbers, x: Numbers) -> Numbers:
+        y: Numbers = self.share(gate) * x
+        return y
+
+
+class Mul(Gate, kind="mul", share=lambda a: a):
+    """a · b."""
+
+    misfit = "cannot multiply {} and {}"
+
+
+class SiluMul(Gate, kind="silu_mul", share=_silu):
+    """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202)."""
+
+
+class GeluMul(Gate, kind="gelu_mul", share=_gelu):
+    """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020)."""
+
+
+class GeluExactMul(Gate, kind="gelu_exact_mul", share=_gelu_exact):
+    """gelu(gate) · up, gelu by the normal distribution."""
+
+
+class SigmoidMul(Gate, kind="sigmoid_mul", share=lambda x: _over_sigmoid(np.ones_like(x), x)):
+    """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row."""
+
+    def _define(self, gate: Numbers, x: Numbers) -> Numbers:
+        return _over_sigmoid(x, gate)
+
+
+# -- in a graph ------------------------------------------------------------------------------------
+
+
+Unary = Callable[["NumberMethods", Tensor], Tensor]
+Binary = Callable[["NumberMethods", Tensor, Tensor], Tensor]
+
+
+def _unary(op: type[Number]) -> Unary:
+    return lambda graph, x: graph._number(op, x)
+
+
+def _binary(op: type[Number]) -> Binary:
+    return lambda graph, a, b: graph._number(op, a, b)
+
+
+class NumberMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    silu, gelu, gelu_exact = _unary(Silu), _unary(Gelu), _unary(GeluExact)
+    relu, relu2, elu_less_x = _unary(Relu), _unary(Relu2), _unary(EluLessX)
+    add, mul = _binary(Add), _binary(Mul)
+    silu_mul, gelu_mul = _binary(SiluMul), _binary(GeluMul)
+    gelu_exact_mul = _binary(GeluExactMul)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """x · factor, and x itself where that changes nothing."""
+        return x if factor == 1 else self._number(Scale, x, number=factor)
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """cap · tanh(x / cap), and x itself where cap is 0."""
+        return self._number(Softcap, x, number=cap) if cap else x
+
+    def scale_by(self, x: Tensor, weight: str) -> Tensor:
+        """x · the one number of a tensor."""
+        named = f"{weight}.weight"
+        self._expect(named, (1,))
+        return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": named})
+
+    def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
+        """See ``ClampedSwiglu``."""
+        return self._number(ClampedSwiglu, gate, up, number=limit)
+
+    def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
+        """See ``SigmoidMul``."""
+        return self._number(SigmoidMul, gate, x, is_spread=gate.width == 1)
+
+    def _number(
+        self, op: type[Number], *inputs: Tensor, number: float = 0.0, is_spread: bool = False
+    ) -> Tensor:
+        """is_spread: whether the first input has one number, for all of a row."""
+        width = inputs[-1].width
+        if not is_spread and any(x.width != width for x in inputs):
+            raise FormatError(op.misfit.format(*(f"{x.name} ({x.width})" for x in inputs)))
+        return self._add(op, width, *inputs, number=number)

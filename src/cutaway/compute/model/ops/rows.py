@@ -1,0 +1,109 @@
+"""Ops that begin a graph, of what a batch says of each row; and those that choose rows of it."""
+
+from typing import ClassVar
+
+from cutaway.compute.model.op import Array, Ints, Op, Run, Tensor
+from cutaway.compute.model.ops.linear import Adaptable
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+class GivenRows(Op, kind="given"):
+    """Numbers that whoever runs the graph has: no op makes them."""
+
+
+class LookUp(Adaptable):
+    """Rows of a matrix by numbers of the batch; with adapters, + s B times A's row of each."""
+
+    matrix_roles = ("weight",)
+
+    def _compute(self, run: Run) -> Array:
+        ids = self._ids(run)
+        y: Array = run.weight(self.weights["weight"])[ids]
+        for lora in self.loras:
+            inner: Array = run.weight(lora.a)[ids] * lora.factor
+            y = y + inner @ run.weight(lora.b).T  # (M, rank) (rank, hidden)
+        return y
+
+    def _ids(self, run: Run) -> Ints:
+        return run.tokens
+
+
+class EmbedTokens(LookUp, kind="embed"):
+    """The rows of the tokens."""
+
+
+class EmbedTypes(LookUp, kind="embed_types"):
+    """The rows of the tokens' types."""
+
+    def _ids(self, run: Run) -> Ints:
+        return run.types
+
+
+class EmbedPositions(Op, kind="embed_positions"):
+    """The rows of the positions."""
+
+    matrix_roles = ("weight",)
+
+    def _compute(self, run: Run) -> Array:
+        return run.weight(self.weights["weight"])[run.positions]
+
+
+class EmbedStored(Op, kind="embed_stored"):
+    """The rows of the tokens, of a matrix that stays in the file."""
+
+    vectors: ClassVar[list[str]] = []
+
+    def _compute(self, run: Run) -> Array:
+        return run.weight(self.weights["weight"])[run.tokens]
+
+
+class LogitRows(Op, kind="logit_rows"):
+    """The rows whose logits are wanted."""
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        return x[run.logit_rows]
+
+
+class PooledRows(Op, kind="pooled"):
+    """A text's rows as one. Whoever runs the graph pools: it is never computed."""
+
+
+class RowMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def given(self, width: int) -> Tensor:
+        """Numbers that a batch has of each row beside its token: -> (M, width). The first op."""
+        return self._add(GivenRows, width)
+
+    def embed(self, weight: str) -> Tensor:
+        """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
+        self._shape(f"{weight}.weight", 2)  # a vector is not the row of one token
+        return self._look_up(EmbedTokens, weight)
+
+    def embed_stored(self, weight: str) -> Tensor:
+        """The same of a matrix so large that it stays in the file: its rows are read by token."""
+        self._shape(f"{weight}.weight", 2)
+        return self._look_up(EmbedStored, weight)
+
+    def embed_positions(self, weight: str, context: int) -> Tensor:
+        """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
+        if (rows := self.matrix(weight)[0]) < context:
+            raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
+        return self._look_up(EmbedPositions, weight)
+
+    def embed_types(self, weight: str) -> Tensor:
+        """Rows of a matrix for the types of the batch's tokens, as BERT has it: -> (M, hidden)."""
+        return self._look_up(EmbedTypes, weight)
+
+    def _look_up(self, op: type[Op], weight: str) -> Tensor:
+        weights = {"weight": f"{weight}.weight"}
+        return self._add(op, self.matrix(weight)[1], name=weight, weights=weights)
+
+    def logit_rows(self, x: Tensor) -> Tensor:
+        """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
+        return self._add(LogitRows, x.width, x)
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """A text's rows as one: what follows reads that, each text by itself: (L, n) -> (L, n)."""
+        return self._add(PooledRows, x.width, x)

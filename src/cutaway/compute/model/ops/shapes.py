@@ -1,0 +1,59 @@
+"""Ops that move numbers within a row, and compute none."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick(Op, kind="pick"):
+    """Some numbers of each group of those that lie side by side."""
+
+    group: int
+    first: int
+    last: int
+
+    def _compute(self, _: Run, x: Array) -> Array:
+        groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
+        return groups[..., self.first : self.last].reshape(len(x), self.out.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Op, kind="join"):
+    """The numbers of each group of a, then those of b."""
+
+    groups: int
+
+    def _compute(self, _: Run, a: Array, b: Array) -> Array:
+        parts = [x.reshape(len(x), self.groups, x.shape[1] // self.groups) for x in (a, b)]
+        return np.concatenate(parts, axis=-1).reshape(len(a), self.out.width)
+
+
+class Reorder(Op, kind="reorder"):
+    """Number order[i] of the input in place i: what lowering makes of a linear layer's order."""
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        return x[:, run.weight(self.weights["order"]).astype(int)]
+
+
+class ShapeMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def pick(self, x: Tensor, group: int, first: int, last: int) -> Tensor:
+        """Numbers first … last - 1 of each group: (M, n) -> (M, n / group · (last - first))."""
+        self._expect_groups(x, group)
+        if not 0 <= first < last <= group:
+            raise FormatError(f"{x.name} has groups of {group}, and not {first} to {last} of them")
+        width = x.width // group * (last - first)
+        return self._add(Pick, width, x, group=group, first=first, last=last)
+
+    def join(self, a: Tensor, b: Tensor, groups: int) -> Tensor:
+        """Of each group the numbers of a, then those of b: (M, n) and (M, m) -> (M, n + m)."""
+        for x in (a, b):
+            if x.width % groups:
+                raise FormatError(f"{x.name} is {x.width} wide, which is no {groups} groups")
+        return self._add(Join, a.width + b.width, a, b, groups=groups)

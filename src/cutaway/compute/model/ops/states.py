@@ -1,0 +1,192 @@
+"""Ops that keep a recurrent state of each text, which each of its tokens changes in their order."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.model.op import Array, Run, Tensor, TokenMixer
+from cutaway.compute.model.wiring import Wiring
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOp(TokenMixer):
+    """An op with a state. state: the shape of a text's."""
+
+    state: tuple[int, ...]
+
+
+class Conv(StateOp, kind="conv"):
+    """The weighted sum of each number in the last rows of the text, its own row the last.
+
+    The state is the inputs of all these rows but the newest: (taps - 1, width).
+    """
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        weight = run.weight(self.weights["weight"]).T
+        bias = run.weight(self.weights["bias"]) if "bias" in self.weights else 0
+        taps, out = len(weight), np.empty_like(x)
+        for rows, before in run.states(self.out.name, self.state):
+            seen = np.concatenate([before, x[rows]])  # (taps - 1 + R, n)
+            count = rows.stop - rows.start
+            for i in range(count):
+                run.keep(self.out.name, rows.start + i, seen[i + 1 : i + taps])
+            out[rows] = bias + sum(w * seen[i : i + count] for i, w in enumerate(weight))
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadStates(StateOp):
+    """An op whose state is a matrix for each head: (heads, keys, values).
+
+    k_heads  of keys and queries, which the heads share
+    grouped  whether neighbours among the heads share one; else every k_heads-th do
+    """
+
+    k_heads: int
+    grouped: bool = True
+
+    @property
+    def first_value(self) -> int:
+        """The column of the first input where the values begin."""
+        raise NotImplementedError
+
+    @property
+    def shared(self) -> NDArray[np.integer[Any]]:
+        """The key head of each head."""
+        heads = np.arange(self.state[0])
+        return heads // (len(heads) // self.k_heads) if self.grouped else heads % self.k_heads
+
+
+class DeltaNet(HeadStates, kind="delta_net"):
+    """A gated delta net (Yang et al. 2024, arXiv 2412.06464).
+
+    A token multiplies each head's state S by e^(ssm_a · softplus(a + ssm_dt)), adds
+    k ⊗ (v - kᵀS) · sigmoid(b), and gives qᵀS; q and k have length 1, and q is divided by √keys.
+    """
+
+    @property
+    def first_value(self) -> int:
+        """Behind queries and keys."""
+        return 2 * self.k_heads * self.state[1]
+
+    def _compute(self, run: Run, x: Array, a: Array, b: Array) -> Array:
+        (heads, n, values), split = self.state, self.k_heads * self.state[1]
+        parts = x[:, :split], x[:, split : 2 * split]
+        q, k = (_unit(part.reshape(len(x), self.k_heads, n))[:, self.shared] for part in parts)
+        q, v = q / np.float32(sqrt(n)), x[:, 2 * split :].reshape(len(x), heads, values)
+        scale, dt = (run.weight(self.weights[role]) for role in ("a", "dt"))
+        keep = np.exp(scale * np.logaddexp(0, a + dt, dtype=np.float32))
+        learn, out = 1 / (1 + np.exp(-b)), np.empty((len(x), heads, values), np.float32)
+        for rows, before in run.states(self.out.name, self.state):
+            state = before  # (heads, keys, values)
+            for row in range(rows.start, rows.stop):
+                state = state * keep[row, :, None, None]
+                change = learn[row, :, None] * (v[row] - np.einsum("hk,hkv->hv", k[row], state))
+                state = state + k[row, :, :, None] * change[:, None]
+                out[row] = np.einsum("hk,hkv->hv", q[row], state)
+                run.keep(self.out.name, row, state)
+        return out.reshape(len(x), -1)
+
+
+class Mamba2(HeadStates, kind="mamba2"):
+    """The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060).
+
+    A token, whose step is t = softplus(dt + ssm_dt), multiplies each head's state S by
+    e^(ssm_a · t), adds k ⊗ v · t, and gives qᵀS + ssm_d · v.
+    """
+
+    first_value = 0
+
+    def _compute(self, run: Run, x: Array, dt: Array) -> Array:
+        (heads, n, values), k_heads = self.state, self.k_heads
+        a, skip, bias = (run.weight(self.weights[role]) for role in ("a", "d", "dt"))
+        v, k, q = np.split(x, [heads * values, heads * values + k_heads * n], axis=1)
+        v = v.reshape(len(x), heads, values)
+        k, q = (part.reshape(len(x), k_heads, n)[:, self.shared] for part in (k, q))
+        step = np.logaddexp(0, dt + bias, dtype=np.float32)  # (M, heads)
+        keep, out = np.exp(a[:, 0] * step), np.empty((len(x), heads, values), np.float32)
+        for rows, before in run.states(self.out.name, self.state):
+            state = before  # (heads, keys, values)
+            for row in range(rows.start, rows.stop):
+                added = v[row] * step[row, :, None]
+                state = state * keep[row, :, None, None] + k[row, :, :, None] * added[:, None]
+                out[row] = np.einsum("hk,hkv->hv", q[row], state) + skip * v[row]
+                run.keep(self.out.name, row, state)
+        return out.reshape(len(x), -1)
+
+
+def _unit(x: Array) -> Array:
+    """Of length 1."""
+    unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
+    return unit
+
+
+class StateMethods(Wiring):
+    """The part of ``Graph`` with these ops."""
+
+    def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
+        """Each number's weighted sum over the last tokens, its own the last: (M, n) -> (M, n).
+
+        A depthwise causal convolution. The matrix has a row of weights for each number, oldest
+        token first.
+        """
+        named, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
+        if (taps := self._shape(named, 2)[1]) < 2:
+            raise FormatError(f"tensor {named} has weights of {taps} tokens, not of 2 or more")
+        self._expect(named, (x.width, taps))
+        if self.has(bias := f"{weight}.bias"):
+            self._expect(bias, (x.width,))
+            weights["bias"] = bias
+        state = (taps - 1, x.width)
+        return self._add(Conv, x.width, x, name=weight, weights=weights, layer=layer, state=state)
+
+    def delta_net(
+        self, x: Tensor, a: Tensor, b: Tensor, prefix: str, *, layer: int, k_heads: int,
+        heads: int, keys: int, values: int, grouped: bool,
+    ) -> Tensor:  # fmt: skip
+        """See ``DeltaNet``: -> (M, heads·values).
+
+        x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
+        a, b  (M, heads): how much of its state a head forgets, and how much it learns
+        """
+        weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
+        for name in weights.values():
+            self._expect(name, (heads,))
+        wanted = 2 * k_heads * keys + heads * values, heads, heads
+        if (x.width, a.width, b.width) != wanted or heads % k_heads:
+            raise FormatError(
+                f"{prefix}: {x.width}, {a.width} and {b.width} numbers do not make {k_heads} heads "
+                f"of {keys} for keys and {heads} of {values} for values"
+            )
+        return self._add(
+            DeltaNet, heads * values, x, a, b, weights=weights,
+            layer=layer, state=(heads, keys, values), k_heads=k_heads, grouped=grouped,
+        )  # fmt: skip
+
+    def mamba2(
+        self, x: Tensor, dt: Tensor, prefix: str, *, layer: int, k_heads: int, heads: int,
+        keys: int, values: int,
+    ) -> Tensor:  # fmt: skip
+        """See ``Mamba2``: -> (M, heads·values).
+
+        x   (M, heads·values + 2·k_heads·keys): values, keys and queries side by side, which are
+            elsewhere called x, B and C
+        dt  (M, heads): how long a token's step is
+        """
+        weights = {"a": f"{prefix}ssm_a", "d": f"{prefix}ssm_d", "dt": f"{prefix}ssm_dt.bias"}
+        for role, name in weights.items():
+            self._expect(name, (heads,) if role == "dt" else (heads, 1))
+        wanted = heads * values + 2 * k_heads * keys, heads
+        if (x.width, dt.width) != wanted or heads % k_heads:
+            raise FormatError(
+                f"{prefix}: {x.width} and {dt.width} numbers do not make {heads} heads of {values} "
+                f"for values and {k_heads} of {keys} for keys"
+            )
+        return self._add(
+            Mamba2, heads * values, x, dt, weights=weights,
+            layer=layer, state=(heads, keys, values), k_heads=k_heads,
+        )  # fmt: skip
