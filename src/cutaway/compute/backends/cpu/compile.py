@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute.model import Graph, Op, Tensor
 from cutaway.compute.model.op import Slice, TokenMixer
-from cutaway.compute.model.ops.attention import Attend
-from cutaway.compute.model.ops.linear import Adaptable, Linear, Lora
+from cutaway.compute.model.ops.attention import Attend, Rotate
+from cutaway.compute.model.ops.linear import Adaptable, HeadsLinear, Linear, Lora
 from cutaway.compute.model.ops.mixture import Experts
-from cutaway.compute.model.ops.numbers import Add, Scale
+from cutaway.compute.model.ops.norms import NormOp
+from cutaway.compute.model.ops.numbers import Add, Number, Scale
 from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.compute.model.ops.shapes import Reorder
 from cutaway.errors import FormatError
@@ -125,12 +126,24 @@ class GraphCompiler:
     def lower(self) -> list[Lowered]:
         """The fused ops in order."""
         for op in self.ops:
-            if op.out.name not in self.done:
-                is_map = op.kind in _native.ELEMENTWISE
-                getattr(self, "_elementwise" if is_map else f"_{op.kind}")(op)
+            if op.out.name in self.done:
+                continue
+            match op:
+                case Linear():
+                    self._linear(op)
+                case NormOp():
+                    self._norm(op)
+                case Number():
+                    self._elementwise(op)
+                case Rotate():
+                    self._rope(op)
+                case Experts() | HeadsLinear():
+                    self._stacked(op)
+                case _:
+                    self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
         return self.lowered
 
-    # -- one method per kind of op ---------------------------------------------------------------
+    # -- one method per way of lowering ----------------------------------------------------------
 
     def _emit(
         self, kind: str, ops: list[Op], reads: list[str], out: list[Tensor], **more: Any
@@ -140,12 +153,6 @@ class GraphCompiler:
             self.after_rows.update(t.name for t in out)
         writes = [(t.name, t.width, False) for t in out]
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
-
-    def _alone(self, op: Op) -> None:
-        self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
-
-    _embed = _embed_stored = _embed_positions = _embed_types = _given = _logit_rows = _alone
-    _attend = _conv = _delta_net = _mamba2 = _pick = _join = _reorder = _alone
 
     def _norm(self, op: Op) -> None:
         """To floats, to quant blocks or to both, as the ops after it read them."""
@@ -165,9 +172,6 @@ class GraphCompiler:
     def is_spread(self, op: Op) -> bool:
         """Whether an elementwise op's first input has one number, for all of a row."""
         return self.maker[op.inputs[0]].out.width != op.out.width
-
-    _rms_norm = _layer_norm = _norm
-    _scale_by = _elementwise
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]
@@ -250,18 +254,12 @@ class GraphCompiler:
             return bool(self.experts[name][0].is_float)
         return not isinstance(op, Linear) or self._is_float(op)
 
-    def _heads_linear(self, op: Op) -> None:
-        [x] = op.inputs
+    def _stacked(self, op: Op) -> None:
+        """Matrices of experts or heads, on one input; experts read scores, too."""
+        x, *scores = op.inputs
         if not (floats := self._wants_floats(op, x)):
             self._quantise(x)
-        self._emit("heads_linear", [op], [x if floats else quantised(x)], [op.out])
-
-    def _experts(self, op: Op) -> None:
-        x, scores = op.inputs
-        floats = self._wants_floats(op, x)
-        if not floats:
-            self._quantise(x)
-        self._emit("experts", [op], [x if floats else quantised(x), scores], [op.out])
+        self._emit(op.kind, [op], [x if floats else quantised(x), *scores], [op.out])
 
 
 # -- act-order: columns in another order than the input's numbers read a copy of these -------------
