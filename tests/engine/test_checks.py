@@ -59,7 +59,7 @@ def write(schema, seed, run=None, company=0, stops=None, prompt=(1, 2, 3), **pol
     return one.token_ids, fingerprints, one.text, one.end.reason, error
 
 
-@few_or_many(60, 150, checked(), st.integers(0, 1000))
+@few_or_many(30, 150, checked(), st.integers(0, 1000))
 def test_what_ends_well_is_valid(schema, seed):
     try:
         _, _, text, reason, error = write(schema, seed)

@@ -95,8 +95,8 @@ def test_a_call_that_must_be(create, choice, reason):
     [
         {"tool_choice": "required"},
         {"tool_choice": "required", "parallel_tool_calls": True, "max_completion_tokens": 90},
-        {"tool_choice": "auto"},
-        {"tool_choice": "none"},
+        {"tool_choice": "auto", "max_completion_tokens": 40},
+        {"tool_choice": "none", "max_completion_tokens": 40},
         {"tool_choice": "required", "n": 2, "logprobs": True, "top_logprobs": 2},
         {"tool_choice": named("dial", "custom")},
         {"tool_choice": "required", "max_completion_tokens": 15},

@@ -24,6 +24,7 @@ from support.random_llama import write_tiny_llama
 
 ROWS = (1, 2, 3, 7, 8, 33, 257)
 ODD = {"heads": 6, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 160}
+SQUARE = {"heads": 4, "kv_heads": 2, "head_dim": 64, "hidden": 256, "feed_forward": 256}
 WIDE = {"heads": 8, "kv_heads": 4, "head_dim": 64, "hidden": 256, "feed_forward": 512}
 
 
@@ -33,7 +34,7 @@ def opened(path, tier=TIERS[0], threads=2):
 
 
 def tiny(directory, name, **shape):
-    sizes = WIDE if FORMATS[name].quant_block_elements > 32 else ODD
+    sizes = SQUARE if FORMATS[name].quant_block_elements > 32 else ODD
     shape = sizes | {"context": 512, "format": name} | shape
     return write_tiny_llama(directory / f"{name}.gguf", **shape)
 

@@ -80,15 +80,28 @@ def test_float_codes_have_the_bits_of_their_numbers_in_f32(made, name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_bits_are_the_same_over_threads_tiers_and_cuts(made, name, monkeypatch):
+def test_bits_are_the_same_over_threads_and_cuts(made, name):
     folder, _ = made(name)
     llm = LLM(folder, threads=2)
     expected = llm.logits(IDS)
     assert np.array_equal(llm.logits(IDS, 50), expected[50:])
     assert np.array_equal(LLM(folder, threads=3).logits(IDS), expected)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
-        assert np.array_equal(LLM(folder, threads=1).logits(IDS), expected), tier
+
+
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [
+        pytest.param(name, tier, marks=() if j == i % len(tiers()) else pytest.mark.slow)
+        for i, name in enumerate(METHODS)
+        for j, tier in enumerate(tiers())
+    ],
+)
+def test_bits_are_the_same_on_every_tier(made, name, tier, monkeypatch):
+    """Each method on one of them in turn; all on all are slow."""
+    folder, _ = made(name)
+    expected = LLM(folder, threads=1).logits(IDS)
+    monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    assert np.array_equal(LLM(folder, threads=1).logits(IDS), expected)
 
 
 OTHERS = {
