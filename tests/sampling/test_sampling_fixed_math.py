@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cutaway.sampling.fixed_math import exp, log, log_sum_exp, ordered_sum, scalar_log
+from cutaway.sampling.fixed_math import (
+    cosine,
+    dots,
+    exp,
+    log,
+    log_sum_exp,
+    ordered_sum,
+    scalar_log,
+)
 from support.sampling_oracles import e_to, ln
 
 EXPONENTS = st.floats(-700, 0)
@@ -150,3 +158,25 @@ def test_log_sum_exp_neither_overflows_nor_counts_the_absent():
     assert log_sum_exp(np.array([1e5])) == 1e5
     assert log_sum_exp(np.array([-1e5, -np.inf])) == -1e5
     assert log_sum_exp(np.array([3e4, 3e4])) == pytest.approx(3e4 + math.log(2), rel=1e-15)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 70))
+def test_a_dot_product_adds_in_order_whatever_is_beside_it(seed, rows, width):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.normal(size=(rows, width)).astype(np.float32) for _ in range(2))
+    table = dots(a[:, None], b)
+    for i, j in ((0, 0), (rows - 1, rows // 2)):
+        expected = 0.0
+        for x, y in zip(a[i].tolist(), b[j].tolist(), strict=True):
+            expected += x * y
+        assert table[i, j] == expected == dots(a[i], b[j])
+    assert dots(a, b).tolist() == table.diagonal().tolist()
+
+
+def test_a_cosine_is_that_of_the_angle():
+    a, b = np.array([3.0, 4.0]), np.array([4.0, 3.0])
+    assert cosine(a, b) == pytest.approx(24 / 25)
+    assert cosine(a, 7 * a) == 1
+    assert cosine(np.zeros(2), a) == 0
+    same = np.random.default_rng(0).normal(size=(20, 384)).astype(np.float32)
+    assert cosine(same, same).tolist() == [1.0] * 20

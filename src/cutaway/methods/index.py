@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from math import fsum, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -205,11 +205,12 @@ class Index:
     @plainly
     def nearest(self, vector: NDArray[np.float32], top: int) -> list[Hit]:
         """Those nearest to a vector of length 1."""
+        from cutaway.sampling.fixed_math import cosine  # a tenth of a second of ``search -h``
+
         rough = self.vectors @ vector
         count = min(len(rough), top + _MORE)
         candidates = np.sort(np.argpartition(-rough, count - 1)[:count])
-        exact = vector.astype(np.float64)
-        cosines = [fsum((self.vectors[i].astype(np.float64) * exact).tolist()) for i in candidates]
+        cosines = cosine(self.vectors[candidates], vector).tolist()
         order = sorted(range(count), key=lambda j: -cosines[j])[:top]
         return [Hit(self.passages[candidates[j]], cosines[j]) for j in order]
 

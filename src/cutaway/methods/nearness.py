@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from math import fsum, sqrt
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from cutaway.methods.embedding import FramedTexts, VectorReader, embedding, requ
 from cutaway.methods.late_interaction import KINDS, TokenVectors, token_vectors
 from cutaway.methods.reranking import Method, Reranking, checked_method, method_of, reranking
 from cutaway.requests.prefill import PrefillTask
+from cutaway.sampling.fixed_math import cosine, dots
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
@@ -151,11 +152,10 @@ def _by_rows(
         rows = [one.vector() for one in readers[:2]]
         vectors = [np.add.reduce(one, axis=0) / len(one) for one in rows]
         left = _scored(
-            without, lambda i, which: _cosine(readers[2 + i].vector(), vectors[1 - which])
+            without, lambda i, which: cosine(readers[2 + i].vector(), vectors[1 - which])
         )
-        return Nearness(
-            _cosine(*vectors), "cosine", _names(llm, each), _shares(rows, vectors), left
-        )
+        score = float(cosine(*vectors))
+        return Nearness(score, "cosine", _names(llm, each), _shares(rows, vectors), left)
 
     parts = [request_parts(decoder) for decoder in decoders]
     requests = (
@@ -174,8 +174,8 @@ def _by_vectors(
 
     def found(readers: Sequence[VectorReader]) -> Nearness:
         vectors = asked.found(readers).vectors.astype(np.float64)
-        left = _scored(without, lambda i, which: _cosine(vectors[2 + i], vectors[1 - which]))
-        return Nearness(_cosine(*vectors[:2]), "cosine", ((), ()), None, left)
+        left = _scored(without, lambda i, which: cosine(vectors[2 + i], vectors[1 - which]))
+        return Nearness(float(cosine(*vectors[:2])), "cosine", ((), ()), None, left)
 
     return PrefillTask(asked.requests, asked.reader, found)
 
@@ -245,9 +245,11 @@ def _in_order(found: Reranking) -> list[float]:
 # -- parts -------------------------------------------------------------------------------------
 
 
-def _scored(without: "Words", score: Callable[[int, int], float]) -> tuple[LeftOut, ...]:
+def _scored(without: "Words", score: Callable[[int, int], Any]) -> tuple[LeftOut, ...]:
     """With the scores. score: of the word's index, and of which text it is."""
-    return tuple(replace(word, score=score(i, word.which)) for i, (word, _) in enumerate(without))
+    return tuple(
+        replace(word, score=float(score(i, word.which))) for i, (word, _) in enumerate(without)
+    )
 
 
 def _names(
@@ -259,10 +261,9 @@ def _names(
 
 def _shares(rows: Sequence[Rows], vectors: Sequence[Rows]) -> Rows:
     """Of each token of one text with each of the other."""
-    lengths = [sqrt(fsum((v * v).tolist())) for v in vectors]
-    by = len(rows[0]) * len(rows[1]) * lengths[0] * lengths[1] or 1.0
-    # A product at a time, so that no machine chooses the order of sums.
-    return np.array([[fsum((a * b).tolist()) for b in rows[1]] for a in rows[0]]) / by
+    first, second = (np.sqrt(dots(v, v)) for v in vectors)
+    by = float(len(rows[0]) * len(rows[1]) * first * second)
+    return dots(rows[0][:, None], rows[1]) / (by or 1.0)
 
 
 def _without(texts: tuple[str, str]) -> "Words":
@@ -275,8 +276,3 @@ def _without(texts: tuple[str, str]) -> "Words":
             rest = f"{text[:start].rstrip()} {text[stop:].lstrip()}".strip()
             found.append((LeftOut(which, word[0], start, stop, 0.0), rest))
     return found
-
-
-def _cosine(a: Rows, b: Rows) -> float:
-    squares = fsum((a * a).tolist()) * fsum((b * b).tolist())
-    return fsum((a * b).tolist()) / (sqrt(squares) or 1.0)

@@ -7,7 +7,7 @@ Knows how two texts become one for a head, and what Qwen3-Reranker was trained t
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from math import exp, fsum
+from math import exp
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from cutaway.compute.model.pooling import TOKENS, Pooling
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, TooLongError
 from cutaway.methods.embedding import (
-    Embeddings,
     FramedTexts,
     VectorReader,
     embedding,
@@ -27,6 +26,7 @@ from cutaway.methods.embedding import (
 from cutaway.methods.late_interaction import token_vectors
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
 from cutaway.requests.prefill import PrefillTask
+from cutaway.sampling.fixed_math import cosine
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
@@ -268,7 +268,7 @@ def _by_vectors(
         query, others = (
             part.found(some) for part, some in zip(parts, (readers[:1], readers[1:]), strict=True)
         )
-        scores = cosines(query, others)
+        scores = cosine(others.vectors, query.vectors[0]).tolist()
         tokens = sum(query.tokens) + sum(others.tokens)
         return Reranking(_sorted(scores, most), "cosine", tokens, others.truncated)
 
@@ -295,14 +295,6 @@ def _by_tokens(
         return Reranking(ordered, "maxsim", tokens, documents.truncated)
 
     return PrefillTask([*asked.requests, *others.requests], VectorReader, found)
-
-
-def cosines(one: Embeddings, others: Embeddings) -> list[float]:
-    """Of a vector with each other, all of length 1; summed in no order that a machine chooses."""
-    return [
-        fsum((one.vectors[0].astype(np.float64) * other.astype(np.float64)).tolist())
-        for other in others.vectors
-    ]
 
 
 # -- answers -----------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Knows both requests and their documents; what is computed is of ``likelihoods.py
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from math import fsum, sqrt
 from time import time
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +19,7 @@ from cutaway.methods.reranking import Method, Reranking, reranking
 from cutaway.methods.reranking import method_of as ranks_by
 from cutaway.methods.scoring import Cut, Cutter
 from cutaway.requests.prefill import PrefillTask
+from cutaway.sampling.fixed_math import cosine
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
@@ -376,9 +376,8 @@ async def cosines(
     except InputError as error:
         message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
         raise type(error)(message) from error
-    rows: list[list[float]] = found.vectors.astype(float).tolist()
-    lengths = [sqrt(fsum(x * x for x in row)) or 1.0 for row in rows]
-    each = [_dot(rows[a], rows[b]) / (lengths[a] * lengths[b]) for a, b in pairs]
+    first, second = ([*side] for side in zip(*pairs, strict=True))
+    each = cosine(found.vectors[first], found.vectors[second]).tolist()
     read = sum(found.tokens)
     return each, {"prompt_tokens": read, "total_tokens": read}
 
@@ -390,7 +389,3 @@ def refuse_asked(method: str, **fields: bool) -> None:
     for field in (field for field, given in fields.items() if given and what):
         why = "is of no tokens" if field == "trace" else "is asked nothing"
         raise InputError(f"{field}: {what} {why}; leave it out")
-
-
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return fsum(x * y for x, y in zip(a, b, strict=True))  # in no order that a machine chooses
