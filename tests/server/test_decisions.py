@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import BadRequestError
 
-from cutaway.server.scores.likelihoods import lead_of
+from cutaway.methods.decision import lead_of
 from cutaway.text import ChatTemplate
 from support.served import TEMPLATE
 

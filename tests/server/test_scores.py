@@ -203,9 +203,9 @@ def test_cosines_rank_documents_too(post, tiny_alone):
          "documents[1]", "documents"),
         ("/v1/rerank", {"query": "a", "documents": ["b"] * 2049}, "at most 2048", "documents"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "instruction": "i"},
-         "instruction: a cosine is asked nothing", "instruction"),
+         "instruction: a model that ranks by cosine is asked nothing", "instruction"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "wording": WORDING},
-         "wording: a cosine is asked nothing", "wording"),
+         "wording: a model that ranks by cosine is asked nothing", "wording"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "trace": True},
          "trace: a cosine is of no tokens", "trace"),
         ("/v1/score", {"text_1": "a", "text_2": "b", "method": "cosine", "trace": True},
@@ -268,7 +268,7 @@ def test_the_order_is_python_s(asked):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"method": "cosine"}, "method: cosine is not what this model has"),
+        ({"method": "cosine"}, "method: 'cosine' is not what this model has"),
         ({"instruction": "x"}, "instruction: .* is asked nothing"),
         ({"trace": True}, "trace: .* is of no tokens"),
         ({"documents": ["ab " * 90]}, r"documents\[0\] (and the query have|has) \d+ tokens"),

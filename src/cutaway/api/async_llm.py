@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cutaway.api.async_model import AsyncModel, blocking
 from cutaway.api.llm import LLM, SharedLLM
+from cutaway.api.text_reader import PrefixMethods
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
 from cutaway.engine import Sequence as EngineSequence
@@ -29,7 +30,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class AsyncLLM(AsyncModel):
+class AsyncLLM(PrefixMethods, AsyncModel):
     """A model whose engine runs in a thread of its own. ``async with`` closes it.
 
     model    as for LLM; or an LLM, which cannot be used until this is closed
@@ -95,8 +96,6 @@ class AsyncLLM(AsyncModel):
         """See ``AsyncModel``."""
         return self.engine.alive
 
-    save_prefix = blocking(LLM.save_prefix)
-    restore_prefix = blocking(LLM.restore_prefix)
     load_adapter = blocking(LLM.load_adapter)
     unload_adapter = blocking(LLM.unload_adapter)
 

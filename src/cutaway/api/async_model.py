@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cutaway.api.client_queue import ClientQueue
 from cutaway.api.llm import LLM
+from cutaway.api.text_reader import Readings
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import ArrivalReader, EngineState, Request, Step
 from cutaway.errors import ClosedError, InputError
-from cutaway.methods.embedding import embedding
 from cutaway.methods.importance import answers
-from cutaway.methods.late_interaction import token_vectors
-from cutaway.methods.nearness import nearness
-from cutaway.methods.reranking import reranking
-from cutaway.methods.scoring import likelihood, scores, scores_of_each
 from cutaway.requests.base import (
     BaseLLM,
     Message,
@@ -36,7 +32,6 @@ from cutaway.requests.base import (
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
-from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask, prefill_async
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
@@ -54,11 +49,24 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R", bound=EndListener)
 
 
-class Forwarding(BaseLLM, ABC):
+class Forwarding(Readings, BaseLLM, ABC):
     """A model whose weights may be elsewhere: requests and functions are sent there."""
+
+    @staticmethod
+    def _as_reading(task: Callable[..., PrefillTask[Any, Any]]) -> Callable[..., Any]:
+        """Queue the requests of a task, made in a thread, beside all others."""
+
+        @wraps(task)
+        async def read(self: Forwarding, /, *args: Any, **kwargs: Any) -> Any:
+            return await prefill_async(self.queue, await in_thread(task, self, *args, **kwargs))
+
+        return read
+
+    @staticmethod
+    def _as_call(function: Callable[..., Any]) -> Callable[..., Any]:
+        return blocking(function)
 
     @abstractmethod
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
@@ -100,29 +108,12 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 def blocking(
     method: Callable[Concatenate[LLM, P], T],
 ) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
-    """Forward a method of ``LLM`` through ``run_blocking``."""
+    """Forward a function of an ``LLM`` through ``run_blocking``."""
 
     @wraps(method)
     async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
         running_loop()
         return await self.run_blocking(method, *args, **kwargs)
-
-    return forward
-
-
-def asking(
-    method: Callable[Concatenate[LLM, P], T],
-    task: Callable[Concatenate[BaseLLM, P], PrefillTask[R, T]],
-) -> Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]:
-    """Forward a prefill-only method of ``LLM`` as requests that are queued beside all others.
-
-    task: makes the requests, in a thread
-    """
-
-    @wraps(method)
-    async def forward(self: Forwarding, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = await in_thread(task, self, *args, **kwargs)
-        return await prefill_async(self.queue, asked)
 
     return forward
 
@@ -281,20 +272,12 @@ class AsyncModel(Forwarding):
 
     # -- reading -----------------------------------------------------------------------------
 
-    embed = asking(LLM.embed, embedding)
-    embed_tokens = asking(LLM.embed_tokens, token_vectors)
-    rerank = asking(LLM.rerank, reranking)
-    near = asking(LLM.near, nearness)
-    score = asking(LLM.score, scores)
-    likelihood = asking(LLM.likelihood, likelihood)
-    logits = blocking(LLM.logits)
-    fill = blocking(LLM.fill)
-    pseudo_likelihood = blocking(LLM.pseudo_likelihood)
-
     async def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "AsyncIterator[Likelihood]":
         """As ``LLM.score_each``; the iterable of pairs is read in a thread."""
+        from cutaway.methods.scoring import scores_of_each
+
         parts = scores_of_each(self, pairs, special=special, adapter=adapter)
         while (part := await in_thread(next, parts, None)) is not None:
             for found in await prefill_async(self.queue, part):

@@ -86,7 +86,7 @@ class LLM(TextWriter):
         super().__init__(model, self._runner, progress=progress)
 
     def with_adapter(self, adapter: str) -> "LLM":
-        """See ``ActivationReader``."""
+        """See ``SyncLLM``."""
         model = self.model.with_adapter(adapter)
         same = model is self.model
         return self if same else SharedLLM(model, self.owner, progress=self.progress)

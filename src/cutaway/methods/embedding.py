@@ -1,6 +1,8 @@
 """Vectors of texts: the last layer's rows, pooled, cut to size and normalized."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import fsum, sqrt
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
 Array = NDArray[np.float32]
+_NAMED = re.compile(r"^texts(?:\[(\d+)\])?(?=\W)")
 _ROWS = 32  # whose cosines with all others are made at once, in a processor's cache
 
 
@@ -72,6 +75,22 @@ class Embeddings:
         return self.how() | {"tokens": [*self.tokens], "vectors": self.vectors.tolist()}
 
 
+@contextmanager
+def naming(place: Callable[[int], str]) -> Iterator[None]:
+    """Errors that name texts[3] name it as the caller has it.
+
+    place: by the text's index; what is before "[" names all of them
+    """
+    try:
+        yield
+    except InputError as error:
+        message = _NAMED.sub(
+            lambda match: place(int(match[1])) if match[1] else place(0).partition("[")[0],
+            str(error),
+        )
+        raise type(error)(message) from error
+
+
 @lru_cache
 def request_parts(decoder: Embed) -> dict[str, Any]:
     """The fields of a request, checked once for all texts."""
@@ -97,7 +116,7 @@ class VectorReader(EndListener):
         return self._vector
 
 
-def embedding(
+def embed(
     llm: "BaseLLM",
     texts: Any,
     pooling: str | None = None,
@@ -109,7 +128,21 @@ def embedding(
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Embeddings]:
-    """See ``LLM.embed``. InputError naming the argument."""
+    """A vector of each text: the last layer's rows, pooled into one.
+
+    texts: a text or token ids, or a list of either
+    pooling: "mean", "cls" (the first row), "last" or "weighted" (the mean by 1, 2, 3 …); None
+    takes that of the model's files, else "mean" for a bidirectional model and "last" for a
+    causal one
+    prompt: the name of one that the model's files have, put in front of each text ("query",
+    "document"); "" for none, None for the files' own default
+    task: one that the model's folder has an adapter for (jina v3: "retrieval.query", …), which
+    computes, with the task's instruction as the prompt if none is given; None for none
+    normalize: to length 1; None takes that of the files, else True
+    dimensions: keep only the first numbers
+    truncate: cut a text that is too long for the model, which otherwise is an InputError
+    adapter: the name of a loaded adapter, as for generate
+    """
     own_adapter, said = _adapter(llm, adapter, task), llm.model.pooling
     for name, flag in (("normalize", normalize), ("truncate", truncate)):
         if flag is not None:
@@ -126,7 +159,7 @@ def embedding(
     decoder = Embed(kind, first=0 if said.whole else reader.prompt_length, finishes=finishes)
     parts = {**request_parts(decoder), "adapter": own_adapter}
 
-    def found(readers: Sequence[VectorReader]) -> Embeddings:
+    def answer(readers: Sequence[VectorReader]) -> Embeddings:
         vectors = [reader.vector()[:size] for reader in readers]
         made = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
         says = kind_from, normalize_from
@@ -134,7 +167,7 @@ def embedding(
         return Embeddings(made, lengths, kind, normalized, says, truncated, reader.name, task or "")
 
     requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in each)
-    return PrefillTask(requests, VectorReader, found)
+    return PrefillTask(requests, VectorReader, answer)
 
 
 def _adapter(llm: "BaseLLM", adapter: str, task: str | None) -> str:
@@ -179,6 +212,13 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
     return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
 
 
+def prompts_of(llm: "BaseLLM") -> tuple[str | None, str | None]:
+    """The names of the prompts for a query and for a document; None where the files have none."""
+    known = llm.model.pooling.prompts
+    document = next((name for name in ("document", "passage") if name in known), None)
+    return "query" if "query" in known else None, document
+
+
 class FramedTexts:
     """Texts as token ids, with what the model's files put around each.
 
@@ -218,14 +258,12 @@ class FramedTexts:
         ids = self._llm.tokenize(self._prompt)
         return len(ids) - (self._llm.tokenizer.sep_id is not None)
 
-    def read_all(
-        self, texts: Any, name: str = "texts[{i}]"
-    ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-        """The tokens of each, and the indices of those that were cut. name: of each, in errors."""
+    def read_all(self, texts: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+        """The tokens of each, and the indices of those that were cut."""
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
             raise InputError("texts is empty: give one text or more")
-        each = [self.read(text, name.format(i=i)) for i, text in enumerate(prompts)]
+        each = [self.read(text, f"texts[{i}]") for i, text in enumerate(prompts)]
         cut = tuple(i for i, (_, is_cut) in enumerate(each) if is_cut)
         return [ids for ids, _ in each], cut
 

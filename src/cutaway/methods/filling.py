@@ -110,16 +110,23 @@ def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCan
 MARK = "[MASK]"
 
 
-@plainly
 def fill(
     llm: SyncLLM,
     text: str,
+    top: int = 5,
+    targets: Iterable[str] | None = None,
     *,
-    top: int,
-    targets: Iterable[str] | None,
-    candidates: int,
+    candidates: int = 64,
+    adapter: str = "",
 ) -> Filled:
-    """See ``LLM.fill``."""
+    """What fits where a text has [MASK], or the model's own mask token.
+
+    A bidirectional model predicts it; for a causal one it follows by Bayes' rule.
+    top: candidates returned for each mask; targets: only these texts, each scored as a whole
+    candidates: how many Bayes' rule considers, and the beam width for several masks together
+    adapter: the name of a loaded adapter, as for generate
+    """
+    llm = llm.with_adapter(adapter)
     limits_of(llm.model).check_head()
     parts = split_at_masks(text, llm.tokenizer)
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
@@ -156,6 +163,7 @@ def _check_targets(targets: Iterable[str]) -> list[str]:
 # given those before it, with those after it masked.
 
 
+@plainly
 def fill_masked(
     llm: SyncLLM,
     parts: Sequence[str],
@@ -271,6 +279,7 @@ class _Beam:
         return (-self.weight, self.values) < (-other.weight, other.values)
 
 
+@plainly
 def fill_by_bayes(
     llm: SyncLLM,
     parts: Sequence[str],

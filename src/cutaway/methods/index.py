@@ -216,14 +216,13 @@ class Index:
 
 
 def _about(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
-    said = llm.model.pooling
+    from cutaway.methods.embedding import prompts_of
+
+    query, document = prompts_of(llm)
     return {
         "model": model or llm.name, "weights": llm.model.identity.weights,
         "arithmetic": llm.model.arithmetic, "dimensions": dimensions,
-        "query_prompt": "query" if "query" in said.prompts else None,
-        "document_prompt": next(
-            (name for name in ("document", "passage") if name in said.prompts), None
-        ),
+        "query_prompt": query, "document_prompt": document,
     }  # fmt: skip
 
 

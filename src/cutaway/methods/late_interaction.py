@@ -92,7 +92,7 @@ class TokenVectors:
         }  # fmt: skip
 
 
-def token_vectors(
+def embed_tokens(
     llm: "BaseLLM",
     texts: Any,
     kind: str = "document",
@@ -100,9 +100,16 @@ def token_vectors(
     *,
     truncate: bool = False,
     adapter: str = "",
-    name: str = "texts[{i}]",
 ) -> PrefillTask[VectorReader, TokenVectors]:
-    """See ``LLM.embed_tokens``. name: of each text, in errors. InputError naming the argument."""
+    """A vector of each token of each text, of a model for late interaction (ColBERT).
+
+    texts: a text or token ids, or a list of either
+    kind: "document", or "query", which some models fill up with mask tokens
+    dimensions: keep only the first numbers, before each vector is scaled to length 1
+    truncate: cut a text that is too long for the model, which otherwise is an InputError
+    adapter: the name of a loaded adapter, as for generate
+    ``query.maxsim(documents)`` has the scores. InputError where the model has one vector a text.
+    """
     check_choice("kind", kind, KINDS)
     check_bool("truncate", truncate)
     late, own_adapter = llm.model.pooling.late, llm.adapter_hash(adapter)
@@ -114,15 +121,15 @@ def token_vectors(
     width = llm.model.pooling.dimensions
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
     reader = _Reader(llm, late, kind, truncate=truncate)
-    each, truncated = reader.read_all(texts, name)
+    each, truncated = reader.read_all(texts)
     made = [reader.filled(ids) for ids in each]
     seen = [0 if late.fillers_are_seen or len(a) == len(b) else len(a)
             for a, b in zip(each, made, strict=True)]  # fmt: skip
     for i, many in enumerate(seen):
         if many:
-            _check_unseen(llm, len(made[i]) - many, name.format(i=i))
+            _check_unseen(llm, len(made[i]) - many, f"texts[{i}]")
 
-    def found(readers: Sequence[VectorReader]) -> TokenVectors:
+    def answer(readers: Sequence[VectorReader]) -> TokenVectors:
         kept = [reader.kept(ids) for ids in made]
         vectors = tuple(
             _units(one.vector()[rows, :size]) for one, rows in zip(readers, kept, strict=True)
@@ -135,7 +142,7 @@ def token_vectors(
         Request(**{**parts[many], "prompt_token_ids": ids, "adapter": own_adapter})
         for ids, many in zip(made, seen, strict=True)
     )
-    return PrefillTask(requests, VectorReader, found)
+    return PrefillTask(requests, VectorReader, answer)
 
 
 def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +19,19 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import plainly
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError
-from cutaway.methods.embedding import FramedTexts, VectorReader, embedding, request_parts
-from cutaway.methods.late_interaction import KINDS, TokenVectors, token_vectors
-from cutaway.methods.reranking import Method, Reranking, checked_method, method_of, reranking
-from cutaway.requests.prefill import PrefillTask
+from cutaway.methods.embedding import FramedTexts, VectorReader, embed, naming, request_parts
+from cutaway.methods.late_interaction import KINDS, TokenVectors, embed_tokens
+from cutaway.methods.reranking import Method, Reranking, checked_method, method_of, rerank
+from cutaway.requests.prefill import PrefillTask, together
 from cutaway.sampling.fixed_math import cosine, dots
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
-    Task = PrefillTask[Any, "Nearness"]
     Words = Sequence[tuple["LeftOut", str]]
 
 Rows = NDArray[np.float64]
+_PLACES, _WITHOUT = ("first", "second"), "a text without one word"
 _MOST_WORDS = 256  # of both texts, each of which is left out once
 
 
@@ -90,7 +89,7 @@ class Nearness:
         }  # fmt: skip
 
 
-def nearness(
+def near(
     llm: "BaseLLM",
     first: str,
     second: str,
@@ -100,10 +99,19 @@ def nearness(
     prompt: str | None = None,
     instruction: str | None = None,
     adapter: str = "",
-) -> "Task":
-    """See ``LLM.near``. InputError naming the argument."""
+) -> PrefillTask[Any, Nearness]:
+    """Why two texts are near, or why a document answers a query: what makes their score.
+
+    Where the score is a sum over pairs of tokens (mean pooling, MaxSim) each pair's share is
+    told, exactly; of every model what the score is without each word, each a run of its own.
+
+    first, second: for a reranker the query and the document
+    words: whether words are left out
+    method, instruction: as for rerank; prompt, adapter: as for embed
+    InputError as of those.
+    """
     texts = first, second
-    asked = checked_method(llm, method, instruction)
+    asked = checked_method(llm, method, instruction=instruction)
     if prompt is not None and asked != "cosine":
         raise InputError(f"prompt: a model that scores by {asked} has none of texts alone")
     without = [*_without(texts)] if words else []
@@ -115,7 +123,7 @@ def nearness(
     if asked == "maxsim":
         return _by_tokens(llm, texts, without, adapter)
     if asked != "cosine":
-        ask = partial(reranking, llm, method=asked, instruction=instruction, adapter=adapter)
+        ask = partial(rerank, llm, method=asked, instruction=instruction, adapter=adapter)
         return _by_pairs(ask, texts, without)
     if pools_by_mean(llm):
         return _by_rows(llm, texts, without, prompt, adapter)
@@ -140,15 +148,14 @@ def pools_by_mean(llm: "BaseLLM") -> bool:
 
 def _by_rows(
     llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
-) -> "Task":
+) -> PrefillTask[Any, Nearness]:
     """Of means: all rows of both texts, and the means of those with fewer words."""
     own_adapter, reader = llm.adapter_hash(adapter), FramedTexts(llm, prompt, truncate=False)
-    named = zip(texts, ("first", "second"), strict=True)
-    each = [reader.read(text, name)[0] for text, name in named]
-    fewer = [reader.read(text, "a text without one word")[0] for _, text in without]
+    each = [reader.read(text, name)[0] for text, name in zip(texts, _PLACES, strict=True)]
+    fewer = [reader.read(text, _WITHOUT)[0] for _, text in without]
     decoders = [Embed("rows")] * 2 + [Embed("mean")] * len(fewer)
 
-    def found(readers: Sequence[VectorReader]) -> Nearness:
+    def answer(readers: Sequence[VectorReader]) -> Nearness:
         rows = [one.vector() for one in readers[:2]]
         vectors = [np.add.reduce(one, axis=0) / len(one) for one in rows]
         left = _scored(
@@ -162,43 +169,44 @@ def _by_rows(
         Request(**{**part, "prompt_token_ids": ids, "adapter": own_adapter})
         for part, ids in zip(parts, [*each, *fewer], strict=True)
     )
-    return PrefillTask(requests, VectorReader, found)
+    return PrefillTask(requests, VectorReader, answer)
 
 
 def _by_vectors(
     llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
-) -> "Task":
+) -> PrefillTask[Any, Nearness]:
     """Of other poolings, which are no sum of tokens or have layers behind them."""
     every = [*texts, *(text for _, text in without)]
-    asked = embedding(llm, every, normalize=False, prompt=prompt, adapter=adapter)
+    with naming(lambda i: _PLACES[i] if i < 2 else _WITHOUT):
+        asked = embed(llm, every, normalize=False, prompt=prompt, adapter=adapter)
 
-    def found(readers: Sequence[VectorReader]) -> Nearness:
-        vectors = asked.found(readers).vectors.astype(np.float64)
+    def answer(readers: Sequence[VectorReader]) -> Nearness:
+        vectors = asked.answer(readers).vectors.astype(np.float64)
         left = _scored(without, lambda i, which: cosine(vectors[2 + i], vectors[1 - which]))
         return Nearness(float(cosine(*vectors[:2])), "cosine", ((), ()), None, left)
 
-    return PrefillTask(asked.requests, asked.reader, found)
+    return PrefillTask(asked.requests, asked.reader, answer)
 
 
-def _by_tokens(llm: "BaseLLM", texts: tuple[str, str], without: "Words", adapter: str) -> "Task":
+def _by_tokens(
+    llm: "BaseLLM", texts: tuple[str, str], without: "Words", adapter: str
+) -> PrefillTask[Any, Nearness]:
     """Of late interaction: each of the query's tokens adds its product with the nearest."""
     sides = [[texts[i], *(text for word, text in without if word.which == i)] for i in (0, 1)]
-    asked = [
-        token_vectors(llm, side, kind, adapter=adapter, name=kind)
-        for side, kind in zip(sides, KINDS, strict=True)
-    ]
+    asked = []
+    for side, kind in zip(sides, KINDS, strict=True):
+        with naming(kind.format):
+            asked.append(embed_tokens(llm, side, kind, adapter=adapter))
 
-    def found(readers: Sequence[VectorReader]) -> Nearness:
-        cut = len(sides[0])
-        queries, documents = asked[0].found(readers[:cut]), asked[1].found(readers[cut:])
+    def answer(vectors: Sequence[TokenVectors]) -> Nearness:
+        queries, documents = vectors
         score, *of_documents = queries.only(0).maxsim(documents)[0].tolist()
         each = [*queries.maxsim(documents.only(0))[1:, 0].tolist(), *of_documents]
         names = _names(llm, [queries.token_ids[0], documents.token_ids[0]])
         left = _scored(without, lambda i, _: each[i])
         return Nearness(score, "maxsim", names, _largest(queries, documents), left)
 
-    requests = [request for one in asked for request in one.requests]
-    return PrefillTask(requests, VectorReader, found)
+    return together(asked, answer)
 
 
 def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
@@ -215,26 +223,19 @@ def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
 
 def _by_pairs(
     ask: "Callable[..., PrefillTask[Any, Reranking]]", texts: tuple[str, str], without: "Words"
-) -> "Task":
+) -> PrefillTask[Any, Nearness]:
     """Of a query and a document that are read together, and of those with fewer words."""
     queries = [text for word, text in without if word.which == 0]
     documents = [texts[1], *(text for word, text in without if word.which == 1)]
     asked = [(texts[0], documents), *((query, [texts[1]]) for query in queries)]
-    tasks = [ask(query, some) for query, some in asked]
-    requests = [[*task.requests] for task in tasks]
 
-    def found(readers: Sequence[Any]) -> Nearness:
-        rest = iter(readers)
-        ranked = [
-            task.found([*islice(rest, len(mine))])
-            for task, mine in zip(tasks, requests, strict=True)
-        ]
+    def answer(ranked: Sequence[Reranking]) -> Nearness:
         (score, *of_documents), *of_queries = map(_in_order, ranked)
         each = [*(one for (one,) in of_queries), *of_documents]
         left = _scored(without, lambda i, _: each[i])
         return Nearness(score, ranked[0].method, ((), ()), None, left)
 
-    return PrefillTask([one for some in requests for one in some], tasks[0].reader, found)
+    return together([ask(query, some) for query, some in asked], answer)
 
 
 def _in_order(found: Reranking) -> list[float]:

@@ -26,7 +26,7 @@ from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel
-    from cutaway.requests.base import Message
+    from cutaway.requests.base import Message, Prompt
 
 _AT_ONCE = 1 << 24  # bytes of blocks that are moved between two steps
 
@@ -63,15 +63,26 @@ class AskedPrefix(NamedTuple):
 
 def save_prefix(
     llm: SyncLLM,
-    path: Any,
-    prompt: Any,
-    messages: "Iterable[Message] | None",
+    path: str | os.PathLike[str],
+    prompt: "Prompt | None" = None,
     *,
-    special: bool,
-    compute: bool,
-    cache_salt: str | None,
+    messages: "Iterable[Message] | None" = None,
+    special: bool = False,
+    compute: bool = True,
+    adapter: str = "",
+    cache_salt: str | None = None,
 ) -> Prefix:
-    """See ``LLM.save_prefix``."""
+    """Save the keys and values of a prompt, for ``restore_prefix`` of the same model.
+
+    prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
+    special: parse special tokens in a prompt that is text
+    compute: compute what the prefix cache lacks; otherwise save only what it has
+    adapter: the name of a loaded adapter, as for generate
+    cache_salt: as for generate; it is not in the file
+    An existing file is replaced once the new one is complete. Raises InputError for a bad
+    prompt, CutawayError where the file cannot be written.
+    """
+    llm = llm.with_adapter(adapter)
     place = _file_name(path)
     check_place(place)
     asked = _read_asked(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
@@ -175,8 +186,22 @@ def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefi
     return _prefix(head, head.blocks, file.nbytes)
 
 
-def restore_prefix(llm: SyncLLM, path: Any, *, cache_salt: str | None) -> Prefix:
-    """See ``LLM.restore_prefix``."""
+def restore_prefix(
+    llm: SyncLLM,
+    path: str | os.PathLike[str],
+    *,
+    adapter: str = "",
+    cache_salt: str | None = None,
+) -> Prefix:
+    """Put a saved prefix into the prefix cache, for prompts that begin with its tokens.
+
+    ``cached_tokens`` of the result is less than ``token_ids`` has where ``kv_tokens`` has no
+    room for all. The bits are those of computing it. Raises InputError for a file that cannot
+    be read or is of another model, FormatError for a damaged one.
+    adapter: the name of the adapter that it was saved with
+    cache_salt: of the texts that may find it, whatever it was saved with
+    """
+    llm = llm.with_adapter(adapter)
     _check_cached(llm)
     salt = llm.request((), run=RunParams(cache_salt=cache_salt)).salt
     with (

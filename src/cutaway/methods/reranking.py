@@ -17,15 +17,19 @@ from cutaway.base.checks import check_bool, check_int, shown
 from cutaway.compute.model.pooling import TOKENS, Pooling
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, TooLongError
+from cutaway.methods.decision import AnswerChances, QuestionReader, weighing
 from cutaway.methods.embedding import (
+    Embeddings,
     FramedTexts,
     VectorReader,
-    embedding,
+    embed,
+    naming,
+    prompts_of,
     request_parts,
 )
-from cutaway.methods.late_interaction import token_vectors
-from cutaway.methods.scoring import Cut, Cutter, Likelihood, scoring
-from cutaway.requests.prefill import PrefillTask
+from cutaway.methods.late_interaction import TokenVectors, embed_tokens
+from cutaway.methods.scoring import LookUpReader
+from cutaway.requests.prefill import PrefillTask, together
 from cutaway.sampling.fixed_math import cosine
 
 if TYPE_CHECKING:
@@ -37,12 +41,40 @@ SYSTEM = (
     'provided. Note that the answer can only be "yes" or "no".'
 )
 USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-ANSWERS = ("yes", "no")
+_PLACES = re.compile(r"\{(instruction|query|document)\}")
 _RELEVANT = {"yes", "true", "relevant", "positive", "match", "1", "label1"}
 _IRRELEVANT = {
     "no", "false", "irrelevant", "notrelevant", "nonrelevant", "negative", "nomatch", "0", "label0"
 }  # fmt: skip
 Method = Literal["head", "maxsim", "answers", "cosine"]
+
+
+@dataclass(frozen=True)
+class RankingWords:
+    """What a model that writes is asked of each document; as Qwen3-Reranker was trained on it.
+
+    system   the system message; "": none
+    user     with {query}, {document} and, if wanted, {instruction}
+    answers  that it is relevant, and that it is not
+    """
+
+    system: str = SYSTEM
+    user: str = USER
+    answers: tuple[str, str] = ("yes", "no")
+
+    def check(self) -> None:
+        """InputError where it asks nothing."""
+        for place in ("{query}", "{document}"):
+            if place not in self.user:
+                raise InputError(f"wording: user must have {place}")
+        if self.answers[0] == self.answers[1]:
+            raise InputError("wording: the two answers must differ")
+
+    def messages(self, **texts: str) -> list[dict[str, Any]]:
+        """The conversation, in which each place has its text."""
+        user = _PLACES.sub(lambda place: texts[place[1]], self.user)
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": user}]
 
 
 @dataclass(frozen=True)
@@ -64,15 +96,17 @@ class Relevance:
 class Reranking:
     """Documents, the most relevant first.
 
-    method  "head", "answers" (yes or no), "maxsim" (of tokens' vectors) or "cosine"
-    tokens  read in all
-    cut     indices of the documents that were cut
+    method     "head", "answers" (yes or no), "maxsim" (of tokens' vectors) or "cosine"
+    tokens     read in all
+    cut        indices of the documents that were cut
+    chances    "answers": what the model would answer of each document, in the order given
     """
 
     results: tuple[Relevance, ...]
     method: Method
     tokens: int
     cut: tuple[int, ...] = ()
+    chances: tuple[AnswerChances, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -93,7 +127,7 @@ def method_of(llm: "BaseLLM") -> Method:
     return "answers" if writes and said.kind is None else "cosine"
 
 
-def reranking(
+def rerank(
     llm: "BaseLLM",
     query: str,
     documents: Sequence[str],
@@ -101,32 +135,51 @@ def reranking(
     top: int | None = None,
     method: str | None = None,
     instruction: str | None = None,
+    wording: RankingWords | None = None,
     truncate: bool = False,
     adapter: str = "",
-) -> "PrefillTask[Any, Reranking]":
-    """See ``LLM.rerank``. InputError naming the argument."""
+) -> PrefillTask[Any, Reranking]:
+    """Documents in the order of their relevance for a query.
+
+    A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is
+    asked for yes or no, in the words that Qwen3-Reranker was trained on; one that makes vectors
+    compares them, one for late interaction those of tokens.
+
+    top: only so many; None: all
+    method: "head", "maxsim", "answers" or "cosine"; None: the first of these that the model has
+    instruction: what makes a document relevant, for one that writes; wording: what it is asked
+    truncate: cut documents that are too long for the model, which otherwise is an InputError
+    adapter: the name of a loaded adapter, as for generate
+    """
     check_bool("truncate", truncate)
     texts = _texts(query, documents)
     most = None if top is None else check_int("top", top, 1)
-    asked = checked_method(llm, method, instruction)
+    asked = checked_method(llm, method, instruction=instruction, wording=wording)
     if asked == "head":
         return _by_head(llm, texts, most, truncate, adapter)
     if asked == "maxsim":
         return _by_tokens(llm, texts, most, truncate, adapter)
     if asked == "cosine":
         return _by_vectors(llm, texts, most, truncate, adapter)
-    return _by_answers(llm, texts, most, instruction or INSTRUCTION, adapter)
+    return _by_answers(
+        llm, texts, most, adapter, wording=wording or RankingWords(),
+        instruction=INSTRUCTION if instruction is None else instruction,
+    )  # fmt: skip
 
 
-def checked_method(llm: "BaseLLM", method: str | None, instruction: str | None) -> Method:
-    """The method that is asked for, else the model's own. InputError naming the argument."""
+def checked_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
+    """The method that is asked for, else the model's own. InputError naming the argument.
+
+    question: what only a model is asked that writes
+    """
     own = method_of(llm)
     known: tuple[Method, ...] = ("answers", "cosine") if own == "answers" else (own,)
     asked = next((one for one in known if method in (None, one)), None)
     if asked is None:
         raise InputError(f"method: {shown(method)} is not what this model has: {', '.join(known)}")
-    if instruction is not None and asked != "answers":
-        raise InputError(f"instruction: a model that ranks by {asked} is asked nothing")
+    for name, given in question.items():
+        if given is not None and asked != "answers":
+            raise InputError(f"{name}: a model that ranks by {asked} is asked nothing")
     return asked
 
 
@@ -146,8 +199,11 @@ def _texts(query: Any, documents: Any) -> list[str]:
 def _sorted(
     scores: Iterable[float], most: int | None, relevance: Callable[[float], float] = float
 ) -> tuple[Relevance, ...]:
-    each = [Relevance(i, relevance(score), score) for i, score in enumerate(scores)]
-    return tuple(sorted(each, key=lambda one: -one.score)[:most])
+    return _first((Relevance(i, relevance(score), score) for i, score in enumerate(scores)), most)
+
+
+def _first(each: Iterable[Relevance], most: int | None) -> tuple[Relevance, ...]:
+    return tuple(sorted(each, key=lambda document: -document.score)[:most])
 
 
 # -- a head ------------------------------------------------------------------------------------
@@ -166,13 +222,13 @@ def _by_head(
             parts = {**request_parts(decoder), "adapter": adapter_hash}
             yield Request(**{**parts, "prompt_token_ids": one.ids})
 
-    def found(readers: Sequence[VectorReader]) -> Reranking:
+    def answer(readers: Sequence[VectorReader]) -> Reranking:
         scores = [_score(reader.vector(), relevant) for reader in readers]
         tokens = sum(len(one.ids) for one in each)
         cut = tuple(i for i, one in enumerate(each) if one.is_cut)
         return Reranking(_sorted(scores, most, logistic), "head", tokens, cut)
 
-    return PrefillTask(requests(), VectorReader, found)
+    return PrefillTask(requests(), VectorReader, answer)
 
 
 def _relevant(pooling: Pooling) -> int:
@@ -257,70 +313,72 @@ class PairReader:
 def _by_vectors(
     llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
-    prompts = llm.model.pooling.prompts
-    names = ["query" if "query" in prompts else None, "document" if "document" in prompts else None]
-    parts = [
-        embedding(llm, some, normalize=True, prompt=name, truncate=truncate, adapter=adapter)
-        for some, name in zip((texts[:1], texts[1:]), names, strict=True)
-    ]
-
-    def found(readers: Sequence[VectorReader]) -> Reranking:
-        query, others = (
-            part.found(some) for part, some in zip(parts, (readers[:1], readers[1:]), strict=True)
+    query, document = prompts_of(llm)
+    with naming("query".format):
+        first = embed(
+            llm, texts[:1], normalize=True, prompt=query, truncate=truncate, adapter=adapter
         )
-        scores = cosine(others.vectors, query.vectors[0]).tolist()
-        tokens = sum(query.tokens) + sum(others.tokens)
-        return Reranking(_sorted(scores, most), "cosine", tokens, others.truncated)
+    with naming("documents[{}]".format):
+        others = embed(
+            llm, texts[1:], normalize=True, prompt=document, truncate=truncate, adapter=adapter
+        )
 
-    requests = [request for part in parts for request in part.requests]
-    return PrefillTask(requests, VectorReader, found)
+    def answer(parts: Sequence[Embeddings]) -> Reranking:
+        query, documents = parts
+        scores = cosine(documents.vectors, query.vectors[0]).tolist()
+        tokens = sum(query.tokens) + sum(documents.tokens)
+        return Reranking(_sorted(scores, most), "cosine", tokens, documents.truncated)
+
+    return together([first, others], answer)
 
 
 def _by_tokens(
     llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
-    asked, others = (
-        token_vectors(llm, some, kind, truncate=truncate, adapter=adapter, name=name)
-        for some, kind, name in (
-            (texts[:1], "query", "query"),
-            (texts[1:], "document", "documents[{i}]"),
-        )
-    )
+    with naming("query".format):
+        first = embed_tokens(llm, texts[:1], "query", truncate=truncate, adapter=adapter)
+    with naming("documents[{}]".format):
+        others = embed_tokens(llm, texts[1:], "document", truncate=truncate, adapter=adapter)
 
-    def found(readers: Sequence[VectorReader]) -> Reranking:
-        query, documents = asked.found(readers[:1]), others.found(readers[1:])
+    def answer(parts: Sequence[TokenVectors]) -> Reranking:
+        query, documents = parts
         scores, count = query.maxsim(documents)[0].tolist(), len(query.vectors[0])
         tokens = sum(query.tokens) + sum(documents.tokens)
         ordered = _sorted(scores, most, lambda score: score / count)
         return Reranking(ordered, "maxsim", tokens, documents.truncated)
 
-    return PrefillTask([*asked.requests, *others.requests], VectorReader, found)
+    return together([first, others], answer)
 
 
 # -- answers -----------------------------------------------------------------------------------
 
 
 def _by_answers(
-    llm: "BaseLLM", texts: list[str], most: int | None, instruction: str, adapter: str
-) -> "PrefillTask[Any, Reranking]":
-    cutter = Cutter(llm, adapter=adapter)
-    cuts: list[Cut] = []
-    for i, document in enumerate(texts[1:]):
-        user = USER.format(instruction=instruction, query=texts[0], document=document)
-        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
-        prompt = llm.chat_ids(messages, enable_thinking=False)
-        cuts += [cutter.pair(prompt, answer, f"documents[{i}]") for answer in ANSWERS]
-    asked = scoring(cuts, cutter.adapter)
+    llm: "BaseLLM", texts: list[str], most: int | None, adapter: str, *,
+    wording: RankingWords, instruction: str,
+) -> PrefillTask[LookUpReader, Reranking]:  # fmt: skip
+    wording.check()
+    reader = QuestionReader(llm, adapter=adapter)
+    answers = {text: f"wording: answers[{i}]" for i, text in enumerate(wording.answers)}
+    task = weighing(
+        (
+            reader.read(
+                wording.messages(instruction=instruction, query=texts[0], document=document),
+                answers,
+                f"documents[{i}]",
+            )
+            for i, document in enumerate(texts[1:])
+        ),
+        reader.adapter,
+    )
 
-    def found(readers: Sequence[Any]) -> Reranking:
-        each = asked.found(readers)
-        pairs = list(zip(each[::2], each[1::2], strict=True))
-        scores = [_sum(yes) - _sum(no) for yes, no in pairs]
-        tokens = sum(len(yes.prompt_token_ids) for yes, _ in pairs)
-        return Reranking(_sorted(scores, most, logistic), "answers", tokens)
+    def answer(readers: Sequence[LookUpReader]) -> Reranking:
+        chances = tuple(task.answer(readers))
+        each = (
+            Relevance(i, document.probabilities[0], document.logprobs[0] - document.logprobs[1])
+            for i, document in enumerate(chances)
+        )
+        tokens = sum(len(document.question.prompt) for document in chances)
+        return Reranking(_first(each, most), "answers", tokens, chances=chances)
 
-    return PrefillTask(asked.requests, asked.reader, found)
-
-
-def _sum(one: Likelihood) -> float:
-    return sum(one.logprobs)
+    return PrefillTask(task.requests, task.reader, answer)

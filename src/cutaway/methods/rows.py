@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends import Logits
+from cutaway.base.checks import check_ids, check_int
+from cutaway.compute.backends import STEP_ROWS, Logits, inspectable
 from cutaway.engine import (
     Embed,
     Event,
@@ -34,7 +35,7 @@ from cutaway.engine.loop.pinned import (
     read_text,
     read_whole,
 )
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import R, each_ended
 from cutaway.requests.sync_llm import LogitsReader, SyncLLM
@@ -44,6 +45,43 @@ from cutaway.text import Tokenizer
 
 if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
+
+
+# -- of a whole text ---------------------------------------------------------------------------
+
+
+def logits(
+    llm: SyncLLM,
+    token_ids: Sequence[int],
+    start: int = 0,
+    interventions: "BoundInterventions | None" = None,
+    *,
+    adapter: str = "",
+) -> Logits:
+    """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
+
+    Row i of a bidirectional model predicts the token at i (with ``ModelConfig.shift``: i + 1).
+    start: the position of the first row that is returned
+    interventions: of ``cutaway.engine.interventions.bind``
+    adapter: the name of a loaded one, as for generate
+    Other texts are written meanwhile.
+    """
+    llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
+    start = check_int("start", start, 0, max(len(ids) - 1, 0))
+    is_causal, wanted = llm.config.is_causal, tuple(range(start, len(ids)))
+    decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(wanted)
+    request = llm.request(ids, decoder=decoder, interventions=interventions)
+    first = start if is_causal else 0
+    reader = LogitsReader(len(ids) - start, llm.tokenizer.vocab_size, first)
+    with llm.owner.running(request, reader):
+        llm.owner.wait(reader.has_ended)
+    return reader.logits()
+
+
+def head(llm: SyncLLM, hidden: Floats, *, adapter: str = "") -> Logits:
+    """The logits (R, vocab) of rows (R, hidden), as if they were the last layer's output."""
+    inside = inspectable(llm.model.with_adapter(adapter).backend)
+    return llm.owner.call(lambda: inside.head(hidden).copy())
 
 
 # -- after a pinned prefix ---------------------------------------------------------------------
@@ -61,9 +99,17 @@ def row(
     names: Sequence[str],
     firsts: Mapping[int, int],
     interventions: "BoundInterventions | None" = None,
+    *,
+    adapter: str = "",
 ) -> Row:
-    """See ``LLM.row``."""
-    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
+    """The row that predicts the token after a text: its logits and the tensors behind them.
+
+    names: tensors of ``graph``
+    firsts: layer -> the first position whose keys and values are wanted
+    Other texts are written meanwhile.
+    """
+    llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
+    with pinned(llm, ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Row | None:  # None: other texts have taken its memory since
             ready = is_ready(sequence)
@@ -74,14 +120,26 @@ def row(
         return found
 
 
-def text_tensors(
+def tensors(
     llm: SyncLLM,
     token_ids: Sequence[int],
     names: Sequence[str],
     interventions: "BoundInterventions | None" = None,
+    *,
+    adapter: str = "",
 ) -> Mapping[str, Floats]:
-    """See ``LLM.tensors``."""
-    with pinned(llm, token_ids, interventions=interventions) as (sequence, wait):
+    """Tensors of ``graph`` for all tokens of a text, (tokens, width) each.
+
+    They are computed in one batch, whose activations are all in memory meanwhile: InputError
+    for more than 512 tokens.
+    """
+    llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
+    if len(ids) > STEP_ROWS:
+        raise InputError(
+            f"the text has {len(ids)} tokens; tensors of all of them are read of {STEP_ROWS} at "
+            "most"
+        )
+    with pinned(llm, ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Mapping[str, Floats] | None:
             return read_text(llm.engine, sequence, names) if is_ready(sequence) else None
@@ -125,9 +183,17 @@ def last_rows(
     llm: SyncLLM,
     like: Sequence[int],
     texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
-    stopped: Callable[[], bool],
+    stopped: Callable[[], bool] = bool,
+    *,
+    adapter: str = "",
 ) -> Iterator[tuple[int, Logits]]:
-    """See ``LLM.last_rows``."""
+    """(index, logits (vocab,)) of the token after each text, in the order in which they end.
+
+    texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
+    like: the prefix of most texts, whose keys and values are kept in memory if there is room
+    stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
+    """
+    llm, like = llm.with_adapter(adapter), check_ids("token_ids", like)
     vocab = llm.tokenizer.vocab_size
     jobs = (
         (
@@ -300,8 +366,12 @@ TextPositions = tuple[Ids, Ids]
 """A text, and the positions whose logits are wanted."""
 
 
-def logits_at(llm: SyncLLM, asked: Sequence[TextPositions]) -> list[Logits]:
-    """The logits at the wanted positions of each text, (positions, vocab) each."""
+def logits_at(llm: SyncLLM, asked: Sequence[TextPositions], *, adapter: str = "") -> list[Logits]:
+    """Logits at positions of texts by a bidirectional model, (positions, vocab) for each text.
+
+    asked: (token ids, positions) of each text. InputError for a causal model.
+    """
+    llm = llm.with_adapter(adapter)
     vocab, config = llm.tokenizer.vocab_size, llm.config
     rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
     jobs = (

@@ -217,7 +217,7 @@ def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
             decoder = ScoreAnswers(len(prompt), tuple(ends))
             yield _template().but(prompt_token_ids=prompt + begun, decoder=decoder, adapter=adapter)
 
-    def found(readers: Sequence[LookUpReader]) -> list[Likelihood]:
+    def likelihoods(readers: Sequence[LookUpReader]) -> list[Likelihood]:
         each: dict[Cut, list[ReadRow]] = {}
         for (cut, ends), reader in zip(ends_after.items(), readers, strict=True):
             rows, begun = reader.rows(), len(cut.answer)
@@ -225,7 +225,7 @@ def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
                 each[Cut(cut.prompt, (*cut.answer, end))] = [*rows[:begun], row]
         return [_likelihood(cut, each[cut]) for cut in asked]
 
-    return PrefillTask(requests(), LookUpReader, found)
+    return PrefillTask(requests(), LookUpReader, likelihoods)
 
 
 @lru_cache
@@ -260,7 +260,7 @@ Pair = tuple[Prompt, Prompt]
 _CHUNK = 512  # pairs of many that are read ahead
 
 
-def scores(
+def score(
     llm: "BaseLLM",
     prompt: Prompt,
     answers: Sequence[Prompt],
@@ -268,7 +268,15 @@ def scores(
     special: bool = False,
     adapter: str = "",
 ) -> Scores:
-    """See ``LLM.score``. InputError where an answer cannot be scored."""
+    """How likely each answer is after the prompt.
+
+    prompt, answers: texts, or token ids. White space at the end of a prompt belongs to the
+    answers, and both are tokenized as one text, as in lm-eval. An empty prompt is BOS.
+    special: parse special tokens such as <|im_start|> in texts
+    adapter: the name of a loaded adapter, as for generate
+    The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
+    InputError for an empty answer, TooLongError where prompt and answer do not fit.
+    """
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or not answers:
         raise InputError(
@@ -289,7 +297,14 @@ def likelihood(
     adapter: str = "",
     progress: "Progress | None" = None,
 ) -> PrefillTask[LookUpReader, Likelihood]:
-    """See ``LLM.likelihood``. InputError where the text cannot be scored."""
+    """How likely a text of any length is: each token after BOS, given those before it.
+
+    Without BOS, and of token ids, the first token is not scored. A text longer than a window is
+    cut as in lm-eval: each token is scored once.
+    window: the most tokens computed at once; None takes the context
+    before: tokens of context before the first scored one, from the second window on
+    progress: called with (activity, tokens done, tokens in all)
+    """
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
     cuts = [*windows(cutter.whole(text), size, check_int("before", before, 1, size))]
@@ -300,8 +315,9 @@ def likelihood(
         if progress is not None:
             progress("scoring", sum(reader.found for reader in readers), total)
 
-    found = lambda readers: joined(asked.found(readers))  # noqa: E731
-    return PrefillTask(asked.requests, LookUpReader, found, tell)
+    return PrefillTask(
+        asked.requests, LookUpReader, lambda readers: joined(asked.answer(readers)), tell
+    )
 
 
 def scores_of_each(
@@ -357,9 +373,15 @@ class PseudoLikelihood:
         return asdict(self) | {"total": self.total}
 
 
-@plainly
-def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
-    """See ``LLM.pseudo_likelihood``."""
+def pseudo_likelihood(
+    llm: SyncLLM, text: str, metric: str = "word_l2r", *, adapter: str = ""
+) -> PseudoLikelihood:
+    """A text's log-likelihood by a bidirectional model: of each token, while it is masked.
+
+    metric: "original", or "word_l2r", where later tokens of the same word are masked too
+    adapter: the name of a loaded adapter, as for generate
+    """
+    llm = llm.with_adapter(adapter)
     check_choice("metric", metric, METRICS)
     limits_of(llm.model).check_head()
     tokenizer = llm.tokenizer
@@ -376,8 +398,13 @@ def pseudo_likelihood(llm: SyncLLM, text: str, metric: str) -> PseudoLikelihood:
     start = int(tokenizer.add_bos)  # the tokens around the text are not scored
     asked = each_masked(whole, start, words, tokenizer.mask_id, metric)
     own = tuple(whole[place] for _, (place,) in asked)
-    each = (logprob_of(row, i) for row, i in zip(logits_at(llm, asked), own, strict=True))
-    return PseudoLikelihood(metric, own, tuple(each))
+    return PseudoLikelihood(metric, own, _logprobs(llm, asked, own))
+
+
+@plainly
+def _logprobs(llm: SyncLLM, masked: Sequence[TextPositions], own: Ids) -> tuple[float, ...]:
+    rows = logits_at(llm, masked)
+    return tuple(logprob_of(row, i) for row, i in zip(rows, own, strict=True))
 
 
 def each_masked(

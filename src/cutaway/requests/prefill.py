@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cutaway.base.arithmetic import plainly
@@ -21,6 +21,7 @@ _TOGETHER, _PARTS = 32, 4  # texts of one request that are queued together, and 
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 R = TypeVar("R", bound=EndListener)
 
 
@@ -30,13 +31,13 @@ class PrefillTask(Generic[R, T]):
 
     requests  for the engine
     reader    makes a reader for each request
-    found     makes the answer from all readers, once their requests have ended
+    answer    makes the answer from all readers, once their requests have ended
     progress  called between steps with all readers
     """
 
     requests: Iterable[Request]
     reader: Callable[[], R]
-    found: Callable[[Sequence[R]], T]
+    answer: Callable[[Sequence[R]], T]
     progress: Callable[[Sequence[R]], object] = bool
 
 
@@ -51,13 +52,27 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
 
     for _ in each_ended(owner, jobs, progress, _AT_ONCE):
         pass
-    return plainly(task.found)(readers)
+    return plainly(task.answer)(readers)
+
+
+def together(
+    tasks: Sequence[PrefillTask[R, T]], join: Callable[[Sequence[T]], U]
+) -> PrefillTask[R, U]:
+    """Make one task of several. join: makes its answer from theirs"""
+    requests = [[*task.requests] for task in tasks]
+
+    def answer(readers: Sequence[R]) -> U:
+        rest = iter(readers)
+        parts = zip(tasks, requests, strict=True)
+        return join([task.answer([*islice(rest, len(part))]) for task, part in parts])
+
+    return PrefillTask([*chain.from_iterable(requests)], tasks[0].reader, answer)
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
     """As ``prefill``, for a task of an event loop."""
     readers = await read_all(queue, task.requests, task.reader, task.progress)
-    return plainly(task.found)(readers)
+    return plainly(task.answer)(readers)
 
 
 def each_ended(

@@ -5,13 +5,14 @@ Knows who steps the engine as an EngineOwner alone.
 """
 
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -263,6 +264,14 @@ class SyncLLM(BaseLLM):
         if options.trace is not None:
             self._record(streams, traces)
         return streams
+
+    @abstractmethod
+    def with_adapter(self, adapter: str) -> Self:
+        """An LLM of this model with a loaded adapter, for functions that take an LLM.
+
+        It shares engine, weights and prefix cache; closing it closes nothing. "" returns this LLM.
+        InputError for an adapter that is not loaded.
+        """
 
     def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""

@@ -77,8 +77,7 @@ def dots(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> Floats:
     """Cosines of vectors, as ``dots`` has them; 0 with a vector of length 0."""
     squares = dots(a, a) * dots(b, b)
-    made: Floats = dots(a, b) / np.sqrt(np.where(squares > 0, squares, 1))
-    return made
+    return np.divide(dots(a, b), np.sqrt(np.where(squares > 0, squares, 1)))
 
 
 def log_sum_exp(x: Floats) -> float:

@@ -120,7 +120,7 @@ async def prefill_texts(
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:
             service.metrics.finished(figures)
-        return task.found(readers), readers
+        return task.answer(readers), readers
 
     return await cancel_on_disconnect(request.receive, read())
 

@@ -21,7 +21,7 @@ from cutaway.engine import Embed, Request
 from cutaway.engine.loop.pinned import WholeText
 from cutaway.errors import InputError
 from cutaway.features.inside.layers import check_outputs
-from cutaway.methods.nearness import nearness
+from cutaway.methods.nearness import near
 from cutaway.methods.rows import whole_text
 
 Floats = NDArray[np.float32]
@@ -56,7 +56,7 @@ def text_attention(
     model that is asked for yes or no (``inside`` shows its steps), and for more than 512 tokens.
     """
     llm = llm.with_adapter(adapter)
-    asked = nearness(llm, first, second, words=False, prompt=prompt)
+    asked = near(llm, first, second, words=False, prompt=prompt)
     return tuple(_of_request(llm, request) for request in asked.requests)
 
 

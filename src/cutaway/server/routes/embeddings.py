@@ -5,9 +5,8 @@ Knows the fields and the document of each. Refuses to know how a vector is made 
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -15,8 +14,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.errors import InputError
-from cutaway.methods.embedding import Embeddings, VectorReader, embedding
-from cutaway.methods.late_interaction import TokenVectors, token_vectors
+from cutaway.methods.embedding import Embeddings, VectorReader, embed, naming
+from cutaway.methods.late_interaction import TokenVectors, embed_tokens
 from cutaway.requests.prefill import PrefillTask
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
@@ -27,6 +26,7 @@ from cutaway.server.shared.fields import CACHE_SALT
 from cutaway.server.shared.plain_schemas import EmbeddingList, MultiVectorList
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
+T = TypeVar("T")
 
 
 class EmbeddingsRequest(Body):
@@ -123,22 +123,14 @@ class MultiVectorRequest(Body):
 async def multi_vector(body: MultiVectorRequest, request: Request) -> Response:
     """A matrix of each text, computed together with whatever else runs."""
 
-    def ask(service: Service) -> PrefillTask[VectorReader, TokenVectors]:
-        check_count("input", len(body.input))
-        for text in body.input:
-            if isinstance(text, str) and not body.truncate:
-                service.llm.check_length(text)
-        try:
-            return token_vectors(
-                service.llm, body.input, body.input_type, body.dimensions, truncate=body.truncate,
-                name="input[{i}]",
-            )  # fmt: skip
-        except InputError as error:
-            raise type(error)(str(error).replace("texts", "input", 1)) from error
-
     found, _ = await prefill_texts(
-        request, body.model, ask, said=[*body.input], length=sum(map(len, body.input)),
-        user=body.user, cache_salt=body.cache_salt,
+        request, body.model,
+        _asking(
+            embed_tokens, body.input, "input", "input[{}]".format, kind=body.input_type,
+            dimensions=body.dimensions, truncate=body.truncate,
+        ),
+        said=[*body.input], length=sum(map(len, body.input)), user=body.user,
+        cache_salt=body.cache_salt,
     )  # fmt: skip
     name = service_of(request, body.model).names.named(body.model)
     data = await asyncio.to_thread(_matrices, found, name)
@@ -173,31 +165,40 @@ async def embed_texts(
     model: str | None,
     texts: Sequence[str | list[int]],
     field: str,
+    place: Callable[[int], str] | None = None,
     *,
     user: str | None = None,
     cache_salt: str | None = None,
     **how: Any,
 ) -> Embeddings:
-    """Those of the texts in a field of a request; ``how``: keywords of ``LLM.embed``."""
+    """Those of the texts in a field of a request.
+
+    place: what a text is called in errors, by its index; how: keywords of ``LLM.embed``
+    """
+    ask = _asking(embed, texts, field, place or f"{field}[{{}}]".format, **how)
     found, _ = await prefill_texts(
-        request, model, partial(_read, texts=texts, field=field, how=how), said=[*texts],
-        length=sum(map(len, texts)), user=user, cache_salt=cache_salt,
+        request, model, ask, said=[*texts], length=sum(map(len, texts)), user=user,
+        cache_salt=cache_salt,
     )  # fmt: skip
     return found
 
 
-def _read(
-    service: Service, texts: Sequence[str | list[int]], field: str, how: dict[str, Any]
-) -> PrefillTask[VectorReader, Embeddings]:
-    """The texts' tokens."""
-    check_count(field, len(texts))
-    for text in texts:
-        if isinstance(text, str) and not how.get("truncate"):
-            service.llm.check_length(text)
-    try:
-        return embedding(service.llm, texts, **how)
-    except InputError as error:
-        raise type(error)(str(error).replace("texts", field, 1)) from error
+def _asking(
+    method: Callable[..., PrefillTask[VectorReader, T]],
+    texts: Sequence[str | list[int]],
+    field: str,
+    place: Callable[[int], str],
+    **how: Any,
+) -> Callable[[Service], PrefillTask[VectorReader, T]]:
+    def ask(service: Service) -> PrefillTask[VectorReader, T]:
+        check_count(field, len(texts))
+        for text in texts:
+            if isinstance(text, str) and not how.get("truncate"):
+                service.llm.check_length(text)
+        with naming(place):
+            return method(service.llm, texts, **how)
+
+    return ask
 
 
 def check_count(field: str, count: int) -> None:

@@ -5,7 +5,7 @@ question allows.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,7 +15,11 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.errors import InputError
-from cutaway.methods.scoring import Cut, Cutter
+from cutaway.methods.decision import AnswerChances, QuestionReader, weighing
+from cutaway.methods.scoring import LookUpReader
+from cutaway.requests.owner import EndListener
+from cutaway.requests.prefill import PrefillTask
+from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.openai.response_schemas import ResponseUsage
@@ -29,21 +33,14 @@ from cutaway.server.openai.responses_request import (
     as_items,
     conversation,
 )
-from cutaway.server.scores.likelihoods import (
-    Likelihoods,
-    PromptAnswers,
-    Weighed,
-    check_amount,
-    lead_of,
-    likelihoods,
-)
+from cutaway.server.scores.likelihoods import answered, check_amount
 from cutaway.server.scores.schemas import (
     Decision,
     DecisionChoice,
     DecisionPredicate,
     DecisionScore,
 )
-from cutaway.server.service import Service, service_of
+from cutaway.server.service import service_of
 from cutaway.server.shared.conversation import only_types
 from cutaway.server.shared.fields import CACHE_SALT
 
@@ -250,24 +247,18 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
     """Answer questions about a text or a conversation with probabilities; nothing is written."""
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), _check(body)
-    questions: list[PromptAnswers] = []
-
-    def cut(service: Service) -> Iterator[Cut]:
-        questions.extend(_read(body, service.llm))
-        return (one for question in questions for one in question.cuts())
-
-    found = await likelihoods(
-        request, body.model, cut, said=body.model_dump(include={"input"}, exclude_none=True),
-        length=length, user=body.safety_identifier, cache_salt=body.cache_salt,
+    each, readers = await prefill_texts(
+        request, body.model, lambda service: _asked(body, service.llm),
+        said=body.model_dump(include={"input"}, exclude_none=True), length=length,
+        user=body.safety_identifier, cache_salt=body.cache_salt,
     )  # fmt: skip
-    each = iter(found.each)
     answer: Decision = {
         "model": name,
         "answers": [
-            _answer(asked, question.weigh(each), service.llm, traced=body.trace)
-            for asked, question in zip(body.questions, questions, strict=True)
+            _answer(question, answers, service.llm, traced=body.trace)
+            for question, answers in zip(body.questions, each, strict=True)
         ],
-        "usage": _usage(found),
+        "usage": _usage(readers),
         "cutaway": {
             "method": "whole_answers",
             "system_fingerprint": service.names.fingerprint(body.model),
@@ -286,26 +277,28 @@ def _check(body: DecisionsRequest) -> int:
     return length
 
 
-def _read(body: DecisionsRequest, llm: AsyncModel) -> Iterator[PromptAnswers]:
-    cutter, lead, ends = Cutter(llm), lead_of(llm), tuple(sorted(llm.tokenizer.end_ids))
-    for i, messages in enumerate(body.conversations()):
-        answers = {
-            text: f"questions[{i}]: {name}" for text, name in body.questions[i].answers().items()
-        }
-        prompt = llm.chat_ids(messages, enable_thinking=False)
-        yield PromptAnswers.read(
-            cutter, prompt, answers, f"input with questions[{i}]", lead=lead, ends=ends
-        )
+def _asked(
+    body: DecisionsRequest, llm: AsyncModel
+) -> PrefillTask[LookUpReader, list[AnswerChances]]:
+    reader = QuestionReader(llm, with_end=True)
+    names = [
+        {text: f"questions[{i}]: {name}" for text, name in question.answers().items()}
+        for i, question in enumerate(body.questions)
+    ]
+    return weighing(
+        reader.read(messages, names[i], f"input with questions[{i}]")
+        for i, messages in enumerate(body.conversations())
+    )
 
 
 def _answer(
     asked: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
-    weighed: Weighed,
+    answers: AnswerChances,
     llm: AsyncModel,
     *,
     traced: bool,
 ) -> DecisionPredicate | DecisionChoice | DecisionScore:
-    chances, ours = weighed.probabilities, weighed.answered(llm, traced=traced)
+    chances, ours = answers.probabilities, answered(llm, answers, traced=traced)
     best = chances.index(max(chances))
     if isinstance(asked, PredicateQuestion):
         return {
@@ -333,11 +326,14 @@ def _answer(
     }  # fmt: skip
 
 
-def _usage(found: Likelihoods) -> ResponseUsage:
+def _usage(readers: Sequence[EndListener]) -> ResponseUsage:
+    usages = [reader.ended.usage for reader in readers if reader.ended]
+    read = sum(usage.prompt_tokens for usage in usages)
+    cached = sum(usage.cached_tokens for usage in usages)
     return {
-        "input_tokens": found.tokens,
-        "input_tokens_details": {"cached_tokens": found.cached, "cache_write_tokens": 0},
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": 0,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": found.tokens,
+        "total_tokens": read,
     }

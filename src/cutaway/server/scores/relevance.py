@@ -4,8 +4,6 @@ Knows both requests and their documents; what is computed is of ``likelihoods.py
 ``methods/reranking.py``.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
 from time import time
 from typing import Any, ClassVar, Literal
 
@@ -15,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.errors import InputError
-from cutaway.methods.reranking import Method, Reranking, reranking
-from cutaway.methods.reranking import method_of as ranks_by
-from cutaway.methods.scoring import Cut, Cutter
+from cutaway.methods import reranking
+from cutaway.methods.reranking import INSTRUCTION, SYSTEM, USER, Method, Relevance
+from cutaway.methods.scoring import Cutter, Likelihood, LookUpReader, scoring
 from cutaway.requests.prefill import PrefillTask
 from cutaway.sampling.fixed_math import cosine
 from cutaway.server.answering import prefill_texts
@@ -25,12 +23,11 @@ from cutaway.server.body import Body, StrictRoute, Texts, Unsupported, examples,
 from cutaway.server.document import TEXT, replies
 from cutaway.server.routes.embeddings import check_count, embed_texts
 from cutaway.server.scores.likelihoods import (
-    PromptAnswers,
+    answered,
     check_amount,
-    lead_of,
-    likelihoods,
     method_of,
     scored_tokens,
+    usage_of,
 )
 from cutaway.server.scores.schemas import HowRanked, PairScore, Ranked, Ranking, Scores
 from cutaway.server.service import Service, answer_id, service_of
@@ -89,7 +86,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
     method = body.method or method_of(service.llm)
-    refuse_asked(method, trace=body.trace)
+    refuse_trace(method, traced=body.trace)
     read = (
         _scores_by_vectors(body, request)
         if method == "cosine"
@@ -112,24 +109,25 @@ async def score(body: ScoreRequest, request: Request) -> Response:
 async def _scores_by_model(
     body: ScoreRequest, request: Request, length: int
 ) -> tuple[list[PairScore], TokensRead]:
-    def cut(service: Service) -> Iterator[Cut]:
+    def ask(service: Service) -> PrefillTask[LookUpReader, list[Likelihood]]:
         cutter = Cutter(service.llm)
-        for a, b in body.pairs:
-            yield cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
+        return scoring(
+            cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
+            for a, b in body.pairs
+        )
 
-    said = {"text_1": body.text_1, "text_2": body.text_2}
-    found = await likelihoods(
-        request, body.model, cut, said=said, length=length, user=body.user,
-        cache_salt=body.cache_salt,
+    found, readers = await prefill_texts(
+        request, body.model, ask, said={"text_1": body.text_1, "text_2": body.text_2},
+        length=length, user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     llm = service_of(request, body.model).llm
     data: list[PairScore] = []
-    for i, one in enumerate(found.each):
-        data.append({"index": i, "object": "score", "score": one.total})
+    for i, likelihood in enumerate(found):
+        data.append({"index": i, "object": "score", "score": likelihood.total})
         if body.trace:
-            tokens = scored_tokens(llm, one)
-            data[i]["cutaway"] = {"is_greedy": one.is_greedy, "tokens": tokens}
-    return data, found.usage
+            tokens = scored_tokens(llm, likelihood)
+            data[i]["cutaway"] = {"is_greedy": likelihood.is_greedy, "tokens": tokens}
+    return data, usage_of(readers)
 
 
 async def _scores_by_vectors(
@@ -137,29 +135,27 @@ async def _scores_by_vectors(
 ) -> tuple[list[PairScore], TokensRead]:
     first = len(body.text_1)
 
-    def named(i: int) -> str:
+    def place(i: int) -> str:
         return f"text_1[{i}]" if i < first else f"text_2[{i - first}]"
 
-    each, usage = await cosines(
-        request, body.model, [*body.text_1, *body.text_2],
-        [(a, first + b) for a, b in body.pairs], fields="text_2 with text_1", named=named,
+    found = await embed_texts(
+        request, body.model, [*body.text_1, *body.text_2], "text_2 with text_1", place,
         user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
-    return [{"index": i, "object": "score", "score": one} for i, one in enumerate(each)], usage
+    one, other = zip(*body.pairs, strict=True)
+    vectors = found.vectors
+    scores = cosine(vectors[[*one]], vectors[[first + b for b in other]]).tolist()
+    data: list[PairScore] = [
+        {"index": i, "object": "score", "score": score} for i, score in enumerate(scores)
+    ]
+    read = sum(found.tokens)
+    return data, {"prompt_tokens": read, "total_tokens": read}
 
 
 # -- /v1/rerank, in the form of Jina and Cohere ------------------------------------------------
 
 
-_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-_SYSTEM = (
-    "Judge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".'
-)
-_USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 _CUT = "no document is cut here; leave it out"
-_BY_MODEL = ("head", "maxsim")  # of models that have no other way
-_PLACES = re.compile(r"\{(instruction|query|document)\}")
 
 
 class Document(Body):
@@ -171,18 +167,12 @@ class Document(Body):
 class Wording(Body):
     """What a model that writes is asked of each document; as Qwen3-Reranker was trained on it."""
 
-    system: str = Field(_SYSTEM, description='the system message; "": none')
-    user: str = Field(_USER, description="with {query}, {document} and, if wanted, {instruction}")
+    system: str = Field(SYSTEM, description='the system message; "": none')
+    user: str = Field(USER, description="with {query}, {document} and, if wanted, {instruction}")
     answers: list[str] = Field(
         ["yes", "no"], min_length=2, max_length=2, fail_fast=True,
         description="that it is relevant, and that it is not",
     )  # fmt: skip
-
-    def messages(self, **said: str) -> list[dict[str, Any]]:
-        """The conversation, in which each place has what is said."""
-        user = _PLACES.sub(lambda place: said[place[1]], self.user)
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": user}]
 
 
 class RerankRequest(Body):
@@ -206,7 +196,7 @@ class RerankRequest(Body):
         "interaction), the probability of the first of two answers, or the cosine of vectors; left "
         "out: the first of these that the model has"
     )
-    instruction: str = Field(_INSTRUCTION, description="ours: what makes a document relevant")
+    instruction: str = Field(INSTRUCTION, description="ours: what makes a document relevant")
     wording: Wording = Field(
         Wording.model_construct(), description="ours: what the model is asked of each document"
     )
@@ -224,15 +214,17 @@ class RerankRequest(Body):
         """Of the documents."""
         return [one if isinstance(one, str) else one.text for one in self.documents]
 
+    @property
+    def words(self) -> reranking.RankingWords:
+        """The wording, as ``LLM.rerank`` takes it."""
+        first, second = self.wording.answers
+        return reranking.RankingWords(self.wording.system, self.wording.user, (first, second))
+
     def check(self) -> int:
         """How many characters there are; InputError for too many, or words that ask nothing."""
-        asks = self.wording.user
-        for place in ("{query}", "{document}"):
-            if place not in asks:
-                raise InputError(f"wording: user must have {place}")
-        if self.wording.answers[0] == self.wording.answers[1]:
-            raise InputError("wording: the two answers must differ")
-        around = len(self.query) + len(asks) + len(self.wording.system) + len(self.instruction)
+        self.words.check()
+        asks = self.wording
+        around = len(self.query) + len(asks.user) + len(asks.system) + len(self.instruction)
         length = sum(len(text) + around for text in self.texts)
         check_amount("documents", len(self.documents), length)
         return length
@@ -245,147 +237,64 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     """Documents, the most relevant for a query first."""
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
-    own = ranks_by(service.llm)
-    method: Method = body.method or own
-    if method != own and (method in _BY_MODEL or own in _BY_MODEL):
-        raise InputError(f"method: {method} is not what this model has: {own}")
-    given = {field: field in body.model_fields_set for field in ("instruction", "wording")}
-    refuse_asked(method, **given, trace=body.trace)
-    how: HowRanked = {"method": method}
-    if method in _BY_MODEL:
-        results, usage = await _ranked_by_model(body, request, length)
-    elif method == "cosine":
-        results, usage = await _ranked_by_vectors(body, request)
-    else:
-        results, usage = await _ranked_by_answers(body, request, length)
-        wording = body.wording
-        how = {
-            "method": "answers",
-            "wording": {
-                "system": wording.system or None, "user": wording.user, "answers": wording.answers,
-            },
-            "instruction": body.instruction,
-        }  # fmt: skip
-    results.sort(key=lambda one: -one["relevance_score"])
+    given = body.model_fields_set
+    method = reranking.checked_method(
+        service.llm, body.method,
+        instruction="instruction" in given or None, wording="wording" in given or None,
+    )  # fmt: skip
+    refuse_trace(method, traced=body.trace)
+    if method == "cosine":
+        check_count("documents with query", 1 + len(body.texts))
+    answers = method == "answers"
+
+    def ask(service: Service) -> PrefillTask[Any, reranking.Reranking]:
+        return reranking.rerank(
+            service.llm, body.query, body.texts, method=method,
+            instruction=body.instruction if answers else None,
+            wording=body.words if answers else None,
+        )  # fmt: skip
+
+    ranking, readers = await prefill_texts(
+        request, body.model, ask, said={"query": body.query, "documents": body.texts},
+        length=length, user=body.user, cache_salt=body.cache_salt,
+    )  # fmt: skip
+    results = ranking.results[: body.top_n or None]
     answer: Ranking = {
         "id": f"rerank-{answer_id(request)}",
         "model": name,
-        "results": results[: body.top_n or None],
-        "usage": usage,
+        "results": [_ranked(body, service.llm, ranking, one) for one in results],
+        "usage": usage_of(readers),
         "system_fingerprint": service.names.fingerprint(body.model),
-        "cutaway": how,
+        "cutaway": _how(body) if answers else {"method": method},
     }
     return JSONResponse(answer)
 
 
-async def _ranked_by_answers(
-    body: RerankRequest, request: Request, length: int
-) -> tuple[list[Ranked], TokensRead]:
-    questions: list[PromptAnswers] = []
-
-    def cut(service: Service) -> Iterator[Cut]:
-        ask = _asking(body, service.llm)
-        questions.extend(ask(i, text) for i, text in enumerate(body.texts))
-        return (one for question in questions for one in question.cuts())
-
-    said = {"query": body.query, "documents": body.texts}
-    found = await likelihoods(
-        request, body.model, cut, said=said, length=length, user=body.user,
-        cache_salt=body.cache_salt,
-    )  # fmt: skip
-    each, llm = iter(found.each), service_of(request, body.model).llm
-    results: list[Ranked] = []
-    for i, question in enumerate(questions):
-        weighed = question.weigh(each)
-        result = _ranked(body, i, weighed.probabilities[0])
-        result["cutaway"] = weighed.answered(llm, traced=body.trace)
-        results.append(result)
-    return results, found.usage
-
-
-def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], PromptAnswers]:
-    cutter, lead = Cutter(llm), lead_of(llm)
-    answers = {text: f"wording: answers[{i}]" for i, text in enumerate(body.wording.answers)}
-
-    def ask(i: int, text: str) -> PromptAnswers:
-        said = {"instruction": body.instruction, "query": body.query, "document": text}
-        prompt = llm.chat_ids(body.wording.messages(**said), enable_thinking=False)
-        return PromptAnswers.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
-
-    return ask
-
-
-async def _ranked_by_model(
-    body: RerankRequest, request: Request, length: int
-) -> tuple[list[Ranked], TokensRead]:
-    def ask(service: Service) -> PrefillTask[Any, Reranking]:
-        return reranking(service.llm, body.query, body.texts)
-
-    said = {"query": body.query, "documents": body.texts}
-    found, _ = await prefill_texts(
-        request, body.model, ask, said=said, length=length, user=body.user,
-        cache_salt=body.cache_salt,
-    )  # fmt: skip
-    results = [_ranked(body, one.index, one.relevance) for one in found.results]
-    return results, {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-
-
-async def _ranked_by_vectors(
-    body: RerankRequest, request: Request
-) -> tuple[list[Ranked], TokensRead]:
-    def named(i: int) -> str:
-        return f"documents[{i - 1}]" if i else "query"
-
-    texts: list[str | list[int]] = [body.query, *body.texts]
-    pairs = [(0, i) for i in range(1, len(texts))]
-    each, usage = await cosines(
-        request, body.model, texts, pairs, fields="documents with query", named=named,
-        user=body.user, cache_salt=body.cache_salt,
-    )  # fmt: skip
-    return [_ranked(body, i, one) for i, one in enumerate(each)], usage
-
-
-def _ranked(body: RerankRequest, index: int, score: float) -> Ranked:
-    result: Ranked = {"index": index, "relevance_score": score}
+def _ranked(
+    body: RerankRequest, llm: AsyncModel, ranking: reranking.Reranking, document: Relevance
+) -> Ranked:
+    i = document.index
+    result: Ranked = {"index": i, "relevance_score": document.relevance}
     if body.return_documents:
-        result["document"] = {"text": body.texts[index]}
+        result["document"] = {"text": body.texts[i]}
+    if ranking.chances:
+        result["cutaway"] = answered(llm, ranking.chances[i], traced=body.trace)
     return result
 
 
-# -- cosines of texts' vectors -----------------------------------------------------------------
+def _how(body: RerankRequest) -> HowRanked:
+    wording = body.wording
+    return {
+        "method": "answers",
+        "wording": {
+            "system": wording.system or None, "user": wording.user, "answers": wording.answers,
+        },
+        "instruction": body.instruction,
+    }  # fmt: skip
 
 
-async def cosines(
-    request: Request,
-    model: str | None,
-    texts: Sequence[str | list[int]],
-    pairs: Sequence[tuple[int, int]],
-    *,
-    fields: str,
-    named: Callable[[int], str],
-    user: str | None,
-    cache_salt: str | None,
-) -> tuple[list[float], TokensRead]:
-    """Of each pair of the texts, and how many tokens were read.
-
-    fields: which have the texts, and named: which has one of them, in errors
-    """
-    check_count(fields, len(texts))
-    try:
-        found = await embed_texts(request, model, texts, "texts", user=user, cache_salt=cache_salt)
-    except InputError as error:
-        message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
-        raise type(error)(message) from error
-    first, second = ([*side] for side in zip(*pairs, strict=True))
-    each = cosine(found.vectors[first], found.vectors[second]).tolist()
-    read = sum(found.tokens)
-    return each, {"prompt_tokens": read, "total_tokens": read}
-
-
-def refuse_asked(method: str, **fields: bool) -> None:
-    """InputError naming the first given field that a comparison of vectors does not have."""
+def refuse_trace(method: str, *, traced: bool) -> None:
+    """InputError for a trace of a method whose scores are of no tokens."""
     known = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
-    what = known.get(method)
-    for field in (field for field, given in fields.items() if given and what):
-        why = "is of no tokens" if field == "trace" else "is asked nothing"
-        raise InputError(f"{field}: {what} {why}; leave it out")
+    if traced and method in known:
+        raise InputError(f"trace: {known[method]} is of no tokens; leave it out")

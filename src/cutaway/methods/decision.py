@@ -1,0 +1,155 @@
+"""Which of given answers a model would give: the probability of each among all, as a whole.
+
+Knows an answer's tokens, its end and the space that a template writes before it. Refuses to know
+what is asked: a ranking, or somebody's question.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import TYPE_CHECKING
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, scoring
+from cutaway.requests.prefill import PrefillTask
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import BaseLLM, Message
+
+Ids = tuple[int, ...]
+_PROBE = "7"
+
+
+@dataclass(frozen=True)
+class PromptAnswers:
+    """A prompt, and the answers that it may have.
+
+    texts    of the answers
+    answers  their tokens
+    ends     tokens of which each may end an answer; none: an answer's end is not scored
+    """
+
+    prompt: Ids
+    texts: tuple[str, ...]
+    answers: tuple[Ids, ...]
+    ends: Ids = ()
+
+    def cuts(self) -> Iterator[Cut]:
+        """What is scored."""
+        for answer in self.answers:
+            for i in range(max(len(self.ends), 1)):
+                yield Cut(self.prompt, (*answer, *self.ends[i : i + 1]))
+
+    def chances(self, likelihoods: Iterator[Likelihood]) -> "AnswerChances":
+        """Take the likelihoods of its own answers, the next ones."""
+        ways = [tuple(next(likelihoods) for _ in self.ends or (0,)) for _ in self.answers]
+        logprobs = [
+            self._logprob(len(answer), each)
+            for answer, each in zip(self.answers, ways, strict=True)
+        ]
+        best = max(logprobs)
+        shares = [exp(logprob - best) for logprob in logprobs]
+        total = fsum(shares)
+        probabilities = tuple(share / total for share in shares)
+        covered = min(exp(best) * total, 1.0)
+        return AnswerChances(self, tuple(logprobs), probabilities, covered, tuple(ways))
+
+    def _logprob(self, length: int, ways: Sequence[Likelihood]) -> float:
+        begun = fsum(ways[0].logprobs[:length])
+        ends = [way.logprobs[length] for way in ways] if self.ends else []
+        best = max(ends, default=0.0)
+        return begun + (best + log(fsum(exp(end - best) for end in ends)) if ends else 0.0)
+
+
+@dataclass(frozen=True)
+class AnswerChances:
+    """How likely each answer to a question is.
+
+    logprobs       of each whole answer, in nats; with its end, whichever of those
+    probabilities  of each among all
+    covered        the probability of all together: that the model answers with one of them
+    ways           the likelihoods of each answer, with each of its ends
+    """
+
+    question: PromptAnswers
+    logprobs: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    covered: float
+    ways: tuple[tuple[Likelihood, ...], ...]
+
+
+class QuestionReader:
+    """Reads questions in the model's template.
+
+    with_end: answers are scored with the end of the model's turn
+    adapter: the name of a loaded adapter; "": none
+    """
+
+    def __init__(self, llm: "BaseLLM", *, with_end: bool = False, adapter: str = "") -> None:
+        self._llm, self._cutter = llm, Cutter(llm, adapter=adapter)
+        self._lead = lead_of(llm)
+        self._ends = tuple(sorted(llm.tokenizer.end_ids)) if with_end else ()
+        self.adapter = self._cutter.adapter
+
+    def read(
+        self, messages: "Iterable[Message]", answers: Mapping[str, str], before: str
+    ) -> PromptAnswers:
+        """A conversation, and answers by what they are called in errors, which are ``before``."""
+        prompt = self._llm.chat_ids(messages, enable_thinking=False)
+        each = []
+        for text, name in answers.items():
+            answer = self._cutter.pair(prompt, text and self._lead + text, name, before).answer
+            self._cutter.pair(prompt, (*answer, *self._ends[:1]), name, before)
+            each.append(answer)
+        return PromptAnswers(tuple(prompt), (*answers,), (*each,), self._ends)
+
+
+def weighing(
+    questions: Iterable[PromptAnswers], adapter: str = ""
+) -> PrefillTask[LookUpReader, list[AnswerChances]]:
+    """The chances of each question. adapter: as in a ``Request``."""
+    asked = [*questions]
+    task = scoring((cut for question in asked for cut in question.cuts()), adapter)
+
+    def answer(readers: Sequence[LookUpReader]) -> list[AnswerChances]:
+        likelihoods = iter(task.answer(readers))
+        return [question.chances(likelihoods) for question in asked]
+
+    return PrefillTask(task.requests, task.reader, answer)
+
+
+def decide(
+    llm: "BaseLLM", messages: "Iterable[Message]", answers: Sequence[str], *, adapter: str = ""
+) -> PrefillTask[LookUpReader, AnswerChances]:
+    """How likely each of some whole answers to a conversation is, among all of them.
+
+    messages: as for chat; the model is asked for no thoughts
+    answers: two texts or more, of which each is scored with the end of the model's turn
+    adapter: the name of a loaded adapter, as for generate
+    Raises InputError for an answer that is empty or given twice, TooLongError for one that does not
+    fit behind the conversation.
+    """
+    listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
+    if not listed or len(answers) < 2 or not all(isinstance(text, str) for text in answers):
+        raise InputError("answers must be a list of two texts or more")
+    names = {text: f"answers[{i}]" for i, text in enumerate(answers)}
+    if len(names) < len(answers):
+        raise InputError("answers must differ: one of them is given twice")
+    reader = QuestionReader(llm, with_end=True, adapter=adapter)
+    task = weighing([reader.read(messages, names, "messages")], reader.adapter)
+    return PrefillTask(task.requests, task.reader, lambda readers: task.answer(readers)[0])
+
+
+def lead_of(llm: "BaseLLM") -> str:
+    """The space that the template writes before an answer: [INST] … [/INST] Yes."""
+    if llm.template is None:
+        return ""
+    asked = [{"role": "user", "content": "?"}]
+    answered = [*asked, {"role": "assistant", "content": _PROBE}]
+    try:
+        before = llm.template.render(asked, enable_thinking=False)
+        whole = llm.template.render(answered, add_generation_prompt=False, enable_thinking=False)
+    except CutawayError:  # the template does not take this: what is asked will say so
+        return ""
+    lead = whole.removeprefix(before).partition(_PROBE)[0]
+    return lead if whole.startswith(before) and lead.isspace() else ""
