@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
+from cutaway.base.progress import silent
 from cutaway.features.revise import rules
-from cutaway.features.revise.revise import How, _plan, _Revision, _silent
+from cutaway.features.revise.revise import How, _plan, _Revision
 from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader, RevisedText
 from cutaway.methods.rows import ScoredText
 from support.random_llama import write_tiny_llama
@@ -377,7 +378,7 @@ def test_better_climbs_to_a_text_that_no_single_candidate_makes_likelier(table):
 def swept(table, rule, power, *, sweeps, candidates=2, span=None, seed=5):
     how = How(rule, 1.0, sweeps, candidates, power, span, "loop", None, seed)
     start = text_of(table, (0, 1, 1))
-    revision = _Revision(_plan(table, ALLOWED, how, start), how, _silent)
+    revision = _Revision(_plan(table, ALLOWED, how, start), how, silent)
     last = revision.run(start)
     return [*(tried.text for tried in revision.trials), last]
 

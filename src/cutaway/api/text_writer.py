@@ -26,7 +26,7 @@ from cutaway.requests.sync_llm import Stream
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.features.revise.revise import Progress
+    from cutaway.base.progress import Progress
     from cutaway.features.revise.revised import Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools

@@ -13,9 +13,16 @@ from typing import TextIO
 
 # -- while something takes long --------------------------------------------------------------------
 
+Progress = Callable[[str, int, int], object]
+"""Called with (name of the work, how much is done, the total)."""
+
 _REDRAW_S = 0.1
 _LONGEST_BEGINNING, _LONGEST_END = 900, 300
 """Characters of an error's sentence: it may quote a name of any length, and end with the remedy."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 def say(text: str) -> None:

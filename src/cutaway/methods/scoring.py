@@ -4,7 +4,7 @@ Knows how a text is cut into prompt and answer tokens, and a long one into windo
 the requests for them, and for a bidirectional model the pseudo-log-likelihood.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, islice
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice, check_int, shown
+from cutaway.base.progress import Progress
 from cutaway.engine import Event, Request, ScoreAnswers, Scored
 from cutaway.errors import InputError, TooLongError
 from cutaway.methods.rows import Ids, TextPositions, logits_at, logprob_of
@@ -24,8 +25,6 @@ from cutaway.sampling import ReadRow, SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
-
-    Progress = Callable[[str, int, int], object]
 
 
 # -- cutting -----------------------------------------------------------------------------------
@@ -295,7 +294,7 @@ def likelihood(
     before: int = 1,
     special: bool = False,
     adapter: str = "",
-    progress: "Progress | None" = None,
+    progress: Progress | None = None,
 ) -> PrefillTask[LookUpReader, Likelihood]:
     """How likely a text of any length is: each token after BOS, given those before it.
 

@@ -14,10 +14,11 @@ from itertools import pairwise
 from typing import Any
 
 from cutaway.api.llm import LLM
+from cutaway.base.progress import Progress, silent
 from cutaway.engine import Pass
 from cutaway.errors import InputError
 from cutaway.methods.rows import logprob_of
-from cutaway.rerun.request import Progress, check_vocabulary, silent
+from cutaway.rerun.request import check_vocabulary
 from cutaway.trace import Trace
 from cutaway.trace.canvas import check_canvas, in_order
 from cutaway.trace.figures import bits, in_bits

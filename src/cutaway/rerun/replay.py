@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutaway.api.llm import LLM
+from cutaway.base.progress import Progress, silent
 from cutaway.compute.backends import Logits
 from cutaway.engine import Pass, PassCell, Step
 from cutaway.errors import CutawayError, InputError
@@ -17,7 +18,6 @@ from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.request import (
     UNSTOPPED,
     Disagreement,
-    Progress,
     bound,
     check_room,
     check_text,
@@ -26,7 +26,6 @@ from cutaway.rerun.request import (
     prompt_of,
     refuse_others,
     settings_of,
-    silent,
 )
 from cutaway.sampling.observe import row_hash
 from cutaway.text.grammar import KINDS

@@ -27,14 +27,7 @@ _SETTINGS = tuple(
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
 """Settings under which a text runs to max_tokens; a grammar may still end it."""
 
-Progress = Callable[[str, int, int], object]
-"""Called with (name of the work, how much is done, the total)."""
-
 _DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """No progress."""
 
 
 @dataclass(frozen=True, slots=True)

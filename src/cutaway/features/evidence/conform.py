@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 from cutaway.base.checks import shown
+from cutaway.base.progress import Progress, silent
 from cutaway.errors import CutawayError, InputError
 from cutaway.rerun.asking import AnswerPart, RefusedError, Server
 
@@ -301,8 +302,6 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 _SHRUNK = 8  # cases that are tried for a smaller pair
 
-Progress = Callable[[str, int, int], object]
-
 
 @dataclass
 class Conformance:
@@ -397,7 +396,7 @@ def conform(
     max_tokens: int = 24,
     size: int = 4,
     other: Client | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = silent,
 ) -> Conformance:
     """Ask a server pairs of requests whose answers should be equal, and compare them.
 

@@ -12,6 +12,7 @@ from math import comb
 from typing import Any
 
 from cutaway.api.llm import LLM
+from cutaway.base.progress import Progress, silent
 from cutaway.engine import Ended, FinishReason, Sequence, Step
 from cutaway.engine.events import Phases, chain_as_data
 from cutaway.errors import InputError
@@ -26,14 +27,7 @@ from cutaway.features.evidence.receipt import (
 from cutaway.features.inside.steps import Redraw
 from cutaway.requests.base import Prepared, prepare
 from cutaway.requests.recording import head_of
-from cutaway.rerun.request import (
-    Disagreement,
-    Progress,
-    bound,
-    refuse_others,
-    settings_of,
-    silent,
-)
+from cutaway.rerun.request import Disagreement, bound, refuse_others, settings_of
 from cutaway.sampling import Sampled, build_chain
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.observe import row_hash

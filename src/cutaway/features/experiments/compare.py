@@ -11,12 +11,13 @@ from typing import Any
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.progress import Progress, silent
 from cutaway.engine import Denoise, Pass
 from cutaway.engine.canvas import Rule, rule_of_text
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
 from cutaway.rerun.price import price
-from cutaway.rerun.request import UNSTOPPED, Progress, silent
+from cutaway.rerun.request import UNSTOPPED
 from cutaway.rerun.statistics import surprise
 from cutaway.trace.canvas import kendall
 

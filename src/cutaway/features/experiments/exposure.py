@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.progress import Progress, silent
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
-from cutaway.rerun.request import UNSTOPPED, Progress, run_together, silent
+from cutaway.rerun.request import UNSTOPPED, run_together
 from cutaway.rerun.statistics import Estimate, bands, estimate
 from cutaway.sampling import derive_seed
 from cutaway.trace.figures import in_bits

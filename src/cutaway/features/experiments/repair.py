@@ -15,11 +15,12 @@ import numpy as np
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.progress import Progress, silent
 from cutaway.engine.canvas import ForcedCell, Rule, rule_of_text
 from cutaway.engine.request import randbits
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion
-from cutaway.rerun.request import UNSTOPPED, Progress, silent
+from cutaway.rerun.request import UNSTOPPED
 from cutaway.rerun.statistics import Estimate, estimate, rate
 from cutaway.sampling import derive_seed
 from cutaway.trace.canvas import standing

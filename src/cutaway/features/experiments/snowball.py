@@ -8,11 +8,12 @@ import numpy as np
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.progress import Progress, silent
 from cutaway.compute.backends import Logits
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
 from cutaway.rerun.forks import Fork, Original
-from cutaway.rerun.request import UNSTOPPED, Progress, bound_to, run_together, silent
+from cutaway.rerun.request import UNSTOPPED, bound_to, run_together
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate
 
 CURVES = ("forced", "cost", "free")

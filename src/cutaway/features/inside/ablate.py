@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_choice, shown
+from cutaway.base.progress import Progress, silent
 from cutaway.compute.backends import Logits
 from cutaway.engine.interventions import Intervention, knock_out
 from cutaway.engine.interventions.intervention import current_name
@@ -26,7 +27,7 @@ from cutaway.features.inside.logit_attribution import LogitAttribution
 from cutaway.features.inside.look import Look, inside
 from cutaway.features.inside.steps import Redraw
 from cutaway.rerun.forks import token_id_of
-from cutaway.rerun.request import Progress, bound, silent
+from cutaway.rerun.request import bound
 from cutaway.sampling import ReadRow, read_rows
 from cutaway.trace import Trace
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from cutaway.api.llm import LLM
+from cutaway.base.progress import Progress, silent
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Completion
-from cutaway.rerun.request import Progress, silent
 from cutaway.rerun.statistics import Estimate, estimate
 from cutaway.sampling.luck import trial_seed
 

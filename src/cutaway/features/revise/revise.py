@@ -15,6 +15,7 @@ import numpy as np
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.base.progress import Progress, silent
 from cutaway.engine.request import randbits
 from cutaway.errors import InputError
 from cutaway.features.revise.revised import (
@@ -51,7 +52,6 @@ __all__ = [
     "SURPRISES",
     "How",
     "Piece",
-    "Progress",
     "Revised",
     "RevisionCost",
     "RevisionTrial",
@@ -61,13 +61,6 @@ __all__ = [
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
 """A token's surprise given the tokens before it, or also those after it, with a pass for each."""
-
-Progress = Callable[[str, int, int], object]
-"""Called with (activity, done, total)."""
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Progress that is not reported."""
 
 
 class How(NamedTuple):
@@ -141,7 +134,7 @@ def revise(
         if filler is None
         else _plan_of_words(model, llm, filler, how, start)
     )
-    done = _Revision(plan, how, progress or _silent)
+    done = _Revision(plan, how, progress or silent)
     text = done.run(start)
     written = partial(added, llm.tokenizer) if len(prompt) else llm.detokenize
     return Revised(

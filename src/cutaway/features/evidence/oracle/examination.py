@@ -5,13 +5,14 @@ engine that tells its model's own log-probabilities tells nothing of temperature
 but the tokens themselves are likelier under the settings that they were drawn with.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 from cutaway.api.llm import LLM
+from cutaway.base.progress import Progress, silent
 from cutaway.errors import InputError
 from cutaway.features.evidence.oracle.hypotheses import (
     SENTENCES,
@@ -35,8 +36,6 @@ from cutaway.features.evidence.oracle.reading import (
 )
 from cutaway.features.evidence.oracle.told import Told, write_rows
 from cutaway.sampling import SamplingParams
-
-Progress = Callable[[str, int, int], object]
 
 EXACT = 0.002
 """Mean |delta|, in nats: no more than the order of additions in float32 makes."""
@@ -124,7 +123,7 @@ def oracle(
     *,
     others: Others | None = None,
     rows: str | Path | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = silent,
     **settings: Any,
 ) -> Oracle:
     """Hold another engine's answers against this model.

@@ -19,6 +19,7 @@ import numpy as np
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_choice, check_int
+from cutaway.base.progress import Progress, silent
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.identity import identify
 from cutaway.compute.loading.open import open_model, stat_model
@@ -43,7 +44,6 @@ from cutaway.files.weights import ModelFile, pieces
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.mixes import MIXES
 from cutaway.files.weights.quantised import MixedFile, refuse_quantised
-from cutaway.rerun.request import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
