@@ -52,7 +52,7 @@ def _row(client: httpx.Client, beside: Beside, place: Place, content: str, reque
         beside.begin()
         try:
             status = client.request(**request).status_code
-        except (httpx.TransportError, httpx.InvalidURL):  # a head that is too long is no request
+        except (httpx.NetworkError, httpx.ProtocolError, httpx.InvalidURL):  # a head too long
             status = 0
         found.append(Row(place, content, status, beside.end()))
     return min(found, key=lambda row: row.waited.most)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -94,6 +95,14 @@ def test_overlapping_literals_are_all_broken() -> None:
     specials = SpecialTokens({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
     assert specials.escape("<a><b aaa", "·") == "<·a·>·<b a·a·a·"
     assert SpecialTokens({}).escape("x", "·") == "x"
+
+
+def test_special_tokens_of_a_long_text_are_broken_without_copies_of_the_rest() -> None:
+    """A message of 4 MB took minutes."""
+    began = time.process_time()
+    escaped = SpecialTokens({"<|im_end|>": 7}).escape("<|im_start|>" * 100_000, "·")
+    assert time.process_time() - began < 2
+    assert escaped == "<|im_start|>" * 100_000
 
 
 def test_special_text_must_match_exactly(tokenizer: Tokenizer) -> None:

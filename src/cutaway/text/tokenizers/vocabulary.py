@@ -208,13 +208,14 @@ class SpecialTokens:
         if not self._first:
             return text
         starts = (found.start() for found in self._first.finditer(text))
-        cuts = {at + 1 for at in starts if self._size(text, at) or self._may_begin(text[at:])}
+        cuts = {at + 1 for at in starts if self._size(text, at) or self._may_begin(text, at)}
         if any(text[:size] in self._endings for size in range(2, self._longest)):
             cuts.add(1)
         return mark.join(text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)]))
 
-    def _may_begin(self, rest: str) -> bool:
-        return len(rest) < self._longest and rest in self._beginnings
+    def _may_begin(self, text: str, at: int) -> bool:
+        """Whether the text ends there within a literal."""
+        return len(text) - at < self._longest and text[at:] in self._beginnings
 
     @cached_property
     def _longest(self) -> int:
