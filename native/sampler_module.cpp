@@ -9,6 +9,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -90,16 +91,38 @@ nb::tuple likely(const std::vector<Likely>& tokens) {
   return nb::tuple(pairs);
 }
 
+// Rows of the tables of sampling/observe.py, which say why they are not tuples: -1 and NaN stand for None.
+struct CandidateRow {
+  uint32_t id;
+  float logit, delta;
+  int32_t removed_by;
+  double final_logprob, luck;
+  uint32_t rank, unused;
+};
+static_assert(sizeof(CandidateRow) == 40 && sizeof(Likely) == 16);
+
+template <typename Row> nb::bytes bytes_of(const std::vector<Row>& rows) {
+  return nb::bytes((const char*)rows.data(), rows.size() * sizeof(Row));
+}
+
+nb::bytes candidates_of(const std::vector<Candidate>& candidates) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  std::vector<CandidateRow> rows;
+  for (const Candidate& c : candidates)
+    rows.push_back({c.id, c.logit, c.delta, c.removed_by ? (int32_t)*c.removed_by : -1, c.final_logprob.value_or(kNone),
+                    c.luck.value_or(kNone), (uint32_t)c.rank, 0});
+  return bytes_of(rows);
+}
+
 nb::object observed_of(const Drawn& drawn) {
   if (!drawn.observed) return nb::none();
   const Observation& o = *drawn.observed;
-  nb::list candidates, stages;
+  nb::list stages;
   for (const StageReport& r : o.stages)
     stages.append(nb::make_tuple(r.survivors, r.removed_mass, numbers(r.top_removed), r.log_sum, r.min_kept_logit));
-  for (const Candidate& c : o.candidates)
-    candidates.append(nb::make_tuple(c.id, c.logit, c.delta, c.removed_by, c.final_logprob, c.luck, c.rank));
   return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, drawn.logprob, o.final_rank, o.final_logprob,
-                        o.final_log_sum, candidates, stages, numbers(o.logit_histogram), likely(o.after_chain));
+                        o.final_log_sum, candidates_of(o.candidates), stages, numbers(o.logit_histogram),
+                        bytes_of(o.after_chain));
 }
 
 size_t vocab_of(const Logits& logits, size_t rows) {

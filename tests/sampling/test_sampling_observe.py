@@ -3,6 +3,7 @@
 These are held against definitions in Decimals of 50 digits.
 """
 
+import gc
 import pickle
 
 import numpy as np
@@ -22,6 +23,7 @@ from cutaway.sampling import (
     read_rows,
     sample,
 )
+from support.native_rows import by_twin, needs_native, row_draw
 from support.sampling_oracles import (
     OFF,
     best_first,
@@ -164,6 +166,38 @@ def test_fewer_than_were_observed():
     found = drawn(row([1, 2, 3, 0]), 3)
     for top in range(4):
         assert logprobs_of(found, top) == told(row([1, 2, 3, 0]), top)
+
+
+@needs_native
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_what_is_noted_of_many_tokens_is_few_objects_and_reads_as_tuples(temperature):
+    """While the garbage collector looks at a million tuples, a server answers nobody."""
+    logits = np.random.default_rng(3).normal(0, 3, (1, 2000)).astype(np.float32)
+    asked = [row_draw(top=1000, temperature=temperature, top_k=500)]
+    [seen], [twin] = ([row.observed for row in draw(logits, asked)] for draw in (sample, by_twin))
+    assert type(twin.candidates) is tuple
+    for noted, tuples in ((seen.candidates, twin.candidates), (seen.after_chain, twin.after_chain)):
+        assert noted == tuples and tuples == noted and hash(noted) == hash(tuples)
+        assert [*noted] == [*tuples] and noted[3:9:2] == tuples[3:9:2]
+        assert (noted[0], noted[-1], len(noted)) == (tuples[0], tuples[-1], len(tuples))
+        assert repr(noted) == repr(tuples) and pickle.loads(pickle.dumps(noted)) == tuples
+        assert noted != tuples[1:] and noted != 5
+        with pytest.raises(IndexError):
+            noted[len(tuples)]
+        assert sum(map(gc.is_tracked, reached(noted))) < 5
+    assert {c.removed_by is None for c in seen.candidates} == {True, temperature == 0}
+    assert [c.luck is None for c in seen.candidates] == [temperature == 0] * 1000
+    assert seen.logprobs(7) == twin.logprobs(7)
+
+
+def reached(value):
+    """All objects that it holds, but not the types."""
+    found, new = {}, [value]
+    while new:
+        found |= {id(each): each for each in new}
+        inner = gc.get_referents(*new)
+        new = [each for each in inner if id(each) not in found and not isinstance(each, type)]
+    return found.values()
 
 
 def test_what_was_told_stays():

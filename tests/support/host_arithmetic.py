@@ -9,7 +9,7 @@ import ctypes
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         unlike = ("timing", "phases", "ms", "cost")
         return {k: plain(v) for k, v in value.items() if k not in unlike}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(one) for one in value]
     return plain(value.to_dict()) if hasattr(value, "to_dict") else value
 

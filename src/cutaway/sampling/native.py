@@ -27,7 +27,8 @@ from cutaway.sampling.definitions import (
 )
 from cutaway.sampling.luck import place_of
 from cutaway.sampling.observe import (
-    Candidate,
+    CandidateTable,
+    LikelyTable,
     Observation,
     Observe,
     ReadRow,
@@ -222,8 +223,8 @@ def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
     *numbers, candidates, reports, histogram, after_chain = figures
     reported = zip(chain, reports, strict=False)  # none without the ledger
     stages = tuple(StageReport(stage, *report) for stage, report in reported)
-    candidates = tuple(map(Candidate._make, candidates))
-    fields = [*numbers, candidates, stages, histogram, after_chain]
+    noted = CandidateTable(candidates), stages, histogram, LikelyTable(after_chain)
+    fields = [*numbers, *noted]
     return Observation(*fields)
 
 

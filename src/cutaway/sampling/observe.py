@@ -7,9 +7,9 @@ This NumPy code is the definition; the native sampler (sample_kernels.inc, sampl
 sampler_observe.cpp) gives the same bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,10 +186,10 @@ class Observation(NamedTuple):
     final_rank: int | None
     final_logprob: float | None
     final_log_sum_exp: float
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     stages: tuple[StageReport, ...]
     logit_histogram: tuple[int, ...]
-    after_chain: Likeliest
+    after_chain: Sequence[tuple[int, float]]
 
     @property
     def neg_log_z(self) -> float | None:
@@ -208,9 +208,104 @@ class Observation(NamedTuple):
 
     def logprobs(self, top: int) -> Logprobs:
         """The ``top`` likeliest tokens before and after the chain, if as many were observed."""
+        best, total = self.candidates, self.log_sum_exp
         with PlainArithmetic():
-            model = tuple((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])
-        return Logprobs(model, self.after_chain[:top], self.logprob, self.final_logprob)
+            if isinstance(best, CandidateTable):
+                model = best.likeliest(top, total)
+            else:
+                model = tuple((c.id, c.logit - total) for c in best[:top])
+        chain = tuple(self.after_chain[:top])
+        return Logprobs(model, chain, self.logprob, self.final_logprob)
+
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+
+class NumberTable(Sequence[Row]):
+    """Rows of numbers, which are tuples where they are read and one array where they are kept.
+
+    The steps of an answer may have a million candidates, and are kept until it is written. As
+    tuples these took 300 bytes each, and a third of a second of the garbage collector, in which no
+    thread of the process runs.
+
+    data: of rows as ``DTYPE``
+    """
+
+    DTYPE: ClassVar[np.dtype[np.void]]
+    __slots__ = ("_array",)
+
+    def __init__(self, data: bytes) -> None:
+        self._array = np.frombuffer(data, self.DTYPE)
+
+    def _read(self, array: NDArray[np.void]) -> Iterable[Row]:
+        rows: list[Row] = array.tolist()
+        return rows
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Row, ...]: ...
+    def __getitem__(self, at: int | slice) -> Row | tuple[Row, ...]:
+        """A row, or several as a tuple."""
+        if isinstance(at, slice):
+            return tuple(self._read(self._array[at]))
+        [row] = self._read(self._array[[at]])
+        return row
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Each row."""
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the rows are equal, in a table or in a tuple."""
+        return self[:] == tuple(other) if isinstance(other, NumberTable | tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        """As of a tuple of the rows."""
+        return hash(self[:])
+
+    def __repr__(self) -> str:
+        """As of a tuple of the rows."""
+        return repr(self[:])
+
+
+class CandidateTable(NumberTable[Candidate]):
+    """Candidates, with -1 or NaN for None."""
+
+    DTYPE = np.dtype(
+        [
+            ("id", "u4"), ("logit", "f4"), ("delta", "f4"), ("removed_by", "i4"),
+            ("final_logprob", "f8"), ("luck", "f8"), ("rank", "u4"),
+        ],
+        align=True,
+    )  # fmt: skip
+    __slots__ = ()
+
+    def _read(self, array: NDArray[np.void]) -> Iterable[Candidate]:
+        columns = {name: array[name].tolist() for name in Candidate._fields}
+        for name in ("removed_by", "final_logprob", "luck"):
+            is_none = array[name] < 0 if name == "removed_by" else np.isnan(array[name])
+            if is_none.any():
+                each = zip(columns[name], is_none.tolist(), strict=True)
+                columns[name] = [None if none else value for value, none in each]
+        return map(Candidate._make, zip(*columns.values(), strict=True))
+
+    def likeliest(self, count: int, log_sum_exp: float) -> Likeliest:
+        """The first ``count``, with their log-probabilities."""
+        best = self._array[:count]
+        logprobs = best["logit"].astype(np.float64) - log_sum_exp
+        return tuple(zip(best["id"].tolist(), logprobs.tolist(), strict=True))
+
+
+class LikelyTable(NumberTable[tuple[int, float]]):
+    """As ``Likeliest``."""
+
+    DTYPE = np.dtype([("id", "u4"), ("logprob", "f8")], align=True)
+    __slots__ = ()
 
 
 def observe(

@@ -5,6 +5,7 @@ p = exp(z - log_sum_exp). The sequence's number, how many bytes were released, a
 after the chain are not recorded: they are 0, 0 and () when read.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -103,7 +104,7 @@ def short(value: float) -> float:
     return value and float(f"{value:.9g}")
 
 
-def _columns(candidates: tuple[Candidate, ...]) -> Json:
+def _columns(candidates: Sequence[Candidate]) -> Json:
     columns: Json = dict(zip(Candidate._fields, zip(*candidates, strict=True), strict=True))
     return columns | {name: tuple(map(short, columns[name])) for name in ("logit", "delta")}
 

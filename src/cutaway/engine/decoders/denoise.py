@@ -343,7 +343,7 @@ def figures_of(
         assert seen is not None
         likely, mine = _likely(one, mask_id), one.logprob
         if after_chain is not None:
-            likely = seen.after_chain
+            likely = tuple(seen.after_chain[:2])
             mine = -np.inf if seen.final_logprob is None else seen.final_logprob
         best.append([*(logprob for _, logprob in likely), -np.inf, -np.inf][:2])
         own.append(mine)

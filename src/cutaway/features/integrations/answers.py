@@ -223,7 +223,7 @@ def _entropy(step: "Step") -> float:
     return step.observed.entropy if step.observed else 0.0
 
 
-def _seen(step: "Step") -> "tuple[Candidate, ...]":
+def _seen(step: "Step") -> "Sequence[Candidate]":
     """Those that are on record."""
     return step.observed.candidates if step.observed else ()
 
