@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace import Token, Trace, TraceWriter
+from cutaway.trace import Token, Trace, TraceBuffer, TraceWriter
 from cutaway.trace.write import numbered, token_line
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
@@ -138,6 +138,22 @@ def test_a_step_without_an_observation_is_an_error(run, tmp_path):
     head, (step, *_), _ = run
     with TraceWriter(tmp_path / "t", head, tell) as writer, pytest.raises(ValueError, match="obs"):
         writer.add(step._replace(observed=None))
+
+
+def test_a_trace_in_memory_is_written_where_it_is_taken(run):
+    """On a server's event loop, where steps arrive, it took a second."""
+    head, steps, end = run
+    asked = []
+    buffer = TraceBuffer(head, lambda token_id: asked.append(token_id) or tell(token_id))
+    for step in steps:
+        buffer.add(step)
+    assert not asked
+    records = buffer.take()
+    assert asked and [each["index"] for each in records if each["kind"] == "step"] == [
+        step.index for step in steps
+    ]
+    buffer.end(end)
+    assert buffer.take() == [end.to_json()] and buffer.take() == []
 
 
 @given(HEADS)

@@ -100,27 +100,38 @@ class TraceLines:
 
 
 class TraceBuffer:
-    """A trace in memory, which is sent on while it grows."""
+    """A trace in memory, which is sent on while it grows.
+
+    Records are written where they are taken: those of 128 steps with 1,000 candidates take a
+    second, and a server takes them beside its event loop.
+    """
 
     def __init__(self, head: Head, token_of: TokenOf) -> None:
         self._records, self.closed = _Records(token_of), False
-        tokens = self._records.new_tokens(head.token_ids)
-        self._pending = [head.to_json(), *(token.to_json() for token in tokens)]
+        self._pending: list[Head | Step | Pass | End] = [head]
 
     def add(self, event: Step | Pass) -> None:
         """Append a step, which the engine was asked to observe, or a pass over a canvas."""
-        tokens, record = self._records.of(event)
-        self._pending += [*(token.to_json() for token in tokens), record]
+        self._pending.append(event)
 
     def end(self, end: End) -> None:
         """Append why the text ended; nothing follows."""
-        self._pending.append(end.to_json())
+        self._pending.append(end)
         self.closed = True
 
     def take(self) -> list[Json]:
         """The records since the last call."""
         taken, self._pending = self._pending, []
-        return taken
+        return [record for added in taken for record in self._written(added)]
+
+    def _written(self, added: Head | Step | Pass | End) -> list[Json]:
+        if isinstance(added, End):
+            return [added.to_json()]
+        if isinstance(added, Head):
+            tokens = self._records.new_tokens(added.token_ids)
+            return [added.to_json(), *(token.to_json() for token in tokens)]
+        tokens, record = self._records.of(added)
+        return [*(token.to_json() for token in tokens), record]
 
 
 _encode = json.JSONEncoder(
