@@ -40,6 +40,12 @@ def test_a_large_document_is_the_same_by_parts(document):
     assert dumps_by_parts(document) == dumps(document)
 
 
+def test_parts_that_were_written_before_are_taken_as_they_are():
+    choices = [{"index": i, "text": "\u2028"} for i in range(300)]
+    written = {"choices": [*map(dumps, choices)], "usage": 1}
+    assert dumps_by_parts(written) == dumps({"choices": choices, "usage": 1})
+
+
 def test_a_large_document_is_written_some_at_a_time(monkeypatch):
     """Whoever else runs in the process waits for one part."""
     sizes, write = [], dumps

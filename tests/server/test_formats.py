@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from cutaway.methods.importance import estimate, resample
+from cutaway.requests.generation import Generation
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.schema_checks import SchemaCheck
 from support.responses_client import client_of
@@ -273,6 +274,13 @@ def test_samples_say_what_the_model_would_do_by_itself(strict_client):
     assert said == estimate(logs).to_dict()
     one = chat(strict_client, top_p=1, extra_body=CHOICE)
     assert "constraint_estimates" not in one.cutaway
+
+
+def test_samples_are_no_completions_for_their_weights(strict_client, monkeypatch):
+    """Each would have all log-probabilities once more."""
+    monkeypatch.delattr(Generation, "completion")
+    answer = chat(strict_client, n=4, top_p=1, logprobs=True, top_logprobs=3, extra_body=CHOICE)
+    assert answer.cutaway["constraint_estimates"]
 
 
 @pytest.mark.parametrize("prompts", ["a", ["a", "bb"]])

@@ -62,10 +62,13 @@ def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | N
     """
     aligned = samples[0].aligned
     each = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
-    known = [value for value in each if value is not None]
-    if len(known) < max(len(each), 2) or not samples[0].params["temperature"]:
-        return None
-    return estimate(known)
+    return estimate_of(each, samples[0].params["temperature"])
+
+
+def estimate_of(neg_log_z: Sequence[float | None], temperature: float) -> ConstraintEstimate | None:
+    """The estimate from -ln w of each sample of a request; None as ``constraint_estimate``."""
+    known = [value for value in neg_log_z if value is not None]
+    return estimate(known) if temperature and len(known) >= max(len(neg_log_z), 2) else None
 
 
 def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:

@@ -45,19 +45,24 @@ def dumps(document: Any) -> bytes:
 
 
 def dumps_by_parts(document: Any) -> bytes:
-    """As dumps, for a large document in a thread: others run between its parts."""
+    """As dumps, for a large document in a thread: others run between its parts.
+
+    What of it is ``bytes`` was written before.
+    """
     return b"".join(_parts(document, _DEPTH))
 
 
 def _parts(value: Any, depth: int) -> Iterator[bytes]:
-    if not (depth and value and isinstance(value, dict | list)):
+    if isinstance(value, bytes):
+        yield value
+    elif not (depth and value and isinstance(value, dict | list)):
         yield dumps(value)
     elif isinstance(value, dict):
         for i, (key, inner) in enumerate(value.items()):
             yield (b"," if i else b"{") + dumps({key: 0})[1:-2]
             yield from _parts(inner, depth - 1)
         yield b"}"
-    elif isinstance(value[0], dict) and len(value) <= _FEW:
+    elif isinstance(value[0], bytes) or (isinstance(value[0], dict) and len(value) <= _FEW):
         for i, inner in enumerate(value):
             yield b"," if i else b"["
             yield from _parts(inner, depth - 1)

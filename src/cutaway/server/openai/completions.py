@@ -15,7 +15,7 @@ from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
 from cutaway.methods.importance import align
 from cutaway.server.body import Texts, Unsupported, examples, optional
-from cutaway.server.event_stream import Events
+from cutaway.server.event_stream import Events, dumps_by_parts
 from cutaway.server.event_stream import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
@@ -104,15 +104,19 @@ class Choices(Events):
     def whole(self) -> dict[str, Any]:
         """The answer, once all texts have ended."""
         texts, options = self.job.texts, self.job.texts[0].options
-        choices = [self._whole_choice(index) for index in range(len(texts))]
+        choices: Iterable[Any] = map(self._whole_choice, range(len(texts)))
+        if options.align:
+            every = [*choices]
+            choices = [self._aligned(every, i) for i in range(0, len(texts), self.samples)]
+        # One is there at a time: a large answer has a million lists and objects, and while the
+        # garbage collector looks at them no thread of the process runs.
+        written = [dumps_by_parts(choice) for choice in choices]
         ours = self._settings()
         estimates = answers.estimates(texts, self.samples) if self.samples > 1 else []
         if any(estimates):
             ours["constraint_estimates"] = estimates
-        if options.align:
-            choices = [self._aligned(choices, i) for i in range(0, len(texts), self.samples)]
         more = {"usage": self.usage(), "cutaway": ours}
-        return {**self._frame, "object": self.WHOLE, "choices": choices, **more}
+        return {**self._frame, "object": self.WHOLE, "choices": written, **more}
 
     def _aligned(self, choices: list[dict[str, Any]], first: int) -> dict[str, Any]:
         """The choice that is taken of those of a prompt."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from cutaway.engine import Ended, Event, FinishReason, Step
 from cutaway.engine.events import neg_log_z
-from cutaway.methods.importance import constraint_estimate
+from cutaway.methods.importance import estimate_of
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import fields_at
 from cutaway.sampling import ReadRow
@@ -111,8 +111,11 @@ def _source(source: str, by_client: bool) -> Source:
 
 def estimates(texts: Sequence[Generation], samples: int) -> list[SamplesEstimate | None]:
     """What the samples of each prompt say of the model under their constraint."""
-    done = [text.completion() for text in texts]
-    each = [constraint_estimate(done[i : i + samples]) for i in range(0, len(done), samples)]
+    weights = [neg_log_z(text.steps) for text in texts]
+    temperature = texts[0].options.sampling.temperature
+    each = [
+        estimate_of(weights[i : i + samples], temperature) for i in range(0, len(weights), samples)
+    ]
     return [cast(SamplesEstimate, one.to_dict()) if one else None for one in each]
 
 
