@@ -1,6 +1,7 @@
 """SentencePiece BPE against the plain definition of its merge rule."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.tokenizers.bpe import merge
+from cutaway.text.tokenizers import bpe
+from cutaway.text.tokenizers.bpe import _WORD, merge
 from support.text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
 
 WORDS = st.text("ab▁c", min_size=2, max_size=5)
@@ -41,6 +43,20 @@ def test_cutting_at_spaces_changes_nothing(text: str, scores: dict[str, float]) 
     tokens = metadata["tokenizer.ggml.tokens"]
     ids = Tokenizer.from_gguf(metadata).encode(text, add_bos=False)
     assert [tokens[i] for i in ids] == by_definition(text.replace(" ", "▁"), scores)
+
+
+def test_words_of_a_text_are_found_one_after_another(monkeypatch) -> None:
+    """All at once a million of them held up a server's other threads for a third of a second."""
+    singles = [(char, -9.0) for char in "ab▁"]
+    tokenizer, found = Tokenizer.from_gguf(sentencepiece(singles)), []
+    pattern = SimpleNamespace(
+        finditer=lambda text: (found.append(match) or match for match in _WORD.finditer(text))
+    )
+    monkeypatch.setattr(bpe, "_WORD", pattern)
+    words = tokenizer._words(["a b " * 9])
+    assert len(next(iter(words))) == 2
+    assert len(found) == 1
+    assert len([*words]) == 18 and len(found) == 19
 
 
 LETTERS = [(char, -9.0) for char in "▁helowrd"]

@@ -56,7 +56,7 @@ class TokenizerKind(Protocol):
     def drops_text(self) -> bool:
         """Whether characters of a text may be in no token."""
 
-    def words(self, text: str, *, begins: bool = False) -> Sequence[Sequence[int]]:
+    def words(self, text: str, *, begins: bool = False) -> Iterable[Sequence[int]]:
         """Ids of each word of a text without special tokens.
 
         begins: whether it gets a space in front, where the kind puts one

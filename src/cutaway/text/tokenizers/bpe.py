@@ -8,7 +8,7 @@ piece and are no merge. ``byte_level`` has the other kind.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 
@@ -89,7 +89,7 @@ class SentencePieceBPE:
         self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:
+    def words(self, text: str, *, begins: bool = False) -> Iterator[tuple[int, ...]]:
         """Ids of ordinary text, word by word where that cuts no token.
 
         A literal U+2581 reads as a space, as in every SentencePiece.
@@ -98,11 +98,10 @@ class SentencePieceBPE:
         escaped = text.replace(" ", SPACE)
         if begins and not (self.prefix_once and escaped.startswith(SPACE)):
             escaped = SPACE + escaped
-        words = _WORD.findall(escaped) if self._cuts_are_safe else [escaped]
-        return [
-            self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
-            for word in words
-        ]
+        # One after another: all at once would hold up a server's other threads for a long text.
+        each = map(re.Match.group, _WORD.finditer(escaped))
+        for word in each if self._cuts_are_safe else [escaped]:
+            yield self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a normal, user-defined or byte token."""
