@@ -43,13 +43,14 @@ sanitize:
 	TSAN_OPTIONS=halt_on_error=1 build/sanitize/races
 
 # Damaged files and odd requests of all formats, for an hour: first with the kernels as they are, then all instruction
-# sets of this machine under sanitizers. GCC takes a quarter of an hour to compile for those. MINUTES of each half.
+# sets of this machine under sanitizers. GCC takes a quarter of an hour to compile for those. MINUTES of each half, whose
+# inputs are others: they are numbered from 0 and from a million.
 MINUTES ?= 30
 fuzz:
 	python tools/fuzz.py --minutes $(MINUTES) --json build/fuzz.json
 	python -m pip install --no-deps --upgrade --target build/sanitized -Cbuild-dir=build/sanitize -Cinstall.strip=false \
 	  -Ccmake.build-type=Debug -Ccmake.define.CUTAWAY_SANITIZE=ON .
-	python tools/fuzz.py gguf quantise folder prefix --minutes $(MINUTES) --json build/fuzz-sanitized.json \
+	python tools/fuzz.py gguf quantise folder prefix --minutes $(MINUTES) --seed 1000000 --json build/fuzz-sanitized.json \
 	  --native build/sanitized/cutaway/base/_native*.so
 
 # The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error; all is read
