@@ -6,7 +6,9 @@ from typing import Any
 
 from cutaway.trace import Trace
 
-_CHANGES = ("id", "created", "timing", "ms", "prompt_tokens_details", "object", "chunks")
+_CHANGES = (
+    "id", "created", "timing", "ms", "prompt_tokens_details", "cached_tokens", "object", "chunks"
+)  # fmt: skip
 
 
 def clean(answer: Any) -> Any:
