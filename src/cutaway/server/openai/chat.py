@@ -179,8 +179,7 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
     async def read(self, service: Service) -> Read:
         """As of any conversation; notes whether the template shows the names of speakers."""
         read, template = await super().read(service), service.llm.model.template
-        said = self.conversation()
-        named = {one["role"] for one in said if "name" in one and one["role"] != "tool"}
+        named = {one.plain_role for one in self.messages if one.name is not None} - {"tool"}
         if named and template:
             self._nameless = named.isdisjoint(template.named_roles)
         return read

@@ -65,13 +65,17 @@ class BaseMessage(Body):
     role: str
     content: str | list[Any]
 
+    @property
+    def plain_role(self) -> str:
+        """The role as chat templates take it."""
+        return "system" if self.role == "developer" else self.role
+
     def plain(self) -> dict[str, Any]:
         """The message as chat templates take it."""
-        role = "system" if self.role == "developer" else self.role
         content = self.content
         if isinstance(content, list):
             content = "".join(part.text for part in content)
-        return {"role": role, "content": content}
+        return {"role": self.plain_role, "content": content}
 
 
 def only_types(*types: str) -> BeforeValidator:
