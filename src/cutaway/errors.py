@@ -1,16 +1,88 @@
 """Errors that a person can act on.
 
 Every message is one sentence that names the field or file and the fix; the command line, the server
-and the page show it alone, without a traceback.
+and the page show it alone, without a traceback. Knows which words of it are names of fields: each
+face says these in its own way, and none reads a sentence.
 """
+
+from typing import Self
 
 
 class CutawayError(Exception):
     """Base of all errors that cutaway explains itself."""
 
 
+class Name(str):
+    """A field's name within a sentence, written as a program would: messages[0].content
+
+    path   the field, then what leads to a part of its value: keys and indices
+    prose  words behind it, which say more of that part
+    """
+
+    __slots__ = ("path", "prose")
+    path: tuple[str | int, ...]
+    prose: str
+
+    def __new__(cls, *path: str | int, prose: str = "") -> "Name":
+        """Of a path, whose first part may be a Name itself."""
+        first, *rest = path
+        if isinstance(first, Name):
+            prose = prose or first.prose
+        whole = (*(first.path if isinstance(first, Name) else (first,)), *rest)
+        text = str(whole[0])
+        for part in whole[1:]:
+            is_key = isinstance(part, str) and part.isidentifier()
+            text += f".{part}" if is_key else f"[{str(part)[:80]}]"
+        name = super().__new__(cls, text[:200] + prose)
+        name.path, name.prose = whole, prose
+        return name
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str | int, ...], dict[str, str]]:
+        return self.path, {"prose": self.prose}
+
+
 class InputError(CutawayError, ValueError):
-    """The caller asked for something impossible: a value out of range, an unknown name."""
+    """The caller asked for something impossible: a value out of range, an unknown name.
+
+    Of one argument: a sentence that is about no field. Of more: the field, then what is said of it,
+    as in ``InputError("top_p", " must be between 0 and 1")``, where other fields are ``Name``s.
+    """
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(*words)
+
+    def __str__(self) -> str:
+        return "".join(self.args)
+
+    @property
+    def name(self) -> Name | None:
+        """The field that it is about."""
+        return Name(self.args[0]) if len(self.args) > 1 else None
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Of ``name``; empty where it is about no field."""
+        return self.name.path if self.name is not None else ()
+
+    @property
+    def field(self) -> str | None:
+        """The whole field that it is about."""
+        return next((str(part) for part in self.path), None)
+
+    @property
+    def index(self) -> int | None:
+        """The element of the field's list that it is about."""
+        return next((part for part in self.path[1:2] if isinstance(part, int)), None)
+
+    @property
+    def reason(self) -> str:
+        """What is said of the field last, as it follows a name: ": it is empty", " must be 1"."""
+        return str(self.args[-1]) if self.path else f": {self}"
+
+    def renamed(self, *path: str | int) -> Self:
+        """The error with another name of the field that it is about."""
+        prose = self.name.prose if self.name is not None else ""
+        return type(self)(Name(*path, prose=prose), *self.args[1:])
 
 
 class TooLongError(InputError):

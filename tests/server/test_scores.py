@@ -287,7 +287,7 @@ def test_matrices_are_python_s(asked, kind):
     answer = client.post("/v1/multi-vector", json={"input": RANKED, "input_type": kind})
     if which == "head":
         assert answer.status_code == 400
-        assert "was not made for late interaction" in answer.json()["error"]["message"]
+        assert "late interaction (ColBERT): its texts have" in answer.json()["error"]["message"]
         return
     expected, found = alone.embed_tokens(RANKED, kind), answer.json()
     document = client.get("/openapi.json").json()
@@ -308,7 +308,9 @@ def test_a_text_that_is_too_long_is_named_or_cut(asked):
     long = {"input": ["b", "b" * 40]}
     answer = client.post("/v1/multi-vector", json=long)
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"].startswith("input[1] has 4")
+    sentence = answer.json()["error"]["message"]
+    assert sentence.startswith("input[1] has 4")
+    assert sentence.endswith("where texts are embedded, truncate cuts it")
     assert client.post("/v1/multi-vector", json=long | {"truncate": True}).json()["truncated"] == [
         1
     ]

@@ -9,7 +9,7 @@ import pytest
 
 import cutaway
 from cutaway import errors
-from cutaway.errors import CutawayError, QueueFullError, TooLongError
+from cutaway.errors import CutawayError, Name, QueueFullError, TooLongError
 from cutaway.server.http.errors import ApiError
 
 
@@ -42,13 +42,23 @@ def sent(error):
 
 def test_every_error_arrives_with_its_sentence():
     every = kinds()
-    assert {kind for kind in vars(errors).values() if isinstance(kind, type)} <= every
+    types = {kind for kind in vars(errors).values() if isinstance(kind, type)}
+    assert {kind for kind in types if issubclass(kind, Exception)} <= every
     for kind in every - {ApiError}:
         arrived = sent(kind("top_k: it must be 0 or more"))
         assert type(arrived) is kind
         assert str(arrived) == "top_k: it must be 0 or more"
         assert isinstance(arrived, CutawayError)
     assert {TooLongError, QueueFullError, ApiError} <= every
+
+
+def test_an_error_arrives_with_the_field_that_it_is_about():
+    name = Name("messages", 3, "content", prose=": a part")
+    arrived = sent(TooLongError(name, " is longer than ", Name("max_tokens")))
+    assert str(arrived) == "messages[3].content: a part is longer than max_tokens"
+    assert (arrived.field, arrived.index, arrived.path) == ("messages", 3, name.path)
+    assert str(arrived.renamed("input", 4)) == "input[4]: a part is longer than max_tokens"
+    assert isinstance(arrived.args[-1], Name)
 
 
 @pytest.mark.parametrize(

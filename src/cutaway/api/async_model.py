@@ -136,7 +136,7 @@ class AsyncModel(Forwarding):
         self.options = options
         common = common_options(options)
         if common.adapter:
-            raise InputError("adapter: one for all requests is loaded with the model, as lora")
+            raise InputError("adapter", ": one for all requests is loaded with the model, as lora")
         self._loaded_draft = common.draft
         self._sandbox = CompileSandbox()
         model.grammars.read = self._sandbox.source_of
@@ -205,7 +205,7 @@ class AsyncModel(Forwarding):
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
         parsed = await self.parse_async(options)
         if parsed.n > 1:
-            raise InputError("n must be 1 to stream; submit takes several")
+            raise InputError("n", " must be 1 to stream; submit takes several")
         with await self.submit([prompt], parsed) as generations:
             while events := await generations.read():
                 for _, event in events:
@@ -293,7 +293,7 @@ class AsyncModel(Forwarding):
         options = self.parse_options(given, self.options, traced=traced)
         if options.draft not in (None, self._loaded_draft):
             raise InputError(
-                "speculate: that draft model or head is not loaded; name it where the model is"
+                "speculate", ": that draft model or head is not loaded; name it where the model is"
             )
         return options
 

@@ -31,7 +31,7 @@ def answer(
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
     if parsed.suffix:
-        raise InputError("suffix: an answer has none: use generate, or leave it out")
+        raise InputError("suffix", ": an answer has none: use generate, or leave it out")
     use = ToolUse(llm.model, tools, tool_choice, parallel, wish)
     if run_tools:
         _check_functions(use)
@@ -60,7 +60,7 @@ def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
     """How many answers are asked for at most; InputError for a bad argument."""
     rounds = check_int("max_rounds", rounds, 1, 1000)
     if check_bool("run_tools", run_tools) and options.n != 1:
-        raise InputError("n must be 1 where run_tools calls the functions")
+        raise InputError("n", " must be 1 where run_tools calls the functions")
     return rounds if run_tools else 1
 
 
@@ -68,5 +68,5 @@ def _check_functions(use: ToolUse) -> None:
     """InputError unless every tool is a Python function that can be called here."""
     for tool in use.tools:
         if tool.name not in use.functions:
-            raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
+            raise InputError("run_tools", f": {tool.name} is no Python function; run it yourself")
         check_function(use.functions[tool.name])

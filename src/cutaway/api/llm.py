@@ -113,14 +113,15 @@ class LLM(TextWriter):
         texts = [*self.engine.running, *self.engine.waiting]
         if using := sum(text.request.adapter == adapter for text in texts):
             raise InputError(
-                f"adapter: {using} texts are being written with {name}: unload it once they ended"
+                "adapter",
+                f": {using} texts are being written with {name}: unload it once they ended",
             )
         if self.model.remove_adapter(name):
             del self.engine.backends[adapter]
 
     def _check_whole(self) -> None:
         if self.model.request_adapter:
-            raise InputError(f"adapter: {self.name} has one already: ask the model itself")
+            raise InputError("adapter", f": {self.name} has one already: ask the model itself")
 
     # -- the end -----------------------------------------------------------------------------
 

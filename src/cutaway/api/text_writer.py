@@ -209,7 +209,7 @@ class TextWriter(TextReader):
             iter(requests)  # an array without dimensions has __iter__, too
         except TypeError:
             raise InputError(
-                "requests must be an iterable of prompts; generate takes one"
+                "requests", " must be an iterable of prompts; generate takes one"
             ) from None
         common = common_options(options)
         if common.draft is not None:
@@ -228,7 +228,7 @@ class TextWriter(TextReader):
         prompt, own = request if paired else (request, {})
         options = self.parse_options({**common, **own})
         if options.draft not in (None, self.draft):
-            raise InputError("speculate: name the draft model among the common options")
+            raise InputError("speculate", ": name the draft model among the common options")
         return self.add(prompt, options)
 
     def denoise(self, prompt: Prompt, **settings: Any) -> Any:

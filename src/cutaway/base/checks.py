@@ -23,10 +23,10 @@ def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
     """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
     span = f"{low} or more" if high is None else f"between {low} and {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, {span}, not {shown(value)}")
+        raise InputError(name, f" must be a whole number, {span}, not {shown(value)}")
     plain = index(value)
     if plain < low or (high is not None and plain > high):
-        raise InputError(f"{name} must be {span}, not {shown(plain)}")
+        raise InputError(name, f" must be {span}, not {shown(plain)}")
     return plain
 
 
@@ -37,21 +37,21 @@ def check_finite(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:  # an integer beyond float
         pass
-    raise InputError(f"{name} must be a finite number, not {shown(value)}")
+    raise InputError(name, f" must be a finite number, not {shown(value)}")
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
     """As check_finite; InputError unless it is in [low, high]."""
     number = check_finite(name, value)
     if not low <= number <= high:
-        raise InputError(f"{name} must be between {low:g} and {high:g}, not {number:g}")
+        raise InputError(name, f" must be between {low:g} and {high:g}, not {number:g}")
     return number
 
 
 def check_bool(name: str, value: Any) -> bool:
     """Return value; InputError unless it is True or False."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be true or false, not {shown(value)}")
+        raise InputError(name, f" must be true or false, not {shown(value)}")
     return value
 
 
@@ -59,7 +59,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     """Return value; InputError unless it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
-    raise InputError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+    raise InputError(name, f" must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
             raise TypeError
         return tuple(map(index, found))
     except TypeError:
-        raise InputError(f"{name} must be token ids, and those are whole numbers") from None
+        raise InputError(name, " must be token ids, and those are whole numbers") from None
 
 
 def existing(text: str) -> Path | None:
@@ -97,5 +97,5 @@ def current_names(
     """Keywords under their current names; InputError where one is given by both names."""
     for earlier, name in earlier_names.items():
         if earlier in given and name in given:
-            raise InputError(f"{earlier} is the earlier name of {name}: give {name} alone")
+            raise InputError(earlier, f" is the earlier name of {name}: give {name} alone")
     return {earlier_names.get(name, name): value for name, value in given.items()}

@@ -28,7 +28,7 @@ _SPARE = 8  # one part in 8 of the free memory is left to buffers, the file's ne
 def check_folder(folder: object) -> Path:
     """The folder that ``offload_folder`` names. InputError where weights cannot be kept in it."""
     if not isinstance(folder, str | os.PathLike) or not (name := os.fsdecode(folder)):
-        raise InputError(f"offload_folder must be a folder's name, not {shown(folder)}")
+        raise InputError("offload_folder", f" must be a folder's name, not {shown(folder)}")
     place, wrong = Path(name), ""
     try:
         if not place.exists():
@@ -42,7 +42,7 @@ def check_folder(folder: object) -> Path:
     except (OSError, ValueError) as error:  # a name that no folder can have
         wrong = f"it cannot be a folder's name: {getattr(error, 'strerror', None) or error}"
     if wrong:
-        raise InputError(f"offload_folder {shown(name)}: {wrong}")
+        raise InputError("offload_folder", f" {shown(name)}: {wrong}")
     return place
 
 
@@ -105,24 +105,26 @@ class Offload:
         try:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
                 if nbytes > disk_usage(self.folder).free:
-                    raise InputError(self._full(nbytes))
+                    raise self._full(nbytes)
                 system.reserve(file.fileno(), nbytes)  # or others may take the room
                 self.tell(self._plan(reads, file.fileno()))
                 yield file.fileno()
                 os.fsync(file.fileno())  # or an error would be lost
         except OSError as error:
             if error.errno == ENOSPC:
-                raise InputError(self._full(nbytes)) from error
+                raise self._full(nbytes) from error
             raise InputError(
-                f"offload_folder {shown(str(self.folder))}: {megabytes(nbytes)} of weights cannot "
-                f"be written into a file there: {error.strerror}; name another folder"
+                "offload_folder",
+                f" {shown(str(self.folder))}: {megabytes(nbytes)} of weights cannot "
+                f"be written into a file there: {error.strerror}; name another folder",
             ) from error
 
-    def _full(self, nbytes: int) -> str:
-        return (
-            f"offload_folder {shown(str(self.folder))}: the weights take {megabytes(nbytes)}, and "
+    def _full(self, nbytes: int) -> InputError:
+        return InputError(
+            "offload_folder",
+            f" {shown(str(self.folder))}: the weights take {megabytes(nbytes)}, and "
             f"{megabytes(disk_usage(self.folder).free)} are free there; make room or name another "
-            "folder"
+            "folder",
         )
 
     def _plan(self, reads: Reads, file: int) -> str:

@@ -38,7 +38,7 @@ def parse(data: bytes, what: str = "the body", most: int | None = MAX_VALUES) ->
     except json.JSONDecodeError as error:
         reason = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
         place = _place(text, error.pos)
-        raise InputError(f"{what} is not JSON: {reason} at {place}") from None
+        raise InputError(what, f" is not JSON: {reason} at {place}") from None
     except RecursionError:
         raise _too_deep(what) from None
     _check_size(value, what, most)
@@ -48,14 +48,14 @@ def parse(data: bytes, what: str = "the body", most: int | None = MAX_VALUES) ->
 
 def _text(data: bytes, what: str) -> str:
     if not data.strip():
-        raise InputError(f"{what} is empty; give a JSON value")
+        raise InputError(what, " is empty; give a JSON value")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         place = _place(data[: error.start].decode(), error.start)
-        raise InputError(f"{what} is not UTF-8 at {place}") from None
+        raise InputError(what, f" is not UTF-8 at {place}") from None
     if text.startswith("\ufeff"):
-        raise InputError(f"{what} begins with a byte order mark; leave it out")
+        raise InputError(what, " begins with a byte order mark; leave it out")
     return text
 
 
@@ -74,7 +74,7 @@ def _check_nests(text: str, what: str) -> None:
         count += text.count("[", end, start) + text.count("{", end, start)
         end = after
         if count > MAX_NESTS:
-            raise InputError(f"{what} holds more than {MAX_NESTS} lists and objects; give fewer")
+            raise InputError(what, f" holds more than {MAX_NESTS} lists and objects; give fewer")
 
 
 def _check_size(value: Any, what: str, most: int | None) -> None:
@@ -82,7 +82,7 @@ def _check_size(value: Any, what: str, most: int | None) -> None:
     for _ in range(MAX_DEPTH):
         count += sum(len(parent) for parent in level if isinstance(parent, dict | list))
         if most is not None and count > most:
-            raise InputError(f"{what} holds more than {most} values; give fewer")
+            raise InputError(what, f" holds more than {most} values; give fewer")
         if not (level := [v for parent in level for v in _children(parent)]):
             return
     raise _too_deep(what)
@@ -132,7 +132,7 @@ def _clip(text: str) -> str:
 
 
 def _too_deep(what: str) -> InputError:
-    return InputError(f"{what} is nested deeper than {MAX_DEPTH} levels; make it flatter")
+    return InputError(what, f" is nested deeper than {MAX_DEPTH} levels; make it flatter")
 
 
 _DECODER = json.JSONDecoder(

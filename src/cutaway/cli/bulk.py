@@ -293,13 +293,13 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
     if not isinstance(given, dict) or ("prompt" in given) == ("messages" in given):
         raise InputError('a line must be a string, or an object with "prompt" or "messages"')
     if "trace" in given:  # a killed run would leave a part that the next must not overwrite
-        raise InputError("trace: a line of a batch file cannot be traced: leave it out")
+        raise InputError("trace", ": a line of a batch file cannot be traced: leave it out")
     if isinstance(bias := given.get("logit_bias"), dict):  # JSON has no other keys than strings
         given["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
     if "prompt" in given:
         return given.pop("prompt"), given
     if not isinstance(messages := given.pop("messages"), list):
-        raise InputError("messages must be a list")
+        raise InputError("messages", " must be a list")
     goes_on = given.pop("continue_final_message", False)
     names = ("think", "think_budget", "chat_template_kwargs")
     think, budget, variables = (given.pop(name, None) for name in names)

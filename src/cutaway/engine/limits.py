@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.errors import InputError, TooLongError
+from cutaway.errors import InputError, Name, TooLongError
 
 
 def last_seen(attention: str | int, position: int, length: int) -> int:
@@ -62,16 +62,17 @@ class Limits:
         """How many tokens a prompt can have."""
         return self.context_length - 1
 
-    def too_long(self, tokens: object, what: str = "prompt has") -> TooLongError:
+    def too_long(self, tokens: object, field: str = "prompt", others: str = " has") -> TooLongError:
         """The error for a prompt of so many tokens: a number, or words such as "at least 9000".
 
         LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
         length is", and can then shorten a conversation or ask another model.
         """
         return TooLongError(
-            f"{what} {tokens} tokens, and this model's maximum context length is "
+            field,
+            f"{others} {tokens} tokens, and this model's maximum context length is "
             f"{self.context_length}, of which one is for the answer: the prompt is too "
-            "long, shorten it"
+            "long, shorten it",
         )
 
     def check_head(self) -> None:
@@ -122,21 +123,27 @@ class Limits:
             raise InputError("this model names no mask token, so it has no canvas to reveal")
         elif self.attention != "bidirectional" and block not in (None, self.attention):
             raise InputError(
-                f"block: this model's blocks have {self.attention} tokens: leave it out"
+                "block", f": this model's blocks have {self.attention} tokens: leave it out"
             )
         if total > self.context_length:
             raise TooLongError(
-                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and this "
+                "prompt",
+                f" and canvas have {total} tokens, {prompt} of them the prompt's, and this "
                 f"model's maximum context length is {self.context_length}: shorten the prompt or "
-                "lower max_tokens"
+                "lower ",
+                Name("max_tokens"),
             )
         if not prompt and (self.shift or self.is_causal):
-            raise InputError("prompt is empty and this model has no begin token: write something")
+            raise InputError(
+                "prompt", " is empty and this model has no begin token: write something"
+            )
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot continue this prompt."""
         if not prompt:
-            raise InputError("prompt is empty and this model has no begin token: write something")
+            raise InputError(
+                "prompt", " is empty and this model has no begin token: write something"
+            )
         if len(prompt) > self.longest_prompt:
             raise self.too_long(len(prompt))
         self.check_ids("prompt", prompt)
@@ -145,7 +152,7 @@ class Limits:
         """InputError where the model cannot score these tokens."""
         if not 0 < len(prompt) <= self.context_length:
             raise InputError(
-                f"token_ids must hold 1 to {self.context_length} ids, not {len(prompt)}"
+                "token_ids", f" must hold 1 to {self.context_length} ids, not {len(prompt)}"
             )
         self.check_ids("token_ids", prompt)
 
@@ -154,4 +161,4 @@ class Limits:
         for token_id in ids:
             if not 0 <= token_id < self.vocab_size:
                 last = self.vocab_size - 1
-                raise InputError(f"{name}: token id {token_id} is not between 0 and {last}")
+                raise InputError(name, f": token id {token_id} is not between 0 and {last}")

@@ -70,8 +70,9 @@ class RunParams:
         for i, (forced, replayed) in enumerate(zip(self.forced, self.replay, strict=False)):
             if forced != replayed:
                 raise InputError(
-                    f"replay: token {i} is {replayed}, and forced has {forced} there: "
-                    "give the same, or leave one out"
+                    "replay",
+                    f": token {i} is {replayed}, and forced has {forced} there: "
+                    "give the same, or leave one out",
                 )
         check_choice("speculate", self.speculate, SPECULATE)
 
@@ -87,8 +88,9 @@ def _check_salt(salt: Any) -> None:
         return
     given = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
     raise InputError(
-        f"cache_salt must be a text of 1 to {_LONGEST_SALT} characters, not {given}: leave it out "
-        "to share the prefix cache with all texts that have none"
+        "cache_salt",
+        f" must be a text of 1 to {_LONGEST_SALT} characters, not {given}: leave it out "
+        "to share the prefix cache with all texts that have none",
     )
 
 

@@ -267,10 +267,13 @@ class Sequence:
         first = len(self.request.run.forced)
         to = backtracker.rewind(self.output_token_ids, constraint, first)
         if to is None:
+            name, *others = constraint.checks
             self.error = InputError(
-                f"{' and '.join(constraint.checks)}: nothing that may follow passes the "
+                name,
+                *(f" and {other}" for other in others),
+                ": nothing that may follow passes the "
                 f"check, and going back {backtracker.count} times did not help: loosen the schema "
-                "or the check"
+                "or the check",
             )
             return
         self.write(self.output_token_ids[: to.length])
@@ -311,8 +314,9 @@ class Sequence:
 
     def _forbidden(self, token_id: int) -> InputError:
         return InputError(
-            f"forced: the grammar does not allow token {self.named(token_id)} at step "
-            f"{len(self.output_token_ids) - 1}: give another, or leave out the grammar"
+            "forced",
+            f": the grammar does not allow token {self.named(token_id)} at step "
+            f"{len(self.output_token_ids) - 1}: give another, or leave out the grammar",
         )
 
     def _source(self, drafted_by: str) -> str:

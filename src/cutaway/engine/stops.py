@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.base.checks import check_bool, check_int, shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.text import TextStream
 
 
@@ -31,18 +31,23 @@ class StopParams:
         object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, 0))
         stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
         if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
-            raise InputError(f"stop must be a string or a list of strings, not {shown(self.stop)}")
+            raise InputError(
+                "stop", f" must be a string or a list of strings, not {shown(self.stop)}"
+            )
         if "" in stop:
-            raise InputError("stop must not hold an empty string; leave it out instead")
+            raise InputError("stop", " must not hold an empty string; leave it out instead")
         if any("\ud800" <= character <= "\udfff" for s in stop for character in s):
-            raise InputError(f"stop must be whole characters, not halves of them: {self.stop!r}")
+            raise InputError(
+                "stop", f" must be whole characters, not halves of them: {self.stop!r}"
+            )
         if not isinstance(self.stop_token_ids, (list, tuple)):
             raise InputError(
-                f"stop_token_ids must be a list of token ids, not {shown(self.stop_token_ids)}"
+                "stop_token_ids", f" must be a list of token ids, not {shown(self.stop_token_ids)}"
             )
         check_bool("ignore_eos", self.ignore_eos)
         object.__setattr__(self, "stop", tuple(stop))
-        ids = tuple(check_int("stop_token_ids: a token id", i, 0) for i in self.stop_token_ids)
+        name = Name("stop_token_ids", prose=": a token id")
+        ids = tuple(check_int(name, i, 0) for i in self.stop_token_ids)
         object.__setattr__(self, "stop_token_ids", ids)
 
 

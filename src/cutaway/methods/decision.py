@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import TYPE_CHECKING
 
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, Name
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, scoring
 from cutaway.requests.prefill import PrefillTask
 
@@ -131,10 +131,10 @@ def decide(
     """
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or len(answers) < 2 or not all(isinstance(text, str) for text in answers):
-        raise InputError("answers must be a list of two texts or more")
-    names = {text: f"answers[{i}]" for i, text in enumerate(answers)}
+        raise InputError("answers", " must be a list of two texts or more")
+    names = {text: Name("answers", i) for i, text in enumerate(answers)}
     if len(names) < len(answers):
-        raise InputError("answers must differ: one of them is given twice")
+        raise InputError("answers", " must differ: one of them is given twice")
     reader = QuestionReader(llm, with_end=True, adapter=adapter)
     task = weighing([reader.read(messages, names, "messages")], reader.adapter)
     return PrefillTask(task.requests, task.reader, lambda readers: task.answer(readers)[0])

@@ -1,6 +1,5 @@
 """Vectors of texts: the last layer's rows, pooled, cut to size and normalized."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -16,7 +15,7 @@ from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.compute.model import POOLINGS
 from cutaway.compute.model.pooling import TOKENS
 from cutaway.engine import Embed, Embedded, Event, Request
-from cutaway.errors import InputError, TooLongError
+from cutaway.errors import InputError, Name, TooLongError
 from cutaway.requests.base import check_prompt, limits_of, one_or_many
 from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
 Array = NDArray[np.float32]
-_NAMED = re.compile(r"^texts(?:\[(\d+)\])?(?=\W)")
 _ROWS = 32  # whose cosines with all others are made at once, in a processor's cache
 
 
@@ -79,16 +77,15 @@ class Embeddings:
 def naming(place: Callable[[int], str]) -> Iterator[None]:
     """Errors that name texts[3] name it as the caller has it.
 
-    place: by the text's index; what is before "[" names all of them
+    place: by the text's index; its field names all of them
     """
     try:
         yield
     except InputError as error:
-        message = _NAMED.sub(
-            lambda match: place(int(match[1])) if match[1] else place(0).partition("[")[0],
-            str(error),
-        )
-        raise type(error)(message) from error
+        if error.field != "texts":
+            raise
+        path = Name(place(error.index or 0)).path
+        raise error.renamed(*(path if error.index is not None else path[:1])) from error
 
 
 @lru_cache
@@ -175,7 +172,7 @@ def _adapter(llm: "BaseLLM", adapter: str, task: str | None) -> str:
     if task is None:
         return llm.adapter_hash(adapter)
     if adapter:
-        raise InputError("task: its adapter is the model's own: leave out adapter or task")
+        raise InputError("task", ": its adapter is the model's own: leave out adapter or task")
     return llm.model.with_task(task).request_adapter
 
 
@@ -191,7 +188,7 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
         check_choice("pooling", asked, POOLINGS)
         if asked == "cls" and not sees_more:
             raise InputError(
-                "pooling: the first token of this model sees nothing else; take mean or last"
+                "pooling", ": the first token of this model sees nothing else; take mean or last"
             )
         return asked, "asked"
     if said.kind == "rank":
@@ -244,7 +241,9 @@ class FramedTexts:
         self.name = (task or said.default) if prompt is None else prompt
         if self.name and self.name not in prompts:
             known = ", ".join(map(repr, prompts)) or "none"
-            raise InputError(f"prompt: the model's files have none named {shown(prompt)}: {known}")
+            raise InputError(
+                "prompt", f": the model's files have none named {shown(prompt)}: {known}"
+            )
         self._prompt = prompts.get(self.name, "")
         self.name = self.name if self._prompt else ""  # a task may have no instruction
         self.longest = self._limits.context_length
@@ -262,8 +261,8 @@ class FramedTexts:
         """The tokens of each, and the indices of those that were cut."""
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
-            raise InputError("texts is empty: give one text or more")
-        each = [self.read(text, f"texts[{i}]") for i, text in enumerate(prompts)]
+            raise InputError("texts", " is empty: give one text or more")
+        each = [self.read(text, Name("texts", i)) for i, text in enumerate(prompts)]
         cut = tuple(i for i, (_, is_cut) in enumerate(each) if is_cut)
         return [ids for ids, _ in each], cut
 
@@ -276,13 +275,14 @@ class FramedTexts:
             ids, after = [*text], []
             self._limits.check_ids(name, ids)
         if not ids:
-            raise InputError(f"{name} has no tokens: give one that is not empty")
+            raise InputError(name, " has no tokens: give one that is not empty")
         if len(ids) <= self.most:
             return tuple(ids), False
         if not self._truncate:
             raise TooLongError(
-                f"{name} has {len(ids)} tokens, and the model reads {self.most}: shorten it; "
-                "where texts are embedded, truncate cuts it"
+                name,
+                f" has {len(ids)} tokens, and the model reads {self.most}: shorten it; "
+                "where texts are embedded, truncate cuts it",
             )
         return (*ids[: self.most - len(after)], *after), True
 

@@ -138,7 +138,7 @@ def fill(
 def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
     """The text before, between and after the masks; InputError where there is none."""
     if not isinstance(text, str):
-        raise InputError(f"text must be a string, not {shown(text)}")
+        raise InputError("text", f" must be a string, not {shown(text)}")
     marks, mask = [MARK], tokenizer.mask_id
     if mask is not None and not tokenizer.token_bytes(mask):  # else it is a word, as DiffuGPT's
         marks.append(tokenizer.token_name(mask))
@@ -154,7 +154,7 @@ def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
 def _check_targets(targets: Iterable[str]) -> list[str]:
     found = None if isinstance(targets, str) else [*targets]
     if not found or not all(isinstance(one, str) and one.strip() for one in found):
-        raise InputError(f"targets must be a list of texts, not {shown(targets)}")
+        raise InputError("targets", f" must be a list of texts, not {shown(targets)}")
     return [*dict.fromkeys(found)]
 
 
@@ -181,7 +181,9 @@ def fill_masked(
     places = tuple(i for i, token_id in enumerate(text) if token_id == tokenizer.mask_id)
     if len(places) != len(parts) - 1:
         name = tokenizer.token_name(tokenizer.mask_id)
-        raise InputError(f"text holds {name!r}, which this model takes for a mask: leave it out")
+        raise InputError(
+            "text", f" holds {name!r}, which this model takes for a mask: leave it out"
+        )
     if targets is not None:
         masks = []
         for place, before in zip(places, parts, strict=False):
@@ -205,7 +207,7 @@ def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
     spaced = before[-1:].isspace() and not target[0].isspace() and there == gone
     ids = tuple(tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
     if not all(map(tokenizer.token_bytes, ids)):
-        raise InputError(f"targets: the model has no tokens for {target!r:.40}: give another")
+        raise InputError("targets", f": the model has no tokens for {target!r:.40}: give another")
     return ids
 
 
@@ -314,7 +316,7 @@ class _Asked(NamedTuple):
 
 def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
     if targets is not None and len(parts) > 2:
-        raise InputError("targets: with this model only one mask can have them: leave one mask")
+        raise InputError("targets", ": with this model only one mask can have them: leave one mask")
     encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
     spaced = [part.endswith(" ") for part in parts[:-1]]
     texts = [p[:-1] if s else p for p, s in zip(parts, [*spaced, False], strict=True)]

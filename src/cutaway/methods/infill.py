@@ -18,7 +18,7 @@ import numpy as np
 
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.request import own_salt
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pinned
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
@@ -77,11 +77,14 @@ def _check(options: Options) -> None:
     for name, given in asked.items():
         if given:
             raise InputError(
-                f"{name}: this model has no fill-in-the-middle tokens, so that a text before a "
-                f"suffix is cut out of longer ones: leave out {name} or suffix"
+                name,
+                ": this model has no fill-in-the-middle tokens, so that a text before a "
+                "suffix is cut out of longer ones: leave out ",
+                Name(name),
+                " or suffix",
             )
     if not options.stopping.max_tokens:
-        raise InputError("max_tokens: a text before a suffix has 1 token or more: raise it")
+        raise InputError("max_tokens", ": a text before a suffix has 1 token or more: raise it")
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class _Drawing:
         if not found:
             limits = self.llm.engine.limits
             most = len(streams[0].prompt_token_ids) + len(self.suffix_ids)
-            raise limits.too_long(most, "prompt and suffix have")
+            raise limits.too_long(most, "prompt", " and suffix have")
         order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
         weighed = set(nsmallest(WEIGHED, order, key=order.__getitem__))
         return {ids: one for ids, one in found.items() if ids in weighed}

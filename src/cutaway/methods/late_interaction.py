@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice, check_int
 from cutaway.engine import Embed, Request
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.methods.embedding import FramedTexts, VectorReader, request_parts
 from cutaway.requests.prefill import PrefillTask
 from cutaway.text.late_interaction import LateInteraction
@@ -127,7 +127,7 @@ def embed_tokens(
             for a, b in zip(each, made, strict=True)]  # fmt: skip
     for i, many in enumerate(seen):
         if many:
-            _check_unseen(llm, len(made[i]) - many, f"texts[{i}]")
+            _check_unseen(llm, len(made[i]) - many, Name("texts", i))
 
     def answer(readers: Sequence[VectorReader]) -> TokenVectors:
         kept = [reader.kept(ids) for ids in made]
@@ -150,14 +150,16 @@ def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
     graph = llm.model.graph
     if graph.states:
         raise InputError(
-            f"{name}: the model's files fill queries with tokens that are not attended to, which "
-            "is not supported for layers with a recurrent state"
+            name,
+            ": the model's files fill queries with tokens that are not attended to, which "
+            "is not supported for layers with a recurrent state",
         )
     spans = [op.mask.reach or op.mask.window - 1 for op in graph.stores]
     if any(0 < span < fillers for span in spans):
         raise InputError(
-            f"{name}: the query is filled with {fillers} tokens, and a layer's window reaches "
-            f"{min(span for span in spans if span > 0)}: ask with more words"
+            name,
+            f": the query is filled with {fillers} tokens, and a layer's window reaches "
+            f"{min(span for span in spans if span > 0)}: ask with more words",
         )
 
 

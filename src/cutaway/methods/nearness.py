@@ -113,7 +113,7 @@ def near(
     texts = first, second
     asked = checked_method(llm, method, instruction=instruction)
     if prompt is not None and asked != "cosine":
-        raise InputError(f"prompt: a model that scores by {asked} has none of texts alone")
+        raise InputError("prompt", f": a model that scores by {asked} has none of texts alone")
     without = [*_without(texts)] if words else []
     if len(without) > _MOST_WORDS:
         raise InputError(

@@ -100,7 +100,7 @@ def _read_asked(
         raise InputError("give a prompt or messages to save, one of them")
     if messages is not None:
         if special:
-            raise InputError("special says how to read a text, and these are messages")
+            raise InputError("special", " says how to read a text, and these are messages")
         ids = llm.chat_ids(messages)
     else:
         ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
@@ -121,7 +121,7 @@ def _file_name(path: Any) -> Path:
     except (TypeError, ValueError):  # not a name, or characters that no name can have
         place = Path("\0")
     if "\0" in str(place):
-        raise InputError(f"path must be a file's name, not {shown(path)}")
+        raise InputError("path", f" must be a file's name, not {shown(path)}")
     return place
 
 
@@ -132,14 +132,14 @@ def _check_worth(llm: SyncLLM, asked: AskedPrefix) -> None:
     block = llm.owner.call(lambda: llm.engine.blocks.block)
     if (tokens := len(asked.request.prompt_token_ids)) < block:
         raise InputError(
-            f"prompt has {tokens} tokens, and whole KV blocks of {block} are saved: give "
-            "a longer one"
+            "prompt",
+            f" has {tokens} tokens, and whole KV blocks of {block} are saved: give a longer one",
         )
 
 
 def _check_cached(llm: SyncLLM) -> None:
     if not llm.owner.call(lambda: llm.engine.scheduler.policy.prefix_cache):
-        raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
+        raise InputError("prefix_cache", " is off, which saved prefixes belong to: leave it on")
 
 
 def _compute(llm: SyncLLM, request: Request) -> None:

@@ -7,6 +7,7 @@ Knows how two texts become one for a head, and what Qwen3-Reranker was trained t
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import exp
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from cutaway.base.checks import check_bool, check_int, shown
 from cutaway.compute.model.pooling import TOKENS, Pooling
 from cutaway.engine import Embed, Request
-from cutaway.errors import InputError, TooLongError
+from cutaway.errors import InputError, Name, TooLongError
 from cutaway.methods.decision import AnswerChances, QuestionReader, weighing
 from cutaway.methods.embedding import (
     Embeddings,
@@ -66,9 +67,9 @@ class RankingWords:
         """InputError where it asks nothing."""
         for place in ("{query}", "{document}"):
             if place not in self.user:
-                raise InputError(f"wording: user must have {place}")
+                raise InputError("wording", f": user must have {place}")
         if self.answers[0] == self.answers[1]:
-            raise InputError("wording: the two answers must differ")
+            raise InputError("wording", ": the two answers must differ")
 
     def messages(self, **texts: str) -> list[dict[str, Any]]:
         """The conversation, in which each place has its text."""
@@ -176,23 +177,25 @@ def checked_method(llm: "BaseLLM", method: str | None, **question: Any) -> Metho
     known: tuple[Method, ...] = ("answers", "cosine") if own == "answers" else (own,)
     asked = next((one for one in known if method in (None, one)), None)
     if asked is None:
-        raise InputError(f"method: {shown(method)} is not what this model has: {', '.join(known)}")
+        raise InputError(
+            "method", f": {shown(method)} is not what this model has: {', '.join(known)}"
+        )
     for name, given in question.items():
         if given is not None and asked != "answers":
-            raise InputError(f"{name}: a model that ranks by {asked} is asked nothing")
+            raise InputError(name, f": a model that ranks by {asked} is asked nothing")
     return asked
 
 
 def _texts(query: Any, documents: Any) -> list[str]:
     """The query and the documents."""
     if isinstance(documents, str) or not isinstance(documents, Sequence) or not documents:
-        raise InputError(f"documents must be a list of texts, not {shown(documents)}")
+        raise InputError("documents", f" must be a list of texts, not {shown(documents)}")
     for name, text in (
         ("query", query),
-        *((f"documents[{i}]", t) for i, t in enumerate(documents)),
+        *((Name("documents", i), t) for i, t in enumerate(documents)),
     ):
         if not isinstance(text, str):
-            raise InputError(f"{name} must be a string, not {shown(text)}")
+            raise InputError(name, f" must be a string, not {shown(text)}")
     return [query, *documents]
 
 
@@ -213,7 +216,7 @@ def _by_head(
     llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
     adapter_hash, pair = llm.adapter_hash(adapter), PairReader(llm, truncate=truncate)
-    each = [pair.read(texts[0], text, f"documents[{i}]") for i, text in enumerate(texts[1:])]
+    each = [pair.read(texts[0], text, Name("documents", i)) for i, text in enumerate(texts[1:])]
     relevant = _relevant(llm.model.pooling)
 
     def requests() -> Iterable[Request]:
@@ -301,8 +304,9 @@ class PairReader:
         room = self._most - len(begun) - len(after)
         if not self._truncate or room < 1:
             raise TooLongError(
-                f"{name} and the query have {len(ids)} tokens together, and the model reads "
-                f"{self._most}: shorten one; truncate cuts the document"
+                name,
+                f" and the query have {len(ids)} tokens together, and the model reads "
+                f"{self._most}: shorten one; truncate cuts the document",
             )
         return JoinedPair((*begun, *bare[:room], *after), second_from, True)
 
@@ -318,7 +322,7 @@ def _by_vectors(
         first = embed(
             llm, texts[:1], normalize=True, prompt=query, truncate=truncate, adapter=adapter
         )
-    with naming("documents[{}]".format):
+    with naming(partial(Name, "documents")):
         others = embed(
             llm, texts[1:], normalize=True, prompt=document, truncate=truncate, adapter=adapter
         )
@@ -337,7 +341,7 @@ def _by_tokens(
 ) -> PrefillTask[VectorReader, Reranking]:
     with naming("query".format):
         first = embed_tokens(llm, texts[:1], "query", truncate=truncate, adapter=adapter)
-    with naming("documents[{}]".format):
+    with naming(partial(Name, "documents")):
         others = embed_tokens(llm, texts[1:], "document", truncate=truncate, adapter=adapter)
 
     def answer(parts: Sequence[TokenVectors]) -> Reranking:
@@ -359,13 +363,15 @@ def _by_answers(
 ) -> PrefillTask[LookUpReader, Reranking]:  # fmt: skip
     wording.check()
     reader = QuestionReader(llm, adapter=adapter)
-    answers = {text: f"wording: answers[{i}]" for i, text in enumerate(wording.answers)}
+    answers = {
+        text: Name("wording", prose=f": answers[{i}]") for i, text in enumerate(wording.answers)
+    }
     task = weighing(
         (
             reader.read(
                 wording.messages(instruction=instruction, query=texts[0], document=document),
                 answers,
-                f"documents[{i}]",
+                Name("documents", i),
             )
             for i, document in enumerate(texts[1:])
         ),

@@ -15,7 +15,7 @@ from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice, check_int, shown
 from cutaway.base.progress import Progress
 from cutaway.engine import Event, Request, ScoreAnswers, Scored
-from cutaway.errors import InputError, TooLongError
+from cutaway.errors import InputError, Name, TooLongError
 from cutaway.methods.rows import Ids, TextPositions, logits_at, logprob_of
 from cutaway.requests.base import Prompt, check_prompt, limits_of
 from cutaway.requests.owner import EndListener
@@ -63,7 +63,7 @@ class Cutter:
             raise self._too_long(before, name, *(f"at least {length}" for length in least))
         cut = self._cut(prompt, answer)
         if not cut.answer:
-            raise InputError(f"{name} has no tokens: give one that is not empty")
+            raise InputError(name, " has no tokens: give one that is not empty")
         cut = Cut(cut.prompt or self._begin(before), cut.answer)
         if len(cut.prompt) + len(cut.answer) > self.room + 1:  # the last token is not read
             raise self._too_long(before, name, len(cut.prompt), len(cut.answer))
@@ -106,14 +106,15 @@ class Cutter:
     def _too_long(self, before: str, name: str, *tokens: object) -> TooLongError:
         lengths = " and ".join(map(str, tokens))
         return TooLongError(
-            f"{before} and {name} have {lengths} tokens, and this model's maximum context length "
-            f"is {self.room}, which the last token may exceed: shorten one"
+            before,
+            f" and {name} have {lengths} tokens, and this model's maximum context length "
+            f"is {self.room}, which the last token may exceed: shorten one",
         )
 
     def _begin(self, name: str) -> Ids:
         begin = self._llm.tokenizer.bos_id
         if begin is None:
-            raise InputError(f"{name} is empty and this model has no begin token: write something")
+            raise InputError(name, " is empty and this model has no begin token: write something")
         return (begin,)
 
 
@@ -279,10 +280,10 @@ def score(
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or not answers:
         raise InputError(
-            f"answers must be a list of texts or of lists of ids, not {shown(answers)}"
+            "answers", f" must be a list of texts or of lists of ids, not {shown(answers)}"
         )
     cutter = Cutter(llm, special=special, adapter=adapter)
-    each = (cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
+    each = (cutter.pair(prompt, one, Name("answers", i)) for i, one in enumerate(answers))
     return scoring(each, cutter.adapter)
 
 
@@ -328,10 +329,10 @@ def scores_of_each(
         numbered = enumerate(pairs)
     except TypeError:
         raise InputError(
-            "pairs must be prompts with an answer each: a list, or an iterator"
+            "pairs", " must be prompts with an answer each: a list, or an iterator"
         ) from None
     while some := [*islice(numbered, _CHUNK)]:
-        each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
+        each = (cutter.pair(*_two(i, one), Name("pairs", i, prose=": answer")) for i, one in some)
         yield scoring(each, cutter.adapter)
 
 
@@ -340,7 +341,7 @@ def _two(index: int, pair: Any) -> Pair:
     try:
         prompt, answer = two
     except (TypeError, ValueError):
-        raise InputError(f"pairs[{index}] must be a prompt and an answer") from None
+        raise InputError(Name("pairs", index), " must be a prompt and an answer") from None
     return prompt, answer
 
 

@@ -46,7 +46,7 @@ def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
     """A prompt, an array's ids as a list; InputError for anything else."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
-        raise InputError(f"{name} must be a string or a list of token ids, not {shown(prompt)}")
+        raise InputError(name, f" must be a string or a list of token ids, not {shown(prompt)}")
     checked: Prompt = prompt
     return checked
 
@@ -154,11 +154,13 @@ class BaseLLM:
         try:
             strings = {part.encode() for part in named if isinstance(part, str)}
         except UnicodeEncodeError:
-            raise InputError("dry_breakers must be whole characters, not halves of them") from None
+            raise InputError(
+                "dry_breakers", " must be whole characters, not halves of them"
+            ) from None
         if b"" in strings:
-            raise InputError("dry_breakers: an empty string is in every token; leave it out")
+            raise InputError("dry_breakers", ": an empty string is in every token; leave it out")
         if (size := sum(map(len, strings))) > _MOST_BREAKERS:
-            raise InputError(f"dry_breakers have {size} bytes; at most {_MOST_BREAKERS} in all")
+            raise InputError("dry_breakers", f" have {size} bytes; at most {_MOST_BREAKERS} in all")
         ids = [part for part in named if not isinstance(part, str)]
         return ids + self._ids_with(tuple(sorted(strings))) if strings else ids
 
@@ -181,7 +183,7 @@ class BaseLLM:
             self.check_length(prompt)
             return self.tokenize(prompt, special=options.special)
         if options.special:
-            raise InputError("special says how to read a text, and the prompt is token ids")
+            raise InputError("special", " says how to read a text, and the prompt is token ids")
         return list(prompt)
 
     def chat_ids(
@@ -226,7 +228,7 @@ def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
     """As ``BaseLLM.accepts``, which needs no model."""
     given: Mapping[str, Any] = constraint
     if unknown := given.keys() - {*KINDS, "json_compact"}:
-        raise InputError(f"{min(unknown)} is no constraint of a whole text")
+        raise InputError(min(unknown), " is no constraint of a whole text")
     if (grammar := ConstraintParams(**given).source) is None:
         raise InputError("accepts needs one of json_schema, regex, grammar and choice")
     from cutaway.text.grammar.compiler import accepts
@@ -249,14 +251,16 @@ def read_messages(messages: Iterable[Message]) -> list[Message]:
     try:
         return [*messages]
     except TypeError:
-        raise InputError(f"messages must be a list of messages, not {shown(messages)}") from None
+        raise InputError(
+            "messages", f" must be a list of messages, not {shown(messages)}"
+        ) from None
 
 
 def common_options(options: Mapping[str, Any]) -> Options:
     """Options common to all requests, checked; InputError for one that only a request can have."""
     parsed = parse_options(options)
     if parsed.trace is not None:
-        raise InputError("trace: name a file of its own in the options of each request")
+        raise InputError("trace", ": name a file of its own in the options of each request")
     return parsed
 
 
@@ -362,7 +366,9 @@ def _decoder(llm: BaseLLM, ids: list[int], options: Options) -> "tuple[list[int]
     tokenizer, after = llm.tokenizer, list[int]()
     if options.suffix:
         if llm.config.attention != "bidirectional":
-            raise InputError("suffix: this model does not see what follows a canvas: leave it out")
+            raise InputError(
+                "suffix", ": this model does not see what follows a canvas: leave it out"
+            )
         after = _suffix_ids(llm, options)
     ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
     ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
@@ -387,14 +393,15 @@ def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[in
     """Lay out prompt and suffix with the model's FIM tokens, whose ends become stop tokens."""
     if (middle := llm.tokenizer.fim) is None:
         raise InputError(
-            "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "
-            "once all candidates are written: ask for it whole, with generate"
+            "suffix",
+            ": this model has no fill-in-the-middle tokens, so that its text is chosen "
+            "once all candidates are written: ask for it whole, with generate",
         )
     suffix = _suffix_ids(llm, options)
     begun = ids[:1] == [llm.tokenizer.bos_id]
     ids = [*ids[:begun], *middle.lay_out(ids[begun:], suffix)]
     if len(ids) > (limits := limits_of(llm.model)).longest_prompt:
-        raise limits.too_long(len(ids), "suffix and prompt have")
+        raise limits.too_long(len(ids), "suffix", " and prompt have")
     if options.stopping.ignore_eos:
         return ids, options
     ends = (*options.stopping.stop_token_ids, *middle.ends)

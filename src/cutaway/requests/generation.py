@@ -276,7 +276,7 @@ class Generation:
         from cutaway.trace import TraceWriter
 
         if not self.prepared.request.observe.stages or self.steps or self.ended:
-            raise InputError("trace: ask for candidates, and record before the first step")
+            raise InputError("trace", ": ask for candidates, and record before the first step")
         begin = into if callable(into) else partial(TraceWriter, into)
         head = self.head()
         head = replace(head, prompt=head.prompt if prompt is None else prompt, parent=parent)

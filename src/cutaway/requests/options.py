@@ -18,7 +18,7 @@ from cutaway.engine import (
     Score,
     StopParams,
 )
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.keywords import KEYWORDS
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
@@ -181,17 +181,23 @@ def parse_options(
     }
     if parts["stopping"].max_tokens == 0 and not observed["prompt_logprobs"]:
         raise InputError(
-            "max_tokens: 0 writes nothing: ask for 1 token or more (a prompt alone is scored by "
-            "prompt_logprobs, and over HTTP by echo of /v1/completions)"
+            "max_tokens",
+            ": 0 writes nothing: ask for 1 token or more (a prompt alone is scored by ",
+            Name("prompt_logprobs"),
+            ", and over HTTP by echo of /v1/completions)",
         )
     if parts["run"].replay and own["n"] > 1:
-        raise InputError("replay is of one text: leave out n, or ask for each sample by its seed")
+        raise InputError(
+            "replay", " is of one text: leave out n, or ask for each sample by its seed"
+        )
     if own["align"]:
         _check_align(own["n"], parts["constraint"], parts["sampling"])
     if own["denoise"] is not None:
         _check_canvas(parts, observed)
     if own["suffix"] and parts["constraint"].heal is not False:
-        raise InputError("heal: with a suffix the prompt is not retokenized: leave one of them out")
+        raise InputError(
+            "heal", ": with a suffix the prompt is not retokenized: leave one of them out"
+        )
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
 
 
@@ -206,11 +212,15 @@ def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams) -> None:
     if n < 2:
-        raise InputError("align chooses one of n texts: give n, 2 or more")
+        raise InputError("align", " chooses one of n texts: give n, 2 or more")
     if not constraint.is_set:
-        raise InputError("align weighs texts under a constraint: give one, such as json_schema")
+        raise InputError(
+            "align", " weighs texts under a constraint: give one, such as ", Name("json_schema")
+        )
     if sampling.temperature == 0:
-        raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
+        raise InputError(
+            "align", ": at temperature 0 the n texts are the same: raise the temperature"
+        )
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
@@ -227,7 +237,10 @@ def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None
     ]
     for name in (*named, *["prompt_logprobs"] * (observed["prompt_logprobs"] > 0)):
         raise InputError(
-            f"{name} needs a text that is written from left to right: leave out {name} or denoise"
+            name,
+            " needs a text that is written from left to right: leave out ",
+            Name(name),
+            " or denoise",
         )
 
 
@@ -251,7 +264,7 @@ def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
             check_bool(name, value)
         if isinstance(row.default, str) and not isinstance(value, str):
             if value is not None:  # a client may send null
-                raise InputError(f"{name} must be a string, not {shown(value)}")
+                raise InputError(name, f" must be a string, not {shown(value)}")
             found[name] = row.default
     return found
 
@@ -280,7 +293,7 @@ def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
     values = _taken(given, _OBSERVED)
     if traced:
         most = given.get("candidates", _CANDIDATES)
-        values["candidates"] = check_int("candidates: with a trace it", most, 1)
+        values["candidates"] = check_int(Name("candidates", prose=": with a trace it"), most, 1)
     for name in ("logprobs", "prompt_logprobs", "candidates"):
         values[name] = check_int(name, values[name], 0, MAX_TOP)
     values["track"] = Observe(track=values["track"]).track
@@ -299,5 +312,5 @@ def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | Non
         return given, None
     if not model:
         wanted = "draft model, draft:MODEL" if kind == "draft" else "head's folder, eagle:PATH"
-        raise InputError(f"speculate: name the {wanted}")
+        raise InputError("speculate", f": name the {wanted}")
     return {**given, "speculate": kind}, speculate

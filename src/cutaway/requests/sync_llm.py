@@ -277,7 +277,7 @@ class SyncLLM(BaseLLM):
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
         parsed = self.parse_options(options)
         if parsed.n != 1:
-            raise InputError("n must be 1 to stream; streams and generate take several")
+            raise InputError("n", " must be 1 to stream; streams and generate take several")
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
@@ -315,7 +315,7 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
     differ, the model has no head, or memory is full.
     """
     if not engine.is_idle:
-        raise InputError("speculate: another draft model cannot be loaded while texts run")
+        raise InputError("speculate", ": another draft model cannot be loaded while texts run")
     try:
         if name == DraftHead.kind:
             engine.speculator.draft = _draft_head(target)
@@ -325,7 +325,7 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
             engine.speculator.draft = _draft_model(name, target, progress=progress)
     except MemoryError as error:
         raise InputError(
-            f"speculate: {name} does not fit into memory beside the model: lower context"
+            "speculate", f": {name} does not fit into memory beside the model: lower context"
         ) from error
 
 
@@ -336,7 +336,7 @@ def _draft_head(target: LoadedModel) -> DraftHead:
             graph = model.build_draft_head(file.metadata, shapes, target.context)
         except FormatError as error:
             raise InputError(
-                f"speculate: {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
+                "speculate", f": {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
             ) from error
         backend = target.backend.beside(graph, file)
         read = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
@@ -352,7 +352,7 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
 
     path = Path(name.partition(":")[2]).expanduser()
     if not path.is_dir():
-        raise InputError(f"speculate: {path} is no folder; name that of an EAGLE-3 head")
+        raise InputError("speculate", f": {path} is no folder; name that of an EAGLE-3 head")
     try:
         with EagleFolder(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
@@ -360,7 +360,7 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
             backend = target.backend.beside(made.graph, file)
             share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
     except FormatError as error:
-        raise InputError(f"speculate: {path.name}: {error}") from error
+        raise InputError("speculate", f": {path.name}: {error}") from error
     own, tokens = (made.own, made.hidden), target.graph.ops[-1].out.width
     of = EagleTensors(made.streams, own, made.target_ids, tokens)
     return EagleHead(backend, share, name, of)
@@ -372,13 +372,15 @@ def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftMode
         parts = Parts.read(file, target.context)
         if not parts.tokenizer.has_tokens_of(target.tokenizer):
             raise InputError(
-                f"speculate: {model_name(path)} has other tokens than the model it is to draft "
-                "for; a draft model must have the same"
+                "speculate",
+                f": {model_name(path)} has other tokens than the model it is to draft "
+                "for; a draft model must have the same",
             )
         if parts.graph.states:
             raise InputError(
-                f"speculate: layers of {model_name(path)} have a recurrent state, which a draft "
-                "model cannot have; name another, or speculate ngram"
+                "speculate",
+                f": layers of {model_name(path)} have a recurrent state, which a draft "
+                "model cannot have; name another, or speculate ngram",
             )
         context = min(parts.config.context_length, target.context)
         backend = backends.load(

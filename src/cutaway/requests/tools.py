@@ -11,7 +11,7 @@ from typing import Any
 from cutaway.base.checks import check_bool, shown
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine.constraint.tokens import ThinkingBudget
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import KINDS, Grammar, json_schema
@@ -74,7 +74,9 @@ class ToolUse:
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
         if self.tools:
             if model.template is None:
-                raise InputError("tools: this model has no chat template, which has to offer them")
+                raise InputError(
+                    "tools", ": this model has no chat template, which has to offer them"
+                )
             dialect = model.template.dialect(model.tokenizer)
             thought = self._thinking.empty if self._thinking else ""  # some write one in each call
             self._dialect = replace(dialect, begin=dialect.begin.removeprefix(thought))
@@ -134,10 +136,11 @@ class ToolUse:
         grammars = self._model.grammars
         self._compiled = grammars.ready if ready else grammars.compile
         if others := [name for name in held if name != "json_schema"]:
-            raise InputError(f"tools and {others[0]} exclude each other: give one")
+            raise InputError("tools", f" and {others[0]} exclude each other: give one")
         if given.get("denoise") is not None:
             raise InputError(
-                "tools need a text that is written from left to right: leave out tools or denoise"
+                "tools",
+                " need a text that is written from left to right: leave out tools or denoise",
             )
         if isinstance(thinking, Harmony):
             return self._in_channels(thinking, given)
@@ -174,8 +177,8 @@ class ToolUse:
         """A request's keywords with one grammar of all the messages of an answer."""
         if self._begun is not None and self.choice.mode == "required":
             raise InputError(
-                "continue_final_message: this model calls no tool within an answer that has begun: "
-                "leave out tool_choice"
+                "continue_final_message",
+                ": this model calls no tool within an answer that has begun: leave out tool_choice",
             )
         rest, said = dict(given), "TEXT"
         if rest.get("json_schema") is not None:
@@ -191,7 +194,7 @@ class ToolUse:
             self.grammar = self._compiled(calls)
         except InputError as error:
             self._check_each()
-            raise InputError(f"tools: {error}") from None
+            raise InputError("tools", f": {error}") from None
         return calls
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar, *, ready: bool) -> Matcher:
@@ -223,8 +226,8 @@ class ToolUse:
                 self._compiled(schema)
                 self._compiled(Grammar("grammar", self._call_of(tool)))
             except InputError as error:
-                said = _of_a_tool(str(error))
-                raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
+                said = _of_a_tool(error.reason)
+                raise InputError(Name("tools", i), f": parameters of {tool.name}", said) from None
 
     def _call_of(self, tool: Tool) -> str:
         """The grammar of a call of one tool."""
@@ -298,10 +301,10 @@ class ToolUse:
 
 
 def _of_a_tool(said: str) -> str:
-    """Why a tool's parameters do not compile, without where that is in a grammar of ours."""
+    """Why a tool's parameters do not compile; said: by llguidance, of a grammar of ours."""
     if names := re.search(r"Unimplemented keys: \[(.*?)\]", said):
-        return f"{names[1]} cannot be kept to in a call: leave it out"
-    return re.sub(r"^(json_schema: |tools: parameters of \S+: |grammar: (line .*?: )?)", "", said)
+        return f": {names[1]} cannot be kept to in a call: leave it out"
+    return said
 
 
 def _listed(tools: Any) -> list[Any]:
@@ -310,7 +313,7 @@ def _listed(tools: Any) -> list[Any]:
             raise TypeError
         return [*tools]
     except TypeError:
-        raise InputError(f"tools must be a list of tools, not {shown(tools)}") from None
+        raise InputError("tools", f" must be a list of tools, not {shown(tools)}") from None
 
 
 def check_function(function: Function) -> None:

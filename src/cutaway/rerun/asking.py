@@ -345,7 +345,7 @@ def _check_url(url: str) -> None:
     except ValueError:  # brackets or a port that are none
         whole = False
     if not whole:
-        raise InputError(f"url must begin with http:// or https:// and a host, not {url!r:.80}")
+        raise InputError("url", f" must begin with http:// or https:// and a host, not {url!r:.80}")
 
 
 def _json(data: bytes | str) -> Any:

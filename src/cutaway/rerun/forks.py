@@ -15,7 +15,7 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int, current_names
 from cutaway.compute.backends import Logits
 from cutaway.engine.canvas import ForcedCell, Rule
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.completion import Completion
 from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.request import bound, check_from_left, check_vocabulary, prompt_of, settings_of
@@ -40,7 +40,7 @@ def token_of(llm: LLM, text: str, field: str = "token") -> int:
     """The one token that adds exactly this text; InputError, with its tokens, where none does."""
     data, tokenizer = text.encode(), llm.tokenizer
     if tokenizer.min_tokens(text) > _NAMED:  # which would take long to read, and to name
-        raise InputError(f"{field}: {len(text)} characters are not one token: give one")
+        raise InputError(field, f": {len(text)} characters are not one token: give one")
     ids = tokenizer.encode(text, add_bos=False)
     if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
         return ids[0]
@@ -50,7 +50,7 @@ def token_of(llm: LLM, text: str, field: str = "token") -> int:
         return exact[-1]
     names = ", ".join(f"{i} {tokenizer.token_name(i)!r}" for i in ids) or "none"
     raise InputError(
-        f"{field}: {text!r} is not one token but {len(ids)} ({names}): give one of them"
+        field, f": {text!r} is not one token but {len(ids)} ({names}): give one of them"
     )
 
 
@@ -109,7 +109,9 @@ def open_branch(
     others = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
     options |= _forced(recorded, at, token, passed, added=added, others=others)
     if max_tokens is not None:
-        options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
+        options["max_tokens"] = check_int(
+            Name("max_tokens", prose=": past the fork it"), max_tokens, at + 1
+        )
     if trace is not None:
         check_path(trace)
         options = {"candidates": head.candidates, "track": head.tracked_ids} | options
@@ -137,7 +139,7 @@ def _forced(
         others = {"interventions": added, **others}
         return {"denoise": _forced_cell(recorded, at, token, passed, others)}
     if passed is not None:
-        raise InputError("passed: this text was written from left to right, in no passes")
+        raise InputError("passed", ": this text was written from left to right, in no passes")
     own = () if token is None else (token,)
     return {
         "interventions": (*recorded.head.interventions, *added),
@@ -153,14 +155,15 @@ def _forced_cell(
     assert decoder is not None
     for name, given in others.items():
         if given:
-            raise InputError(f"{name}: it would change passes before the fork: give a token alone")
+            raise InputError(name, ": it would change passes before the fork: give a token alone")
     assert token is not None  # since there are no interventions
     passed = recorded.steps[at].pass_index if passed is None else passed
     possible = [p.index for p in recorded.passes if first + at in range(*p.block)]
     if passed not in possible:
         raise InputError(
-            f"passed: the block of cell {at} was revealed in passes {possible[0]} to "
-            f"{possible[-1]}, not in {passed}"
+            "passed",
+            f": the block of cell {at} was revealed in passes {possible[0]} to "
+            f"{possible[-1]}, not in {passed}",
         )
     kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
     return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
@@ -179,10 +182,10 @@ def _from_step(
 
 def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
     if luck not in ("same", "fresh"):
-        raise InputError(f'luck must be "same" or "fresh", not {luck!r}')
+        raise InputError("luck", f' must be "same" or "fresh", not {luck!r}')
     if luck == "same" and seed is not None:
         raise InputError(
-            "seed is for fresh luck: the same luck has the recorded seed; leave it out"
+            "seed", " is for fresh luck: the same luck has the recorded seed; leave it out"
         )
     return {} if luck == "same" else {"seed": seed}
 

@@ -263,7 +263,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
 
 def _reading(step: Step) -> Reading:
     if step.observed is None:  # neither candidates nor a watch
-        raise InputError("candidates must be 1 or more to rescore")
+        raise InputError("candidates", " must be 1 or more to rescore")
     final = step.observed.final_logprob
     surprise = None if final is None else bits(final)
     return Reading(bits(step.logprob), step.observed.rank, surprise, step.sampled_id)

@@ -52,9 +52,13 @@ def settings_of(head: Head) -> dict[str, Any]:
     """The keywords that draw the recorded text again, forced tokens included."""
     settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
     if settings.pop("processors", ()):
-        raise InputError("processors are functions, which a trace cannot record: this run had some")
+        raise InputError(
+            "processors", " are functions, which a trace cannot record: this run had some"
+        )
     if settings.get("check") not in (None, "arithmetic"):
-        raise InputError("check: a trace cannot record a user's own object, and this run had one")
+        raise InputError(
+            "check", ": a trace cannot record a user's own object, and this run had one"
+        )
     forced = check_ids("forced", head.params.get("forced", ()))
     if head.decoder:
         settings["denoise"] = head.decoder.rule

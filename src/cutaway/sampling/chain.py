@@ -55,7 +55,7 @@ def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[S
     which takes the likeliest of the tokens that the other stages leave.
     """
     if constrained and "constraint" not in params.order:
-        raise InputError("chain has no 'constraint', which this request needs: add it")
+        raise InputError("chain", " has no 'constraint', which this request needs: add it")
     chain = []
     for name in params.order:
         spec = STAGES[name]

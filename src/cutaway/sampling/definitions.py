@@ -167,7 +167,7 @@ def processors(c: Candidates, rule: Rule, context: Context) -> Candidates:
     for processor in rule["processors"]:  # each gets copies, which it may change
         logits = _as_row(processor(list(tokens), logits.copy()), c.logits.shape)
     if np.isneginf(logits).all():
-        raise InputError("processors must leave at least one token above minus infinity")
+        raise InputError("processors", " must leave at least one token above minus infinity")
     return Candidates(c.ids, logits).keep(~np.isneginf(logits))
 
 
@@ -179,7 +179,7 @@ def _as_row(made: Any, shape: tuple[int, ...]) -> LogitsRow:
         row = np.empty(0, np.float32)
     if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
         raise InputError(
-            "processors must return one logit per token, none of them NaN or plus infinity"
+            "processors", " must return one logit per token, none of them NaN or plus infinity"
         )
     return row
 

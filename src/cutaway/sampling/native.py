@@ -308,7 +308,7 @@ def read_rows(
         raise ValueError(f"{rows} rows of logits for {len(next_ids)} next ids")
     for next_id in next_ids:
         if next_id is not None and not 0 <= next_id < vocab:
-            raise InputError(f"next_ids: token id {next_id} is not between 0 and {vocab - 1}")
+            raise InputError("next_ids", f": token id {next_id} is not between 0 and {vocab - 1}")
     if _read_rows is None or tier == TWIN:
         return [
             _read_by_twin(n, row, next_id, top)

@@ -387,5 +387,5 @@ def check_vocabulary(wanted: Observe | None, forced: int | None, vocab: int) -> 
         named.append(("forced", forced))
     for name, token_id in named:
         if not 0 <= token_id < vocab:
-            return InputError(f"{name}: token id {token_id} is not between 0 and {vocab - 1}")
+            return InputError(name, f": token id {token_id} is not between 0 and {vocab - 1}")
     return None

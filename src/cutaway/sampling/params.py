@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self, TypeVar
 
 from cutaway.base.checks import check_choice, check_finite, check_ids, check_int, shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.sampling.definitions import LogitsRow
 from cutaway.sampling.stages import PRESETS, STAGES
 
@@ -63,7 +63,7 @@ class Param(NamedTuple):
         high = self.high is None or (number < self.high if self.below else number <= self.high)
         if (low and high) or (self.zero and number == 0):
             return number
-        raise InputError(f"{name} must be {self.range}, not {number}")
+        raise InputError(name, f" must be {self.range}, not {number}")
 
 
 def _param(
@@ -182,7 +182,7 @@ class SamplingParams:
         many = isinstance(self.processors, (tuple, list))
         if not (many and all(callable(processor) for processor in self.processors)):
             raise InputError(
-                f"processors must be a tuple of callables, not {shown(self.processors)}"
+                "processors", f" must be a tuple of callables, not {shown(self.processors)}"
             )
         if self.chain is not None:
             self._check_chain(self.chain)
@@ -191,7 +191,7 @@ class SamplingParams:
         if self.processors:
             names = ", ".join(getattr(p, "__name__", repr(p)) for p in self.processors)
             raise InputError(
-                f"processors: {names} cannot be sent to another process; leave processors out"
+                "processors", f": {names} cannot be sent to another process; leave processors out"
             )
         return self.__dict__
 
@@ -214,32 +214,35 @@ class SamplingParams:
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
             raise InputError(
-                f"logit_bias must map token ids to numbers, not {shown(self.logit_bias)}"
+                "logit_bias", f" must map token ids to numbers, not {shown(self.logit_bias)}"
             )
         plain: dict[int, float] = {}
         for key, bias in self.logit_bias.items():
-            token_id = check_int("logit_bias: a token id", key, 0)
-            plain[token_id] = check_finite(f"logit_bias[{token_id}]", bias)
+            token_id = check_int(Name("logit_bias", prose=": a token id"), key, 0)
+            plain[token_id] = check_finite(Name("logit_bias", token_id), bias)
             if not -100 <= plain[token_id] <= 100:
                 raise InputError(
-                    f"logit_bias[{token_id}] must be between -100 and 100, not {shown(bias)}"
+                    Name("logit_bias", token_id),
+                    f" must be between -100 and 100, not {shown(bias)}",
                 )
         self._store("logit_bias", dict(sorted(plain.items())))
 
     def _check_chain(self, chain: Any) -> None:
         named = [*chain] if isinstance(chain, (tuple, list)) else None
         if named is None or not all(isinstance(name, str) for name in named):
-            raise InputError(f"chain must be a list of stage names, not {shown(chain)}")
+            raise InputError("chain", f" must be a list of stage names, not {shown(chain)}")
         for n, name in enumerate(named):
             if name not in STAGES:
                 raise InputError(
-                    f"chain: no stage is called {shown(name)}; {', '.join(STAGES)} are"
+                    "chain", f": no stage is called {shown(name)}; {', '.join(STAGES)} are"
                 )
             if name in named[:n]:
-                raise InputError(f"chain has {name!r} twice: name each stage once")
+                raise InputError("chain", f" has {name!r} twice: name each stage once")
         self._store("chain", tuple(named))
         if self.preset != "cutaway":
-            raise InputError("preset and chain both give the order of the stages: leave one out")
+            raise InputError(
+                "preset", " and chain both give the order of the stages: leave one out"
+            )
         for name, stage in STAGES.items():
             if name not in named:
                 self._check_unused(name, stage.params)
@@ -250,7 +253,7 @@ class SamplingParams:
             if name == "temperature" and self.temperature == 0:
                 continue  # greedy needs no stage
             if getattr(self, name) != defaults[name]:
-                raise InputError(f"chain has no {stage!r}, and {name} is given: leave one out")
+                raise InputError("chain", f" has no {stage!r}, and {name} is given: leave one out")
 
     def _store(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen after __post_init__

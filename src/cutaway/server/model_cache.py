@@ -84,9 +84,10 @@ class ModelCache:
         """InputError for a model that can never fit."""
         if self.limit is not None and model.memory > self.limit:
             raise InputError(
-                f"memory: {model.name} takes {megabytes(model.memory)} with its keys and values, "
+                "memory",
+                f": {model.name} takes {megabytes(model.memory)} with its keys and values, "
                 f"and all models together may have {megabytes(self.limit)}: raise that, or lower "
-                "context or kv_tokens"
+                "context or kv_tokens",
             )
 
     @property

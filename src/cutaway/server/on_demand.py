@@ -61,7 +61,8 @@ class OnDemandLLM(AsyncModel):
     ) -> None:
         if common_options(options).draft is not None:
             raise InputError(
-                "speculate: a draft model cannot serve a model loaded on demand: give ngram or off"
+                "speculate",
+                ": a draft model cannot serve a model loaded on demand: give ngram or off",
             )
         model.claim("an OnDemandLLM")
         super().__init__(model, options, progress=False)

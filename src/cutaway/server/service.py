@@ -87,7 +87,8 @@ def names_of(models: Mapping[str, AsyncModel], usual: Sequence[str]) -> list[Nam
         for name in one.model.adapters:
             if count[name] > 1:
                 raise InputError(
-                    f"adapters: {name} is the name of a model or of another adapter: give another"
+                    "adapters",
+                    f": {name} is the name of a model or of another adapter: give another",
                 )
     return found
 
@@ -140,7 +141,9 @@ class Service:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith(f"{kind}:"):
             lacking = "draft model" if kind == "draft" else "EAGLE-3 head"
-            raise InputError(f"speculate: this server has no {lacking}; give off, ngram or jacobi")
+            raise InputError(
+                "speculate", f": this server has no {lacking}; give off, ngram or jacobi"
+            )
         return speculate
 
     def check_open(self) -> None:
@@ -232,16 +235,18 @@ class Service:
         texts = len(prompts) * options.n
         if texts > MOST_TEXTS:
             raise InputError(
-                f"n times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request"
+                "n",
+                f" times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request",
             )
         if options.run.replay and texts > 1:
-            raise InputError("replay is of one text: ask for one prompt at a time")
+            raise InputError("replay", " is of one text: ask for one prompt at a time")
         most = options.stopping.max_tokens
         for name in ("forced", "replay"):
             if (known := len(getattr(options.run, name))) > most:
                 raise InputError(
-                    f"{name} has {known} token ids, and max_tokens is {most}: "
-                    "raise max_tokens, or give fewer"
+                    name,
+                    f" has {known} token ids, and max_tokens is {most}: "
+                    "raise max_tokens, or give fewer",
                 )
         written = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
@@ -254,16 +259,18 @@ class Service:
         ):
             if each * tokens > MOST_BESIDE:
                 raise InputError(
-                    f"{name}: {each} for each of up to {tokens} are more than {MOST_BESIDE} in "
-                    "all; ask for fewer, or for less text"
+                    name,
+                    f": {each} for each of up to {tokens} are more than {MOST_BESIDE} in "
+                    "all; ask for fewer, or for less text",
                 )
         if options.denoise:
             attention, cells = self.llm.config.attention, options.stopping.max_tokens
             looks = most_computed(options.denoise, cells, attention)
             if texts * looks > MOST_BESIDE:
                 raise InputError(
-                    f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "
-                    f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps"
+                    "max_tokens",
+                    f": the passes over {texts} canvases look at {texts * looks} cells, "
+                    f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps",
                 )
 
     async def _check_infill(
@@ -273,9 +280,10 @@ class Service:
         for name, given in (("stream", stream), ("trace", trace)):
             if given:
                 raise InputError(
-                    f"{name}: this model has no fill-in-the-middle tokens, so that a text "
+                    name,
+                    f": this model has no fill-in-the-middle tokens, so that a text "
                     "before a suffix is chosen once all candidates are written: leave out "
-                    f"{name} or suffix"
+                    f"{name} or suffix",
                 )
         text = options.suffix or ""
         self.llm.check_length(text)
@@ -285,8 +293,9 @@ class Service:
         rows = len(prompts) * options.n * (written + WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
             raise InputError(
-                f"suffix: up to {rows} tokens would be computed, and one request may have "
-                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix"
+                "suffix",
+                f": up to {rows} tokens would be computed, and one request may have "
+                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix",
             )
 
 

@@ -108,7 +108,7 @@ class ChatTemplate:
         """How the model writes calls of tools; InputError where that is not supported."""
         form = self._tool_support
         if form.dialect is None:
-            raise InputError(form.refusal)
+            raise InputError(*form.refusal)
         end = form.dialect.end.removesuffix(self._tokens["eos_token"])  # which ends the answer
         found = replace(form.dialect, end=end)
         texts = [part for part in found.all_parts if isinstance(part, str)]
@@ -129,7 +129,7 @@ class ChatTemplate:
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
         if tools and self._tool_support.dialect is None:
-            raise InputError(self._tool_support.refusal)
+            raise InputError(*self._tool_support.refusal)
         return self._tool_support.prepare(read, tools)
 
     def _text(
@@ -155,8 +155,9 @@ class ChatTemplate:
         said = content.strip()
         if not (found and text.rstrip().endswith(said)):
             raise InputError(
-                "continue_final_message: the model's chat template does not end with the last "
-                "message as it is, so that it cannot go on; leave it out"
+                "continue_final_message",
+                ": the model's chat template does not end with the last "
+                "message as it is, so that it cannot go on; leave it out",
             )
         return text if not said or rest.startswith(" ") else text.rstrip()
 
@@ -195,7 +196,9 @@ class ChatTemplate:
         unused = (letter for letter in map(chr, range(0x20000, 0x2A6D7)) if letter not in used)
         if letter := next(unused, None):
             return letter
-        raise InputError("messages: they have all of CJK Extension B; leave out one of its letters")
+        raise InputError(
+            "messages", ": they have all of CJK Extension B; leave out one of its letters"
+        )
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -256,16 +259,17 @@ def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> An
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if depth > _MAX_DEPTH:
-        raise InputError(f"messages must not nest deeper than {_MAX_DEPTH} levels")
+        raise InputError("messages", f" must not nest deeper than {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise InputError("messages: an object's keys must be strings")
+            raise InputError("messages", ": an object's keys must be strings")
         return {change(k): _map_strings(v, change, depth + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_map_strings(item, change, depth + 1) for item in value]
     raise InputError(
-        f"messages: a message cannot hold a {type(value).__name__}; it holds text, numbers, true, "
-        "false, null, lists and objects"
+        "messages",
+        f": a message cannot hold a {type(value).__name__}; it holds text, numbers, true, "
+        "false, null, lists and objects",
     )
 
 

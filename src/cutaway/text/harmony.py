@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.text.characters import TextStream
 from cutaway.text.thinking import Thinking, Thought, quoted
 from cutaway.text.tools.call_parser import CallParser, Content, Delta
@@ -215,7 +215,7 @@ class Harmony(Thinking):
         """
         allowed = choice.allowed(tools)
         if not allowed:
-            raise InputError("tool_choice allows no tool; give tools, or generate without")
+            raise InputError("tool_choice", " allows no tool; give tools, or generate without")
         ways = [f"{self._before} call"]
         if choice.mode != "required":  # beside JSON of a schema nothing else is said
             before = self._before if said == "TEXT" else self._thoughts
@@ -289,8 +289,9 @@ def for_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for index, message in enumerate(messages):
         if message["role"] in ("system", "developer") and index:
             raise InputError(
-                f"messages[{index}]: this model's template takes a system message only as the "
-                "first; put its text there"
+                Name("messages", index),
+                ": this model's template takes a system message only as the "
+                "first; put its text there",
             )
         if message["role"] != "assistant":
             made += [message] if message["role"] != "tool" else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway.base import strict_json
 from cutaway.base.checks import shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.text.tools.tool import INPUT, Tool
 
 Message = Mapping[str, Any]
@@ -23,19 +23,19 @@ def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
     are no JSON object, a result of a call that no message made.
     """
     if not messages:
-        raise InputError("messages is empty: give at least one message")
+        raise InputError("messages", " is empty: give at least one message")
     made: list[dict[str, Any]] = []
     names: dict[str, str] = {}  # call id -> tool
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
+        where = Name("messages", index)
         if not isinstance(message, Mapping):
-            raise InputError(f'{where} must be an object with "role" and "content"')
+            raise InputError(where, ' must be an object with "role" and "content"')
         copy = dict(message)
         if copy.get("role") == "assistant" and "tool_calls" in copy:
             _read_calls(copy, names, where)
         for field in ("role", "content"):
             if not isinstance(copy.get(field), str):
-                raise InputError(f'{where} needs a "{field}" that is a string')
+                raise InputError(where, f' needs a "{field}" that is a string')
         if copy["role"] == "tool":
             _name_result(copy, names, where)
         made.append(_with_thought(copy))
@@ -46,13 +46,15 @@ def check_goes_on(last: Message) -> None:
     """InputError unless an answer can continue the last message of a conversation."""
     if last["role"] != "assistant":
         raise InputError(
-            f"continue_final_message: the last message is of the role {shown(last['role'])}; end "
-            "with the assistant's, which is continued"
+            "continue_final_message",
+            f": the last message is of the role {shown(last['role'])}; end "
+            "with the assistant's, which is continued",
         )
     if "tool_calls" in last:
         raise InputError(
-            "continue_final_message: the last message calls tools, and what calls tools has ended; "
-            "add their results, or leave out tool_calls"
+            "continue_final_message",
+            ": the last message calls tools, and what calls tools has ended; "
+            "add their results, or leave out tool_calls",
         )
 
 
@@ -69,10 +71,10 @@ def _read_calls(message: dict[str, Any], names: dict[str, str], where: str) -> N
     if calls is None or calls == []:
         return
     if not isinstance(calls, (list, tuple)):
-        raise InputError(f"{where}.tool_calls must be a list of calls, not {shown(calls)}")
+        raise InputError(Name(where, "tool_calls"), f" must be a list of calls, not {shown(calls)}")
     if message.get("content") is None:
         message["content"] = ""
-    read = [_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    read = [_call(call, Name(where, "tool_calls", index)) for index, call in enumerate(calls)]
     names.update((call["id"], call["function"]["name"]) for call in read)
     message["tool_calls"] = read
 
@@ -81,10 +83,10 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     kind = call.get("type", "function") if isinstance(call, Mapping) else None
     inner = call.get(kind) if isinstance(call, Mapping) and isinstance(kind, str) else None
     if kind not in ("function", "custom") or not isinstance(inner, Mapping):
-        raise InputError(f'{where} must be an object with "id" and "function" (or "custom")')
-    for field, value in (("id", call.get("id")), (f"{kind}.name", inner.get("name"))):
+        raise InputError(where, ' must be an object with "id" and "function" (or "custom")')
+    for field, value in ((("id",), call.get("id")), ((kind, "name"), inner.get("name"))):
         if not isinstance(value, str) or not value:
-            raise InputError(f"{where}.{field} must be a string that is not empty")
+            raise InputError(Name(where, *field), " must be a string that is not empty")
     arguments = _arguments(inner, where) if kind == "function" else _input(inner, where)
     function = {"name": inner["name"], "arguments": arguments}
     return {"id": call["id"], "type": "function", "function": function}
@@ -93,14 +95,14 @@ def _call(call: Any, where: str) -> dict[str, Any]:
 def _arguments(function: Message, where: str) -> dict[str, Any]:
     """OpenAI's clients send a string of JSON; an object does as well."""
     value = function.get("arguments")
-    where = f"{where}.function.arguments"
+    where = Name(where, "function", "arguments")
     try:
         data = (value if isinstance(value, str) else json.dumps(value)).encode()
     except (TypeError, ValueError, RecursionError):
         data = b"null"
     read = strict_json.parse(data, where)
     if not isinstance(read, dict):
-        raise InputError(f"{where} must be a JSON object (as a string), not {shown(value)}")
+        raise InputError(where, f" must be a JSON object (as a string), not {shown(value)}")
     return read
 
 
@@ -108,7 +110,7 @@ def _input(custom: Message, where: str) -> dict[str, Any]:
     """A custom tool's text, as the argument that it is described by."""
     value = custom.get("input")
     if not isinstance(value, str):
-        raise InputError(f"{where}.custom.input must be a string, not {shown(value)}")
+        raise InputError(Name(where, "custom", "input"), f" must be a string, not {shown(value)}")
     return {INPUT: value}
 
 
@@ -117,8 +119,8 @@ def _name_result(message: dict[str, Any], names: Mapping[str, str], where: str) 
     call_id = message.get("tool_call_id")
     if not isinstance(call_id, str) or call_id not in names:
         raise InputError(
-            f"{where}.tool_call_id must be the id of a call in an earlier assistant message, "
-            f"not {shown(call_id)}"
+            Name(where, "tool_call_id"),
+            f" must be the id of a call in an earlier assistant message, not {shown(call_id)}",
         )
     message["name"] = message.get("name") or names[call_id]
 

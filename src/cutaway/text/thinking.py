@@ -16,7 +16,7 @@ from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import FormatError, InputError, Name
 
 if TYPE_CHECKING:
     from cutaway.text.chat import ChatTemplate
@@ -255,16 +255,16 @@ class ThinkingWish:
             object.__setattr__(self, "think", False)
         if not (self.think is None or isinstance(self.think, bool) or self.think in LEVELS):
             words = ", ".join(("none", *LEVELS))
-            raise InputError(f"{name} must be one of {words}, not {shown(self.think)}")
+            raise InputError(name, f" must be one of {words}, not {shown(self.think)}")
         if self.tokens is not None:
             check_int(tokens, self.tokens, 0)
         if self.think is False and self.tokens:
-            raise InputError(f"{tokens}: without thoughts there is no budget: give one of the two")
+            raise InputError(tokens, ": without thoughts there is no budget: give one of the two")
         if not (
             isinstance(self.variables, Mapping)
             and all(isinstance(one, str) for one in self.variables)
         ):
-            raise InputError(f"{variables} must be an object, not {shown(self.variables)}")
+            raise InputError(variables, f" must be an object, not {shown(self.variables)}")
 
     def __bool__(self) -> bool:
         return self.think is not None or self.tokens is not None or bool(self.variables)
@@ -326,11 +326,12 @@ class ThinkingSwitch:
         for name in wish.variables:
             self._check_variable(wish.names[2], name)
         if wish.tokens is not None and self._thinking is None:
-            raise InputError(f"{wish.names[1]}: {self._no_words}")
+            raise InputError(wish.names[1], f": {self._no_words}")
         made = self._off(wish) if wish.think is False else self._on(wish)
         if twice := [name for name in made.variables if name in wish.variables]:
             raise InputError(
-                f"{wish.names[2]}.{twice[0]}: {wish.names[0]} sets it, too: give one of the two"
+                Name(wish.names[2], twice[0]),
+                f": {wish.names[0]} sets it, too: give one of the two",
             )
         variables = {**wish.variables, **made.variables}
         return ThinkingSettings(variables, made.tokens, made.opens, made.is_off, made.notes)
@@ -362,16 +363,16 @@ class ThinkingSwitch:
                 variables[_EFFORT] = level
             elif known := [word for word in self.levels if word not in _OFF]:
                 words = ", ".join(known)
-                raise InputError(f"{name}: this model's template knows {words}, not {level!r}")
+                raise InputError(name, f": this model's template knows {words}, not {level!r}")
             elif self.flag:
                 notes = (f"{name}: this model's template knows on and off only; {level!r} is on",)
             else:
-                raise InputError(f"{name}: {self._no_levels}")
+                raise InputError(name, f": {self._no_levels}")
         if wish.think:
             if self.flag:
                 variables[self.flag] = True
             elif self._thinking is None and not variables:
-                raise InputError(f"{name}: {self._no_words}")
+                raise InputError(name, f": {self._no_words}")
         if wish.tokens is not None and self._reads(_BUDGET) and _BUDGET not in wish.variables:
             variables[_BUDGET] = wish.tokens
         is_off = self.flag is not None and wish.variables.get(self.flag) is False
@@ -391,7 +392,7 @@ class ThinkingSwitch:
         known = sorted(self._template.variables)
         if name not in known:
             reads = f"it reads {', '.join(known)}" if known else "it reads none"
-            raise InputError(f"{field}: this model's template does not read {shown(name)}; {reads}")
+            raise InputError(field, f": this model's template does not read {shown(name)}; {reads}")
 
     def _reads(self, name: str) -> bool:
         return name in self._template.variables

@@ -133,7 +133,9 @@ def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
     first, states = len(trace.head.prompt_token_ids), standing(trace.passes)
     known = {one.position - first for made in trace.passes for one in made.cells}
     if cell not in known:
-        raise InputError(f"cell must be one that a pass looked at, 0 to {max(known, default=0)}")
+        raise InputError(
+            "cell", f" must be one that a pass looked at, 0 to {max(known, default=0)}"
+        )
     moments = []
     for made, before in zip(trace.passes, [{}, *states], strict=False):
         own = next((one for one in made.cells if one.position == first + cell), None)

@@ -96,7 +96,7 @@ def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = Non
     """As ``to_html``, of several runs, with a guide beside them. InputError where there is no run,
     or where the guide shows none of them."""
     if not runs:
-        raise InputError("runs: a page shows one or more")
+        raise InputError("runs", ": a page shows one or more")
     for point in guide.points if guide else ():
         check_int(f"the run of {point.text!r:.40}", point.run, 1, len(runs))
     known = dict[str, int]()  # the numbers of the runs so far

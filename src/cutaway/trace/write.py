@@ -258,21 +258,21 @@ def check_path(path: str | PathLike[str]) -> Path:
         or not isinstance(fspath(path), str)
         or not fspath(path)
     ):
-        raise InputError(f"trace must be the name of a file, not {shown(path)}")
+        raise InputError("trace", f" must be the name of a file, not {shown(path)}")
     file = Path(path)
     try:
         found = file.stat()
     except FileNotFoundError:
         if not os.access(file.parent, os.W_OK | os.X_OK):
-            raise InputError(f"trace: no file can be made in {file.parent}") from None
+            raise InputError("trace", f": no file can be made in {file.parent}") from None
         return file
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"trace: {shown(str(path))} cannot be written: {why}") from error
+        raise InputError("trace", f": {shown(str(path))} cannot be written: {why}") from error
     if stat.S_ISDIR(found.st_mode):
-        raise InputError(f"trace: {file} is a folder; name a file in it")
+        raise InputError("trace", f": {file} is a folder; name a file in it")
     if not os.access(file, os.W_OK):
-        raise InputError(f"trace: {file} may not be written to")
+        raise InputError("trace", f": {file} may not be written to")
     _refuse_to_overwrite(file, found)
     return file
 
@@ -293,7 +293,7 @@ def _begin(path: Path) -> int:
         except FileExistsError:
             descriptor = os.open(path, how)
     except OSError as error:
-        raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
+        raise InputError("trace", f": {path} cannot be written: {error.strerror}") from error
     try:
         _refuse_to_overwrite(path, os.fstat(descriptor))
         _lock(path, descriptor)
@@ -308,12 +308,14 @@ def _continue(path: Path, digest: str) -> int:
     try:
         file = path.open("r+b", buffering=0)
     except OSError as error:
-        raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
+        raise InputError("trace", f": {path} cannot be written: {error.strerror}") from error
     with file:
         _lock(path, file.fileno())
         data = file.read()
         if sha256(data).hexdigest() != digest:
-            raise InputError(f"trace: {path} is still being written: wait for its end, or stop it")
+            raise InputError(
+                "trace", f": {path} is still being written: wait for its end, or stop it"
+            )
         file.truncate(data.rindex(b"\n") + 1)
         file.seek(0, os.SEEK_END)
         return os.dup(file.fileno())
@@ -325,7 +327,7 @@ def _lock(path: Path, descriptor: int) -> None:
         system.lock(descriptor)
     except BlockingIOError:
         raise InputError(
-            f"trace: {path} is still being written: wait for its end, or stop it"
+            "trace", f": {path} is still being written: wait for its end, or stop it"
         ) from None
     except OSError:  # a pipe, a device, a folder on a network
         pass
@@ -333,4 +335,4 @@ def _lock(path: Path, descriptor: int) -> None:
 
 def _refuse_to_overwrite(path: Path, found: os.stat_result) -> None:
     if stat.S_ISREG(found.st_mode) and found.st_size:
-        raise InputError(f"trace: {path} exists already; name another file, or remove it")
+        raise InputError("trace", f": {path} exists already; name another file, or remove it")

@@ -15,7 +15,7 @@ from cutaway.text import Tokenizer
 from cutaway.text import grammar as sources
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import Accepted, GrammarCompiler, _Vocabulary, accepts, notes_on
-from cutaway.text.grammar.llguidance_source import sentence
+from cutaway.text.grammar.llguidance_source import reason
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 
@@ -193,9 +193,13 @@ def test_attributes_of_rules_that_end_them_do_so(attributes, text, longer):
 
 
 def test_what_llguidance_quotes_steers_no_terminal():
-    assert sentence("required property 'a\0\x1b[2J' is unsatisfiable") == (
-        r"required property 'a\x00\x1b[2J' is unsatisfiable"
+    assert reason("required property 'a\0\x1b[2J' is unsatisfiable") == (
+        r": required property 'a\x00\x1b[2J' is unsatisfiable",
     )
+
+
+def test_where_a_grammar_is_wrong_is_apart_from_why():
+    assert reason("at 1(7): unexpected\n  token") == (": line 1, column 7", ": unexpected token")
 
 
 def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):

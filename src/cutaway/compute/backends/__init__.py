@@ -154,7 +154,7 @@ def load(
             kv=kv, offload=offload, on_progress=on_progress,
         )  # fmt: skip
     if name != "reference":
-        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
+        raise InputError("backend", f" must be one of {', '.join(BACKENDS)}, not {shown(name)}")
     _check_reference(threads, offload)
     from cutaway.compute.backends.reference import ReferenceBackend
 
@@ -176,11 +176,13 @@ def _check_orders(graph: Graph, file: ModelFile) -> None:
 def _check_reference(threads: int | None, offload: "Offload | None") -> None:
     if threads is not None:
         raise InputError(
-            "threads cannot be set for the reference backend; NumPy's BLAS reads "
-            "OPENBLAS_NUM_THREADS from the environment instead"
+            "threads",
+            " cannot be set for the reference backend; NumPy's BLAS reads "
+            "OPENBLAS_NUM_THREADS from the environment instead",
         )
     if offload is not None:
         raise InputError(
-            "offload_folder cannot be set for the reference backend, which computes with all "
-            "weights in float32 in memory; leave it or the backend out"
+            "offload_folder",
+            " cannot be set for the reference backend, which computes with all "
+            "weights in float32 in memory; leave it or the backend out",
         )

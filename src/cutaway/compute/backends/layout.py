@@ -203,7 +203,7 @@ def check_kv(kv: Any) -> str:
     formats = kv.split(",") if isinstance(kv, str) else []
     if not 1 <= len(formats) <= 2 or not {*formats} <= {*KV_FORMATS}:
         raise InputError(
-            f"kv must be one of {', '.join(KV_FORMATS)}, or two as KEYS,VALUES, not {shown(kv)}"
+            "kv", f" must be one of {', '.join(KV_FORMATS)}, or two as KEYS,VALUES, not {shown(kv)}"
         )
     return ",".join(dict.fromkeys(formats))
 

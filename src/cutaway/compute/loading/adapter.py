@@ -40,7 +40,7 @@ class AdapterFile(NamedTuple):
     def read(cls, field: str, text: str) -> "AdapterFile":
         """Parse the text of a field. InputError names the field."""
         if not text:
-            raise InputError(f"{field} has an empty name between commas: leave the comma out")
+            raise InputError(field, " has an empty name between commas: leave the comma out")
         if path := existing(text):
             return cls(path, 1.0)
         name, _, number = text.rpartition(":")
@@ -49,9 +49,9 @@ class AdapterFile(NamedTuple):
         except (InputError, ValueError):
             name, scale = text, 1.0
         if not name or not (path := existing(name)):
-            raise InputError(f"{field}: there is no file or folder {shown(name or text)}")
+            raise InputError(field, f": there is no file or folder {shown(name or text)}")
         if not -_MOST <= scale <= _MOST:
-            raise InputError(f"{field}: the scale must be between -{_MOST:g} and {_MOST:g}")
+            raise InputError(field, f": the scale must be between -{_MOST:g} and {_MOST:g}")
         return cls(path, scale)
 
     def __str__(self) -> str:
@@ -74,11 +74,11 @@ class AdapterFiles(NamedTuple):
     def read(cls, field: str, given: Any) -> "AdapterFiles":
         """Parse a text or path, with commas between files. InputError names the field."""
         if not isinstance(given, (str, os.PathLike)) or not str(given):
-            raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
+            raise InputError(field, f" must be FILE or FILE:SCALE, not {shown(given)}")
         text = os.fspath(given)
         each = [text] if _is_one(text) else text.split(",")
         if len(each) > _TOGETHER:
-            raise InputError(f"{field} has {len(each)} files; at most {_TOGETHER} are added")
+            raise InputError(field, f" has {len(each)} files; at most {_TOGETHER} are added")
         return cls(tuple(AdapterFile.read(field, one) for one in each))
 
     def __str__(self) -> str:

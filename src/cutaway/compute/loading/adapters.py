@@ -70,7 +70,7 @@ class LoadedAdapters:
     def find(self, name: object) -> "Adapter":
         """The adapter of this name. InputError where none has it."""
         if not isinstance(name, str):
-            raise InputError(f"adapter must be a string, not {shown(name)}")
+            raise InputError("adapter", f" must be a string, not {shown(name)}")
         if name not in self._named:
             known = ", ".join(self.names) or "none"
             raise InputError(f"unknown adapter {shown(name)}; loaded: {known}")
@@ -82,13 +82,13 @@ class LoadedAdapters:
             known = f"its tasks are {', '.join(self.tasks)}" if self.tasks else "it has no tasks"
             if self.tasks and not self._of_tasks:
                 known = "lora was loaded for all texts; load the model without it"
-            raise InputError(f"task: {model} has none named {shown(task)}: {known}")
+            raise InputError("task", f": {model} has none named {shown(task)}: {known}")
         return self._of_tasks[task]
 
     def backend(self, sha256: str) -> Backend:
         """The backend with an adapter. InputError once it is unloaded."""
         if sha256 not in self._backends:
-            raise InputError("adapter: it was unloaded; name another")
+            raise InputError("adapter", ": it was unloaded; name another")
         return self._backends[sha256]
 
     def open(
@@ -102,13 +102,15 @@ class LoadedAdapters:
 
         files = Setup(lora=setup.lora, adapters={name: at}).adapter_files()
         if name in self._named:
-            raise InputError(f"adapters: {name} is loaded already: unload it first")
+            raise InputError("adapters", f": {name} is loaded already: unload it first")
         if len(self.names) == MOST_ADAPTERS:
-            raise InputError(f"adapters: {MOST_ADAPTERS} are loaded, the most: unload one first")
+            raise InputError(
+                "adapters", f": {MOST_ADAPTERS} are loaded, the most: unload one first"
+            )
         try:
             return Adapter.open(files[name], graph, config)
         except FormatError as error:
-            raise InputError(f"adapters: {name}: {error}") from error
+            raise InputError("adapters", f": {name}: {error}") from error
 
     def add(self, name: str, adapter: "Adapter", backend: Backend) -> Backend:
         """Let requests name an adapter; the backend with it. Not while the model computes."""

@@ -333,12 +333,14 @@ class AdaptedModel(LoadedModel):
     def with_adapter(self, adapter: str) -> LoadedModel:
         """See ``LoadedModel``. InputError for a second adapter."""
         if adapter:
-            raise InputError(f"adapter: {self.name} has one already: name it of the model itself")
+            raise InputError(
+                "adapter", f": {self.name} has one already: name it of the model itself"
+            )
         return self
 
     def with_task(self, task: str) -> LoadedModel:  # noqa: ARG002
         """See ``LoadedModel``. InputError: a task is a second adapter."""
-        raise InputError(f"task: {self.name} has an adapter already: name one of the two")
+        raise InputError("task", f": {self.name} has an adapter already: name one of the two")
 
     def close(self) -> None:
         """Nothing; see the class."""

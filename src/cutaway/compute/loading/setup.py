@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute import backends
 from cutaway.compute.model.config import MAX_CONTEXT
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.files.weights.mixes import MIXES
 
 if TYPE_CHECKING:
@@ -72,23 +72,26 @@ class Setup:
 
         if not isinstance(self.adapters, Mapping) or len(self.adapters) > MOST_ADAPTERS:
             raise InputError(
-                f"adapters must be names with their files, {MOST_ADAPTERS} at most, not "
-                f"{shown(self.adapters)}"
+                "adapters",
+                f" must be names with their files, {MOST_ADAPTERS} at most, not "
+                f"{shown(self.adapters)}",
             )
         if self.lora is not None and self.adapters:
             raise InputError(
-                "lora is an adapter of all texts, and adapters are of those that name one: give "
-                "one of the two"
+                "lora",
+                " is an adapter of all texts, and adapters are of those that name one: give "
+                "one of the two",
             )
         for name in self.adapters:
             if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
                 raise InputError(
-                    f"adapters: a name must have 1 to {_LONGEST} characters, not {shown(name)}"
+                    "adapters", f": a name must have 1 to {_LONGEST} characters, not {shown(name)}"
                 )
         if self.lora is not None:
             return {"": AdapterFiles.read("lora", self.lora)}
         return {
-            name: AdapterFiles.read(f"adapters: {name}", at) for name, at in self.adapters.items()
+            name: AdapterFiles.read(Name("adapters", prose=f": {name}"), at)
+            for name, at in self.adapters.items()
         }
 
     def tokens(self, longest: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from cutaway.base.checks import (
     current_names,
     shown,
 )
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 
 ORDERS = ("confidence", "margin", "entropy", "random", "left")
 SCHEDULES = ("even", "dream", "linear", "cosine")
@@ -104,10 +104,12 @@ class Rule:
         counts = [name for name in COUNTS if getattr(self, name) is not None]
         if len(counts) > 1:
             raise InputError(
-                f"{counts[0]} and {counts[1]} both say how many cells a pass reveals: give one"
+                counts[0], f" and {counts[1]} both say how many cells a pass reveals: give one"
             )
         if self.remask in ("lowest", "sigma") and self.steps is None:
-            raise InputError(f"steps: with remask {self.remask!r} say how many passes there are")
+            raise InputError(
+                "steps", f": with remask {self.remask!r} say how many passes there are"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The settings that differ from the default rule."""
@@ -118,13 +120,12 @@ class Rule:
 
 
 def _forced(value: Any) -> tuple[ForcedCell, ...]:
+    name = Name("forced_cells", prose=": a number")
     try:
-        return tuple(
-            ForcedCell(*(check_int("forced_cells: a number", n, 0) for n in one)) for one in value
-        )
+        return tuple(ForcedCell(*(check_int(name, n, 0) for n in one)) for one in value)
     except TypeError:
         raise InputError(
-            f"forced_cells must be (pass, cell, token id) each, not {shown(value)}"
+            "forced_cells", f" must be (pass, cell, token id) each, not {shown(value)}"
         ) from None
 
 
@@ -170,12 +171,12 @@ def read_rule(value: Any) -> Rule:
         return Rule()
     settings: Any = {"rule": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping):
-        raise InputError(f"denoise must be a rule's name or its settings, not {shown(value)}")
+        raise InputError("denoise", f" must be a rule's name or its settings, not {shown(value)}")
     settings = current_names(settings, RULE)
     given: dict[str, Any] = {name: setting for name, setting in settings.items() if name != "rule"}
     for name in settings:
         if name not in SETTINGS:
-            raise InputError(f"denoise: unknown setting {name!r}; known: {', '.join(SETTINGS)}")
+            raise InputError("denoise", f": unknown setting {name!r}; known: {', '.join(SETTINGS)}")
     name = settings.get("rule", "confidence")
     check_choice("rule", name, tuple(RULES))
     if given.get("noise") == "held":  # its earlier name
@@ -271,7 +272,7 @@ def rule_of_text(text: str) -> Rule:
         if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
             known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
             raise InputError(
-                f"rule {text!r}: unknown setting {setting!r}; known: {', '.join(known)}"
+                "rule", f" {text!r}: unknown setting {setting!r}; known: {', '.join(known)}"
             )
         values[setting] = _value(text, setting, value)
     return read_rule(values)
@@ -283,4 +284,4 @@ def _value(text: str, setting: str, value: str) -> Any:
         return {"true": True, "false": False}[value] if kind is bool else kind(value)
     except (KeyError, ValueError):
         wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise InputError(f"rule {text!r}: {setting} must be {wanted}, not {value!r}") from None
+        raise InputError("rule", f" {text!r}: {setting} must be {wanted}, not {value!r}") from None

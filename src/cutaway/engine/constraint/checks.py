@@ -131,8 +131,9 @@ class CheckConstraint(Constraint):
         """Ask a check, as long as it has time: the other texts of the step wait for it."""
         if check.limit_s is not None and thread_time() - self._began > check.limit_s:
             raise InputError(
-                f"{check.name}: to check the next token of {len(text)} bytes takes more than "
-                f"{check.limit_s:g} s: loosen what is checked, or ask for a shorter text"
+                check.name,
+                f": to check the next token of {len(text)} bytes takes more than "
+                f"{check.limit_s:g} s: loosen what is checked, or ask for a shorter text",
             )
         return check.allows(text, token)
 

@@ -19,7 +19,7 @@ from cutaway.engine.constraint.tokens import (
     MinTokens,
     ThinkingBudget,
 )
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, Name
 from cutaway.text import grammar
 from cutaway.text.grammar import KINDS, Grammar
 
@@ -77,7 +77,8 @@ class ConstraintParams:
     def __getstate__(self) -> dict[str, Any]:
         if self.check is not None and not isinstance(self.check, str):
             raise InputError(
-                "check: an object of one's own cannot be sent to another process; leave check out"
+                "check",
+                ": an object of one's own cannot be sent to another process; leave check out",
             )
         return self.__dict__
 
@@ -89,43 +90,54 @@ class ConstraintParams:
             check_named(self.check)
         if not isinstance(self.heal, bool):
             object.__setattr__(
-                self, "heal", check_int("heal: true, false or a token id; it", self.heal, 0)
+                self,
+                "heal",
+                check_int(Name("heal", prose=": true, false or a token id; it"), self.heal, 0),
             )
         if self.thinking_budget is not None:
             budget = ThinkingBudget.read(self.thinking_budget)
             object.__setattr__(self, "thinking_budget", budget)
             if self.heal is not False:
-                raise InputError("heal: a thinking budget is of a chat: leave one of them out")
+                raise InputError("heal", ": a thinking budget is of a chat: leave one of them out")
         if isinstance(self.choice, list) and not self.choice:  # as a trace has it
             object.__setattr__(self, "choice", ())
         given = [name for name in KINDS if getattr(self, name) not in (None, ())]
         if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} exclude each other: give one")
+            others = [word for name in given[1:] for word in (" and ", Name(name))]
+            raise InputError(given[0], *others, " exclude each other: give one")
         for name in given:
             object.__setattr__(self, name, getattr(grammar, name)(getattr(self, name)))
         for name in ("thought", "calls"):
             if not isinstance(value := getattr(self, name), str):
-                raise InputError(f"{name} must be Lark, a text, not {shown(value)}")
+                raise InputError(name, f" must be Lark, a text, not {shown(value)}")
         if self.calls and self.json_schema is None:
-            raise InputError("calls are written in place of JSON: give json_schema, too")
+            raise InputError(
+                "calls", " are written in place of JSON: give ", Name("json_schema"), ", too"
+            )
         if check_bool("json_compact", self.json_compact) and self.json_schema is None:
-            raise InputError("json_compact says how JSON is written: give json_schema, too")
+            raise InputError(
+                "json_compact", " says how JSON is written: give ", Name("json_schema"), ", too"
+            )
 
     def _check_words(self) -> None:
         if self.allowed_token_ids is not None:
             ids = tuple(sorted({*check_ids("allowed_token_ids", self.allowed_token_ids)}))
             if not ids:
-                raise InputError("allowed_token_ids must hold at least one id; or leave it out")
+                raise InputError("allowed_token_ids", " must hold at least one id; or leave it out")
             object.__setattr__(self, "allowed_token_ids", ids)
         words: Any = (self.bad_words,) if isinstance(self.bad_words, str) else self.bad_words
         if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) for w in words):
-            raise InputError(f"bad_words must be a list of strings, not {shown(self.bad_words)}")
+            raise InputError(
+                "bad_words", f" must be a list of strings, not {shown(self.bad_words)}"
+            )
         if "" in words:
-            raise InputError("bad_words must not hold an empty string; leave it out instead")
+            raise InputError("bad_words", " must not hold an empty string; leave it out instead")
         if any("\ud800" <= character <= "\udfff" for word in words for character in word):
-            raise InputError("bad_words must be whole characters, not halves of surrogate pairs")
+            raise InputError(
+                "bad_words", " must be whole characters, not halves of surrogate pairs"
+            )
         if (size := sum(len(word.encode()) for word in words)) > _MOST_BYTES:
-            raise InputError(f"bad_words have {size} bytes; at most {_MOST_BYTES} in all")
+            raise InputError("bad_words", f" have {size} bytes; at most {_MOST_BYTES} in all")
         object.__setattr__(self, "bad_words", tuple(words))
         object.__setattr__(self, "min_tokens", check_int("min_tokens", self.min_tokens, 0))
 

@@ -22,7 +22,7 @@ from cutaway.engine.constraint import (
     missing_bytes,
     packed,
 )
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 
 
 class AllowedTokens(Constraint):
@@ -97,18 +97,18 @@ class ThinkingBudget:
             return value
         names = [field.name for field in fields(cls)]
         if not isinstance(value, Mapping) or {*value} != {*names}:
-            raise InputError(f"{NAME} must be an object of {', '.join(names)}, not {shown(value)}")
+            raise InputError(NAME, f" must be an object of {', '.join(names)}, not {shown(value)}")
         opening, closing = (
-            tuple(check_ids(f"{NAME}.{name}", value[name])) for name in ("opening", "closing")
+            tuple(check_ids(Name(NAME, name), value[name])) for name in ("opening", "closing")
         )
         if not (opening and closing):
-            raise InputError(f"{NAME}: opening and closing must hold at least one token id")
+            raise InputError(NAME, ": opening and closing must hold at least one token id")
         return cls(
-            tokens=check_int(f"{NAME}.tokens", value["tokens"], 0),
+            tokens=check_int(Name(NAME, "tokens"), value["tokens"], 0),
             opening=opening,
             closing=closing,
-            begun=check_bool(f"{NAME}.begun", value["begun"]),
-            opens=check_bool(f"{NAME}.opens", value["opens"]),
+            begun=check_bool(Name(NAME, "begun"), value["begun"]),
+            opens=check_bool(Name(NAME, "opens"), value["opens"]),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Autoregressive(Decoder):
     def longest(self, request: "Request", limits: "Limits") -> int:
         """Prompt and ``max_tokens``, as far as the context goes."""
         if request.stopping.max_tokens < 1:
-            raise InputError("max_tokens must be 1 or more to write")
+            raise InputError("max_tokens", " must be 1 or more to write")
         limits.check_causal()
         limits.check_prompt(request.prompt_token_ids)
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)

@@ -20,7 +20,7 @@ from cutaway.engine.canvas import Canvas, Figures, Revealed, Rule, make_canvas
 from cutaway.engine.events import Event, Pass, PassCell, Phases
 from cutaway.engine.limits import last_seen, shares_blocks
 from cutaway.engine.scheduled import Scheduled
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.sampling import Observe, RowDraw, Sampled
 from cutaway.sampling.chain import run_stages
 from cutaway.sampling.definitions import Context, LogitsRow
@@ -85,16 +85,17 @@ class Denoise:
         limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
         if self.suffix_ids and limits.attention != "bidirectional":
             raise InputError(
-                "suffix: this model does not attend to what follows a canvas: leave it out"
+                "suffix", ": this model does not attend to what follows a canvas: leave it out"
             )
         if self.rule.cache != "exact" and limits.attention != "bidirectional":
             raise InputError(
-                "cache: what is before a block of this model does not change, and is kept exactly: "
-                "leave it out"
+                "cache",
+                ": what is before a block of this model does not change, and is kept exactly: "
+                "leave it out",
             )
         if any(not 0 <= one.cell < cells or one.passed < 0 for one in self.rule.forced_cells):
             raise InputError(
-                f"forced_cells: cells are counted from 0 to {cells - 1}, and passes from 0"
+                "forced_cells", f": cells are counted from 0 to {cells - 1}, and passes from 0"
             )
         return total
 
@@ -277,8 +278,9 @@ def _out_of_reach(canvas: Canvas) -> InputError | None:
     for passed, cell, _ in canvas.rule.forced_cells:
         if passed == canvas.index and not start <= cell < end:
             return InputError(
-                f"forced_cells: pass {canvas.index} reveals cells {start} to {end - 1}, and not "
-                f"cell {cell}: give another"
+                "forced_cells",
+                f": pass {canvas.index} reveals cells {start} to {end - 1}, and not "
+                f"cell {cell}: give another",
             )
     return None
 
@@ -315,9 +317,11 @@ def _check_plain(request: "Request") -> None:
         ("prompt_logprobs", bool(request.observe.prompt_top)),
     ):
         if given:
-            raise InputError(f"denoise: {name} needs a text that is written from left to right")
+            raise InputError(
+                "denoise", ": ", Name(name), " needs a text that is written from left to right"
+            )
     if request.stopping.max_tokens < 1:
-        raise InputError("max_tokens must be 1 or more: it is how many cells the canvas has")
+        raise InputError("max_tokens", " must be 1 or more: it is how many cells the canvas has")
 
 
 # -- the cells of a pass, in figures ---------------------------------------------------------------

@@ -181,8 +181,8 @@ def bind(
             tensor, first_column, end = find(anatomy, one.where)
             if one.vector and len(one.numbers) != (width := end - first_column):
                 raise InputError(
-                    f"intervention: a vector for {one.where} has {width} numbers, "
-                    f"not {len(one.numbers)}"
+                    "intervention",
+                    f": a vector for {one.where} has {width} numbers, not {len(one.numbers)}",
                 )
         kind = states if tensor == STATE else placed
         of_rows = from_position(spans, start)
@@ -209,30 +209,36 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
     """The tensor of a place, and its columns there; InputError where the model has none."""
     layer, part = check_place(where)
     if layer > (last := len(anatomy.stream) - 2):
-        raise InputError(f"intervention: there is no {where}: the layers are 0 to {last}")
+        raise InputError("intervention", f": there is no {where}: the layers are 0 to {last}")
     if not part:
         name = anatomy.stream[layer + 1]
     elif part[0] == "H":
         if layer not in anatomy.heads:
-            raise InputError(f"intervention: there is no {where}: that layer has no heads")
+            raise InputError("intervention", f": there is no {where}: that layer has no heads")
         (op, dim), head = anatomy.heads[layer], int(part[1:])
         if head >= (heads := op.out.width // dim):
-            raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
+            raise InputError(
+                "intervention", f": there is no {where}: the heads are 0 to {heads - 1}"
+            )
         return op.out.name, head * dim, (head + 1) * dim
     elif part[0] == "V":
         if layer not in anatomy.values:
             raise InputError(
-                f"intervention: there is no {where}: that layer has no values of its own"
+                "intervention", f": there is no {where}: that layer has no values of its own"
             )
         (name, first, width, count), value = anatomy.values[layer], int(part[1:])
         if value >= count:
-            raise InputError(f"intervention: there is no {where}: the values are 0 to {count - 1}")
+            raise InputError(
+                "intervention", f": there is no {where}: the values are 0 to {count - 1}"
+            )
         return name, first + value * width, first + (value + 1) * width
     elif part[0] == "S":
         return STATE, *_in_state(anatomy, layer, part, where)
     elif where not in anatomy.added:
         here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
-        raise InputError(f"intervention: there is no {where}: layer {layer} has {', '.join(here)}")
+        raise InputError(
+            "intervention", f": there is no {where}: layer {layer} has {', '.join(here)}"
+        )
     else:
         name = anatomy.added[where]
     return name, 0, anatomy.maker[name].out.width
@@ -245,14 +251,16 @@ def _in_state(anatomy: Anatomy, layer: int, part: str, where: str) -> tuple[int,
     places, _ = state_layout(anatomy.graph)
     ops = [op for op in anatomy.graph.states if op.layer == layer]
     if not ops:
-        raise InputError(f"intervention: there is no {where}: that layer has no recurrent state")
+        raise InputError(
+            "intervention", f": there is no {where}: that layer has no recurrent state"
+        )
     if part == "S":
         return places[ops[0].out.name].start, places[ops[-1].out.name].stop
     matrices = [op for op in ops if isinstance(op, HeadStates)]
     if not matrices:
-        raise InputError(f"intervention: there is no {where}: that layer's state has no heads")
+        raise InputError("intervention", f": there is no {where}: that layer's state has no heads")
     (heads, keys, values), head = matrices[0].state, int(part[1:])
     if head >= heads:
-        raise InputError(f"intervention: there is no {where}: the heads are 0 to {heads - 1}")
+        raise InputError("intervention", f": there is no {where}: the heads are 0 to {heads - 1}")
     first = places[matrices[0].out.name].start + head * keys * values
     return first, first + keys * values

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_choice, check_int, shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.files.weights import GGUFFile
 
 # -- positions -------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def check_spans(name: str, given: Any) -> Spans:
     numbers = given if isinstance(given, Iterable) else [given]
     found = _joined(_pair(name, each) for each in numbers)
     if not found:
-        raise InputError(f"{name}: name at least one, such as 3-7")
+        raise InputError(name, ": name at least one, such as 3-7")
     return found
 
 
@@ -64,14 +64,14 @@ def _pair(name: str, given: Any) -> tuple[int, int]:
     ends = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
     first, last = (check_int(name, end, 0, LAST) for end in ends)
     if last < first:
-        raise InputError(f"{name}: {first}-{last} ends before it begins")
+        raise InputError(name, f": {first}-{last} ends before it begins")
     return first, last
 
 
 def _part(name: str, whole: str, part: str) -> tuple[int, int]:
     found = _PART.fullmatch(part)
     if found is None:
-        raise InputError(f"{name} are numbers and spans such as 3-7,9, not {shown(whole)}")
+        raise InputError(name, f" are numbers and spans such as 3-7,9, not {shown(whole)}")
     first = int(found[1])
     return _pair(name, (first, int(found[2] or first)))
 
@@ -139,14 +139,16 @@ class Intervention:
         if self.kind != "knock_out":
             check_place(self.where)
         elif self.where or self.positions is None:
-            raise InputError("intervention: knock_out takes positions, and no place: knock_out 3-7")
+            raise InputError(
+                "intervention", ": knock_out takes positions, and no place: knock_out 3-7"
+            )
         with_vector = self.kind in ("add", "patch")
         if with_vector != bool(self.vector) or len(self.vector) % 4:
             raise InputError(
-                f"intervention: {self.kind} takes {'a' if with_vector else 'no'} vector"
+                "intervention", f": {self.kind} takes {'a' if with_vector else 'no'} vector"
             )
         if not np.isfinite(self.numbers).all():
-            raise InputError("intervention: every number of a vector must be finite")
+            raise InputError("intervention", ": every number of a vector must be finite")
         self._set("number", _finite(self.number))
         if self.positions is not None:
             self._set("positions", check_spans("positions", self.positions))
@@ -199,13 +201,13 @@ class Intervention:
         try:
             vector = b64decode(line.get("vector", ""), validate=True)
         except (Base64Error, TypeError, ValueError):
-            raise InputError("intervention: vector must be float32 numbers in base64") from None
+            raise InputError("intervention", ": vector must be float32 numbers in base64") from None
         given = {name: line[name] for name in line if name in own}
         made = cls(**given | {"kind": current_name(given["kind"])}, vector=vector)
         if current_name(line.get("text", str(made))) != str(made):
-            raise InputError(f"intervention: its text is {made}, not {shown(line['text'])}")
+            raise InputError("intervention", f": its text is {made}, not {shown(line['text'])}")
         if line.get("sha256", made.sha256) != made.sha256:
-            raise InputError("intervention: sha256 is not that of its vector")
+            raise InputError("intervention", ": sha256 is not that of its vector")
         return made
 
 
@@ -263,8 +265,8 @@ def check_place(where: Any) -> tuple[int, str]:
     found = _PLACE.fullmatch(where) if isinstance(where, str) else None
     if found is None:
         raise InputError(
-            "intervention: a place is L9, L9.attn, L9.mlp, L9.H3, L9.V1 or L9.S, not "
-            f"{shown(where)}"
+            "intervention",
+            f": a place is L9, L9.attn, L9.mlp, L9.H3, L9.V1 or L9.S, not {shown(where)}",
         )
     return int(found[1]), found[2] or ""
 
@@ -277,12 +279,14 @@ def _number(value: float) -> str:
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InputError(
-            f"intervention: the factor or strength must be a number, not {shown(value)}"
+            "intervention", f": the factor or strength must be a number, not {shown(value)}"
         )
     with np.errstate(over="ignore"):
         number = float(np.float32(value))
     if not math.isfinite(number):
-        raise InputError(f"intervention: the factor or strength must be finite, not {shown(value)}")
+        raise InputError(
+            "intervention", f": the factor or strength must be finite, not {shown(value)}"
+        )
     return float(value)
 
 
@@ -293,10 +297,12 @@ def as_bytes(vector: Any) -> bytes:
             numbers = np.asarray(vector, "<f4")
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"intervention: a vector is a list of numbers, not {shown(vector)}"
+            "intervention", f": a vector is a list of numbers, not {shown(vector)}"
         ) from None
     if numbers.ndim != 1:
-        raise InputError(f"intervention: a vector is a list of numbers, not {numbers.ndim} deep")
+        raise InputError(
+            "intervention", f": a vector is a list of numbers, not {numbers.ndim} deep"
+        )
     return numbers.tobytes()
 
 
@@ -306,8 +312,10 @@ def numbered(index: int) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        said = str(error).removeprefix("intervention: ")
-        raise InputError(f"interventions[{index}]: {said}") from None
+        name = Name("interventions", index)
+        if error.field == "intervention":
+            raise error.renamed(*name.path) from None
+        raise InputError(name, ": ", *error.args) from None
 
 
 # -- in text, and in a request ---------------------------------------------------------------------
@@ -347,7 +355,7 @@ def check_interventions(given: Any) -> tuple[Intervention, ...]:
     """Interventions, given as such, as texts or as objects of a trace; else InputError."""
     if isinstance(given, (str, Intervention)) or not isinstance(given, Iterable):
         raise InputError(
-            f'interventions must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
+            "interventions", f' must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
         )
     found: list[Intervention] = []
     for i, one in enumerate(given):
@@ -359,16 +367,16 @@ def check_interventions(given: Any) -> tuple[Intervention, ...]:
                     parse_intervention(one) if isinstance(one, str) else Intervention.from_json(one)
                 )
     if len(found) > MOST:
-        raise InputError(f"interventions: {len(found)} are more than {MOST}")
+        raise InputError("interventions", f": {len(found)} are more than {MOST}")
     if (nbytes := sum(len(one.vector) for one in found)) > MOST_BYTES:
-        raise InputError(f"interventions: vectors of {nbytes} bytes are more than {MOST_BYTES}")
+        raise InputError("interventions", f": vectors of {nbytes} bytes are more than {MOST_BYTES}")
     return tuple(found)
 
 
 def _none(text: Any) -> InputError:
     return InputError(
-        f'intervention: write "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7", '
-        f"not {shown(text)}"
+        "intervention",
+        f': write "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7", not {shown(text)}',
     )
 
 

@@ -23,7 +23,7 @@ from cutaway.engine.request import Request
 from cutaway.engine.scheduled import Scheduled, compute
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation.drafts import Speculator
-from cutaway.errors import InputError, QueueFullError
+from cutaway.errors import InputError, Name, QueueFullError
 
 if TYPE_CHECKING:
     from cutaway.text.grammar.compiler import GrammarCompiler
@@ -238,7 +238,9 @@ class Engine:
         """
         longest = self._check(request)
         if request.run.replay and samples > 1:
-            raise InputError("replay: it is of one text, and n must be 1; request each by its seed")
+            raise InputError(
+                "replay", ": it is of one text, and n must be 1; request each by its seed"
+            )
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) + samples > most:
             raise QueueFullError(f"the queue is full with {most} waiting: try again later")
@@ -289,7 +291,7 @@ class Engine:
     def _check(self, request: Request) -> int:
         """The most tokens the sequence can have; InputError where it cannot run here."""
         if request.constraint.heal is True:
-            raise InputError("heal: pass the id of the trimmed prompt token")
+            raise InputError("heal", ": pass the id of the trimmed prompt token")
         longest, heal = request.decoder.longest(request, self.limits), request.constraint.heal
         for name, ids in (
             ("logit_bias", request.sampling.logit_bias),
@@ -302,13 +304,13 @@ class Engine:
         ):
             self.limits.check_ids(name, ids)
         if request.constraint.source and request.stopping.ignore_eos:
-            raise InputError("ignore_eos: a text of a grammar ends where the grammar ends it")
+            raise InputError("ignore_eos", ": a text of a grammar ends where the grammar ends it")
         if lacking := self.speculator.lacks(request.run.speculate):
-            raise InputError(lacking)
+            raise InputError("speculate", lacking)
         if self.backend.kv.state:
             _check_with_state(request)
         if request.adapter not in self.backends:
-            raise InputError("adapter: it is not loaded where the text is to be written")
+            raise InputError("adapter", ": it is not loaded where the text is to be written")
         self._check_blocks(longest)
         return longest
 
@@ -317,8 +319,12 @@ class Engine:
         wanted = self._sequence_blocks.count_for(longest)
         if wanted > self.blocks.count:
             raise InputError(
-                f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "
-                f"there are {self.blocks.count}: shorten the prompt or lower max_tokens"
+                "prompt",
+                " and ",
+                Name("max_tokens"),
+                f" need {wanted} KV blocks of {self.blocks.block} tokens; "
+                f"there are {self.blocks.count}: shorten the prompt or lower ",
+                Name("max_tokens"),
             )
 
 
@@ -326,13 +332,15 @@ def _check_with_state(request: Request) -> None:
     """InputError for what a model with recurrent states cannot do."""
     if request.decoder.goes_back:
         raise InputError(
-            "denoise: layers of this model have a recurrent state, and it writes from left to "
-            "right only, with generate"
+            "denoise",
+            ": layers of this model have a recurrent state, and it writes from left to "
+            "right only, with generate",
         )
     if request.interventions and request.interventions.knocked_out:
         raise InputError(
-            "interventions: layers of this model have a recurrent state, from which no token can "
-            "be knocked out; leave tokens out of the text instead"
+            "interventions",
+            ": layers of this model have a recurrent state, from which no token can "
+            "be knocked out; leave tokens out of the text instead",
         )
 
 

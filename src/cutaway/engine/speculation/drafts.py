@@ -268,9 +268,9 @@ class JacobiDrafts:
 # -- the speculator --------------------------------------------------------------------------------
 
 _LACKS = {
-    "draft": "speculate: no draft model is loaded; name one, draft:MODEL",
-    "mtp": "speculate: the model's draft head is not loaded; give mtp where the model is loaded",
-    "eagle": "speculate: no EAGLE-3 head is loaded; name its folder, eagle:PATH",
+    "draft": ": no draft model is loaded; name one, draft:MODEL",
+    "mtp": ": the model's draft head is not loaded; give mtp where the model is loaded",
+    "eagle": ": no EAGLE-3 head is loaded; name its folder, eagle:PATH",
 }
 ROW_COST = 0.1
 """What one more row adds to a step, in steps of one row."""
@@ -307,7 +307,7 @@ class Speculator:
         ]
 
     def lacks(self, speculate: str) -> str:
-        """What must be loaded first, in a sentence; "" where nothing is."""
+        """What must be loaded first, as an error says it of speculate; "" where nothing is."""
         loaded = self.draft.kind if self.draft else ""
         if speculate not in _LACKS or speculate == loaded:
             return ""

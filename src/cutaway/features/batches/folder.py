@@ -141,9 +141,9 @@ def _locked(path: Path, *folders: Path) -> IO[bytes]:
             raise
         return lock
     except BlockingIOError:
-        raise InputError(f"batches: another server has {path}: give another folder") from None
+        raise InputError("batches", f": another server has {path}: give another folder") from None
     except OSError as error:
-        raise InputError(f"batches: {path} cannot be used: {error.strerror}") from error
+        raise InputError("batches", f": {path} cannot be used: {error.strerror}") from error
 
 
 def _found(known: Mapping[str, T], id: str, field: str, what: str) -> T:
@@ -163,7 +163,7 @@ def _documents(folder: Path) -> dict[str, Any]:
             found.append((document["created_at"], document["id"], document))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"batches: {path} is not what a server wrote: move it away ({error})"
+                "batches", f": {path} is not what a server wrote: move it away ({error})"
             ) from error
     return {id: document for _, id, document in sorted(found, key=lambda one: one[:2])}
 

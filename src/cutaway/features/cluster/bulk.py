@@ -127,7 +127,9 @@ def _check_job(job: BulkJob) -> None:
         ) from error
     parsed = common_options(job.options)
     if parsed.n != 1:
-        raise InputError("n must be 1: for more texts of a prompt, repeat its row with another id")
+        raise InputError(
+            "n", " must be 1: for more texts of a prompt, repeat its row with another id"
+        )
     job.check_load()
 
 
@@ -136,11 +138,11 @@ def _check_columns(dataset: Any, job: BulkJob) -> None:
 
     if not isinstance(dataset, Dataset):
         raise InputError(
-            f"dataset must be one of Ray Data, as ray.data.read_parquet makes it, not "
-            f"{shown(dataset)}"
+            "dataset",
+            f" must be one of Ray Data, as ray.data.read_parquet makes it, not {shown(dataset)}",
         )
     if not (columns := dataset.columns()):
-        raise InputError("dataset has no rows")
+        raise InputError("dataset", " has no rows")
     for what, name in (("prompt", job.prompt), ("id", job.id)):
         if name not in columns:
             raise InputError(
@@ -149,7 +151,7 @@ def _check_columns(dataset: Any, job: BulkJob) -> None:
     for name in job.added.values():
         if name in columns:
             raise InputError(
-                f"column_prefix: the dataset has a column {name!r} already: set a prefix"
+                "column_prefix", f": the dataset has a column {name!r} already: set a prefix"
             )
 
 
@@ -160,17 +162,18 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
 
     bounds = replicas if isinstance(replicas, tuple) else (replicas, replicas)
     if len(bounds) != 2:
-        raise InputError(f"replicas must be a number or (fewest, most), not {shown(replicas)}")
+        raise InputError("replicas", f" must be a number or (fewest, most), not {shown(replicas)}")
     fewest = check_int("replicas", bounds[0], 1)
     most = check_int("replicas", bounds[1], fewest)
     check_int("cores", cores, 1)
     each = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     if cores > max(each):
-        raise InputError(f"cores must be {max(each):g} or fewer: no node has {cores}")
+        raise InputError("cores", f" must be {max(each):g} or fewer: no node has {cores}")
     if fewest * cores >= sum(each):
         raise InputError(
-            f"replicas: {fewest} with {cores} cores each leave none of the cluster's {sum(each):g} "
-            "for reading the dataset: take fewer"
+            "replicas",
+            f": {fewest} with {cores} cores each leave none of the cluster's {sum(each):g} "
+            "for reading the dataset: take fewer",
         )
     pool = ActorPoolStrategy(min_size=fewest, max_size=most)
     return {"num_cpus": cores, "compute": pool, "batch_format": "pyarrow"}
@@ -200,8 +203,8 @@ def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | Non
         if wanted.get(name) != of:
             what = "is not in the dataset" if name not in wanted else "had another prompt"
             raise InputError(
-                f"checkpoint: a row in {saved.path} with the id {shown(name)} {what}: "
-                "name a new folder"
+                "checkpoint",
+                f": a row in {saved.path} with the id {shown(name)} {what}: name a new folder",
             )
     if len(done) == len(wanted):
         return None

@@ -60,9 +60,10 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
         claimed.release()
         if monotonic() >= until:
             raise InputError(
-                f"cores: {count} are wanted, and {len(claimed.cores)} of the "
+                "cores",
+                f": {count} are wanted, and {len(claimed.cores)} of the "
                 f"{len(usable_cores())} that this process may use are free: take fewer, or end "
-                "what runs on the others"
+                "what runs on the others",
             )
         sleep(_AGAIN_S)
     return claimed

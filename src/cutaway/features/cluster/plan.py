@@ -40,7 +40,7 @@ class Plan:
         check_int("replicas", self.most, self.fewest, MOST_REPLICAS)
         if (threads := self.model.get("threads")) is not None and threads > self.cores:
             raise InputError(
-                f"threads must be at most the {self.cores} cores of a replica, not {threads}"
+                "threads", f" must be at most the {self.cores} cores of a replica, not {threads}"
             )
 
     @classmethod

@@ -64,7 +64,7 @@ class BulkJob:
         """InputError for a keyword that cannot be in ``load``."""
         known = signature(LLM).parameters.keys() - {"self", "model", "progress", "threads"}
         if unknown := sorted(self.load.keys() - known):
-            raise InputError(f"load: {unknown[0]} is none of {', '.join(sorted(known))}")
+            raise InputError("load", f": {unknown[0]} is none of {', '.join(sorted(known))}")
 
     def open(self) -> LLM:
         """The model."""
@@ -156,13 +156,15 @@ class Checkpoint:
             self._check(json.loads(json.dumps(about)))
             self.close()
         except OSError as error:
-            raise InputError(f"checkpoint: {self.path}: {error.strerror}") from error
+            raise InputError("checkpoint", f": {self.path}: {error.strerror}") from error
 
     def _check(self, about: Any) -> None:
         about_file = self.path / _ABOUT
         if not about_file.exists():
             if any(self.path.iterdir()):
-                raise InputError(f"checkpoint: {self.path} holds other files: name a new folder")
+                raise InputError(
+                    "checkpoint", f": {self.path} holds other files: name a new folder"
+                )
             with whole_file(about_file) as out:
                 out.write(json.dumps(about, indent=1).encode() + b"\n")
         try:
@@ -171,13 +173,14 @@ class Checkpoint:
             before = {}
         if not isinstance(before, dict) or before.keys() != about.keys():
             raise InputError(
-                f"checkpoint: {about_file} is not one that cutaway wrote: name a new folder"
+                "checkpoint", f": {about_file} is not one that cutaway wrote: name a new folder"
             )
         for name, value in about.items():
             if before[name] != value:
                 raise InputError(
-                    f"checkpoint: the rows in {self.path} were written with {name}="
-                    f"{json.dumps(before[name])}, not {json.dumps(value)}: name a new folder"
+                    "checkpoint",
+                    f": the rows in {self.path} were written with {name}="
+                    f"{json.dumps(before[name])}, not {json.dumps(value)}: name a new folder",
                 )
 
     def close(self) -> None:
@@ -198,7 +201,7 @@ class Checkpoint:
         try:
             run.mkdir()
         except FileExistsError:
-            raise InputError(f"checkpoint: another run has just begun in {self.path}") from None
+            raise InputError("checkpoint", f": another run has just begun in {self.path}") from None
         return run
 
 

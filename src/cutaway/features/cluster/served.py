@@ -52,8 +52,9 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     )
     if given:
         raise InputError(
-            f"{min(given)} is not a setting of a server: take replicas, cores, a keyword "
-            "of LLM or of requests, or a setting of the server"
+            min(given),
+            " is not a setting of a server: take replicas, cores, a keyword "
+            "of LLM or of requests, or a setting of the server",
         )
     if settings.get("api_key") is None:
         settings["api_key"] = key_in_environment()

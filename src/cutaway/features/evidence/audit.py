@@ -101,14 +101,14 @@ def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any)
     """
     ids = llm.tokenizer.encode(text, goes_on=True) if isinstance(text, str) else list(text)
     if not ids:
-        raise InputError("text: there are no tokens to audit")
+        raise InputError("text", ": there are no tokens to audit")
     if not settings.get("temperature", 1.0):
-        raise InputError("temperature: a greedy text has no luck to audit; it must be above 0")
+        raise InputError("temperature", ": a greedy text has no luck to audit; it must be above 0")
     observe = {"candidates": _TOP, **UNSTOPPED, "forced": ids, "max_tokens": len(ids)}
     with llm.stream(prompt, **settings | observe, seed=seed) as stream:
         tokens = tuple(_audited(step) for step in stream)
     if len(tokens) != len(ids):
-        raise InputError(f"text: it ends after token {len(tokens)} under these settings")
+        raise InputError("text", f": it ends after token {len(tokens)} under these settings")
     return Audit(tokens, tail([one.probability for one in tokens], sum(t.matches for t in tokens)))
 
 

@@ -72,7 +72,9 @@ class Receipts:
                 continue  # it never began, or its end follows from nothing that can be checked
             try:
                 if text.between and text.between.drawn:
-                    raise InputError("suffix: this text was chosen among others; it has no receipt")
+                    raise InputError(
+                        "suffix", ": this text was chosen among others; it has no receipt"
+                    )
                 end = end_of(text.ended)
                 receipt = Receipt.of(text.head(), text.steps, end, self.log.key)
                 self.log.append(request_id, receipt)

@@ -314,7 +314,7 @@ class Receipt:
         check_repeatable(head, end)
         kept = tuple(steps)
         if end.usage["completion_tokens"] != len(kept):
-            raise InputError("receipt: these are not all steps of the run; read it to its end")
+            raise InputError("receipt", ": these are not all steps of the run; read it to its end")
         text = "".join(step.text for step in kept) + end.text
         lines = [ReceiptStep(s.token_id, s.sampled_id, f"{s.logits_hash:016x}") for s in kept]
         body = {"head": head.to_json(), "steps": lines, "end": end.to_json(), "text": text}
@@ -404,10 +404,12 @@ def _step(value: Any) -> ReceiptStep:
 def check_repeatable(head: Head, end: End) -> None:
     """InputError for a run that nobody could compute again from its receipt."""
     if head.decoder:
-        raise InputError("receipt: a canvas has no chain of steps; take a text from left to right")
+        raise InputError(
+            "receipt", ": a canvas has no chain of steps; take a text from left to right"
+        )
     if head.params.get("check"):
-        raise InputError("receipt: a check took part, and what it took back is not on record")
+        raise InputError("receipt", ": a check took part, and what it took back is not on record")
     if head.params.get("processors"):
-        raise InputError("receipt: processors are functions, which nobody else could run again")
+        raise InputError("receipt", ": processors are functions, which nobody else could run again")
     if end.reason == "scored":
-        raise InputError("receipt: a prompt was scored, and no text was written; ask for one")
+        raise InputError("receipt", ": a prompt was scored, and no text was written; ask for one")

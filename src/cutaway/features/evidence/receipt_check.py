@@ -166,7 +166,7 @@ def _prompt(llm: LLM, head: Head) -> str | None:
 
 def _check_ids(name: str, ids: tuple[int, ...], size: int) -> None:
     if wrong := [i for i in ids if i >= size]:
-        raise InputError(f"{name}: {wrong[0]} is no token of this model, which has {size}")
+        raise InputError(name, f": {wrong[0]} is no token of this model, which has {size}")
 
 
 # -- the steps -------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def compare(
     if not llms:
         raise InputError("compare needs a model: name one or more")
     if given := [name for name in ("denoise", "interventions", "n", "trace") if name in options]:
-        raise InputError(f"{given[0]}: every way has one text, as its rule has it: leave it out")
+        raise InputError(given[0], ": every way has one text, as its rule has it: leave it out")
     judge = _judge_of(llms, judge, prompt)
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
     planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
@@ -141,9 +141,9 @@ def compare(
 def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None:
     judge = judge or next((llm for llm in llms if llm.config.is_causal), None)
     if judge and not judge.config.is_causal:
-        raise InputError(f"judge: {judge.name} is bidirectional: name a causal model")
+        raise InputError("judge", f": {judge.name} is bidirectional: name a causal model")
     if judge and not judge.tokenize(prompt):
-        raise InputError("prompt is empty and the judge has no begin token: write something")
+        raise InputError("prompt", " is empty and the judge has no begin token: write something")
     return judge
 
 
@@ -162,7 +162,7 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
         return [(LOOP, None)]
     named = usual_rules(llm, cells) if rules is None else rules
     if not named:
-        raise InputError("rules must name at least one: leave it out for the usual ones")
+        raise InputError("rules", " must name at least one: leave it out for the usual ones")
     return [(name, rule_of_text(name)) for name in named]
 
 

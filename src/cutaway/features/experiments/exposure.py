@@ -131,7 +131,7 @@ def _cuts(
     points = check_int("points", points, 2)
     room, fits = llm.model.context, (len(ids) - before) // tokens
     if len(_begin(llm)) + before + tokens > room:
-        raise InputError(f"before and tokens together must fit the model's context of {room}")
+        raise InputError("before", f" and tokens together must fit the model's context of {room}")
     if fits < 2:
         raise InputError(
             f"the text has {len(ids)} tokens and two windows need {before + 2 * tokens}: "

@@ -137,13 +137,13 @@ def repair(
     Raises InputError for a value out of range, or a rule that the model cannot have.
     """
     if given := [name for name in ("denoise", "n", "trace") if name in options]:
-        raise InputError(f"{given[0]}: rules and seeds say which canvases there are: leave it out")
+        raise InputError(given[0], ": rules and seeds say which canvases there are: leave it out")
     cells = check_int("max_tokens", max_tokens, 2)
     errors = min(_ERRORS, cells) if errors is None else check_int("errors", errors, 1, cells)
     seeds = check_int("seeds", seeds, 1, 64)
     named = usual_repairs(llm, cells) if rules is None else rules
     if not named:
-        raise InputError("rules must name at least one: leave it out for the usual ones")
+        raise InputError("rules", " must name at least one: leave it out for the usual ones")
     planned = [(name, rule_of_text(name)) for name in named]
     ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
     options |= {"max_tokens": cells, **UNSTOPPED}
@@ -164,7 +164,7 @@ def repair(
 def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
     mistakes = tuple(chain.from_iterable(runs))
     if not mistakes:
-        raise InputError(f"rule {rule!r}: no cell has a likely token that is wrong: add seeds")
+        raise InputError("rule", f" {rule!r}: no cell has a likely token that is wrong: add seeds")
     return Repaired(rule, mistakes)
 
 

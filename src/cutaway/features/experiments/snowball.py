@@ -92,7 +92,7 @@ def snowball(
     total = max_tokens + sum(place + 1 + horizon for place in places)
     (text,) = run_together(llm, [(ids, options)], lambda done: progress("writing", done, total))
     if len(text.token_ids) < max_tokens:
-        raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
+        raise InputError("max_tokens", f": the context has room for {len(text.token_ids)} only")
     bound = bound_to(llm, llm.parse_options(options).interventions, len(ids))
     original, avoid = Original(llm, ids, text.token_ids, bound), [*llm.tokenizer.end_ids]
     begun = [_with_mistake(original, place, rank, avoid) for place in places]
@@ -117,9 +117,11 @@ def _places(max_tokens: int, errors: int | None, at: Sequence[int] | None) -> li
         errors = min(_ERRORS, half) if errors is None else check_int("errors", errors, 1, half)
         return [half * i // errors for i in range(errors)]
     if errors is not None:
-        raise InputError("errors says how many mistakes, at where they are: give one of the two")
+        raise InputError(
+            "errors", " says how many mistakes, at where they are: give one of the two"
+        )
     if not at:
-        raise InputError("at must name at least one step")
+        raise InputError("at", " must name at least one step")
     return sorted({check_int("at", place, 0, max_tokens - 2) for place in at})
 
 

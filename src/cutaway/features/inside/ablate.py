@@ -107,19 +107,21 @@ def variants(
     InputError where no part can be removed, or there is no such token.
     """
     if other is not None and how != "other":
-        raise InputError("other names the tokens in a part's place: how must be other, too")
+        raise InputError("other", " names the tokens in a part's place: how must be other, too")
     if how == "delete":
         if len(parts) == 1:
             raise InputError(
-                "by: the text before the step is one part, and without it nothing is left: choose "
-                "a smaller part, or another how"
+                "by",
+                ": the text before the step is one part, and without it nothing is left: choose "
+                "a smaller part, or another how",
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
     if how == "knock_out":
         if llm.graph.states:
             raise InputError(
-                "how: layers of this model have a recurrent state, from which no token can be "
-                "knocked out: take delete or other"
+                "how",
+                ": layers of this model have a recurrent state, from which no token can be "
+                "knocked out: take delete or other",
             )
         return _knocked_out(ids, parts)
     others = _others(llm, ids, other)
@@ -131,7 +133,7 @@ def variants(
     ]
     if not found:
         raise InputError(
-            "how: the first token stays, and no other can be replaced: choose another how"
+            "how", ": the first token stays, and no other can be replaced: choose another how"
         )
     return found
 
@@ -141,7 +143,7 @@ def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
     seen = [part for part in parts if part.start < len(ids) - 1]
     if not seen:
         raise InputError(
-            "how: only the last token is left, which only itself attends to: take a later step"
+            "how", ": only the last token is left, which only itself attends to: take a later step"
         )
     return [
         Variant(
@@ -289,8 +291,9 @@ def ablate(
 def _check_unmoved(trace: Trace) -> None:
     if any(one.positions or one.from_step is not None for one in trace.head.interventions):
         raise InputError(
-            "how: this run had interventions at some positions, which delete would move: take "
-            "knock_out"
+            "how",
+            ": this run had interventions at some positions, which delete would move: take "
+            "knock_out",
         )
 
 
@@ -299,7 +302,7 @@ def _seconds(budget_s: float | None) -> float:
         return float("inf")
     is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
     if not is_number or not 0 < budget_s < float("inf"):
-        raise InputError(f"budget_s must be a number of seconds above 0, not {shown(budget_s)}")
+        raise InputError("budget_s", f" must be a number of seconds above 0, not {shown(budget_s)}")
     return float(budget_s)
 
 

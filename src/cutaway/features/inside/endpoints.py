@@ -246,12 +246,12 @@ def _check_length(body: NearRequest, request: Request) -> None:
 def _attention(llm: LLM, body: AttentionRequest) -> bytes:
     texts = text_attention(llm, body.first, body.second)
     if body.which >= len(texts):
-        raise InputError("which: the model reads both texts together: 0")
+        raise InputError("which", ": the model reads both texts together: 0")
     one = texts[body.which]
     last = len(one.token_ids) - 1
     position = body.position if body.position is not None else last if llm.config.is_causal else 0
     if position > last:
-        raise InputError(f"position: the text has {last + 1} tokens: 0 to {last}")
+        raise InputError("position", f": the text has {last + 1} tokens: 0 to {last}")
     weights = one.weights[:, :, position].astype(float).round(_DIGITS)
     return dumps({
         "texts": len(texts), "tokens": [llm.tokenizer.token_name(i) for i in one.token_ids],

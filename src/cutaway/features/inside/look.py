@@ -230,7 +230,7 @@ class Look:
             rival = int(np.argmax(others))
         rival = token_id_of(self._llm, rival, "rival")
         if rival == chosen:
-            raise InputError("rival: this is the token of the step; name another")
+            raise InputError("rival", ": this is the token of the step; name another")
         return logit_attribution(self._decomposition, (chosen, rival))
 
     pushes = logit_attribution  # its earlier name
@@ -264,7 +264,7 @@ class Look:
         """The output of an op for this row, (width,), by its name in the graph."""
         if name not in self._row.tensors:
             near = [known for known in self.names if name in known][:5] or self.names[:5]
-            raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
+            raise InputError("tensor", f": there is no {name!r:.60}; some are {', '.join(near)}")
         return self._row.tensors[name]
 
     def part(self, where: str) -> NDArray[np.float32]:

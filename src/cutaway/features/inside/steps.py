@@ -16,7 +16,7 @@ from cutaway.engine import Step
 from cutaway.engine.events import Phases
 from cutaway.engine.interventions import Intervention, check_interventions
 from cutaway.engine.scheduled import Scheduled
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.base import prepare
 from cutaway.rerun.request import bound, settings_of
 from cutaway.sampling import RowDraw, sample
@@ -97,13 +97,14 @@ def unrecorded_trace(
     vocab = llm.tokenizer.vocab_size
     ids = _ids("prompt", prompt, vocab), _ids("generated", generated, vocab)
     if not all(ids):
-        raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: it has no step")
+        raise InputError("generated" if ids[0] else "prompt", " is empty: it has no step")
     step = check_int("step", step, 0, len(ids[1]) - 1)
     count, room = len(ids[0]) + step + 1, llm.model.context
     if count > room:
         raise InputError(
-            f"generated: with its prompt the text has {count} tokens up to this step, and the "
-            f"context has room for {room}"
+            "generated",
+            f": with its prompt the text has {count} tokens up to this step, and the "
+            f"context has room for {room}",
         )
     own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, vocab - 1)
     before = [*ids[0], *ids[1][:step]]
@@ -123,7 +124,7 @@ def unrecorded_trace(
 def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
     found = check_ids(name, ids)
     for one in found:
-        check_int(f"{name}: a token id", one, 0, vocab - 1)
+        check_int(Name(name, prose=": a token id"), one, 0, vocab - 1)
     return found
 
 
@@ -131,24 +132,24 @@ def _read(row: str) -> int:
     try:
         return word(row)
     except ValueError as error:
-        raise InputError(f"row {error}, not {shown(row)}") from None
+        raise InputError("row", f" {error}, not {shown(row)}") from None
 
 
 def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     try:
         return settings_from_json(given or {})
     except ValueError as error:
-        raise InputError(f"settings: {error}") from None
+        raise InputError("settings", f": {error}") from None
 
 
 def _check(llm: LLM, head: Head) -> None:
     """InputError for unknown settings."""
     if unknown := head.params.keys() - llm.parse_options({}).settings(0).keys():
-        raise InputError(f"settings: unknown name {min(unknown)!r:.40}")
+        raise InputError("settings", f": unknown name {min(unknown)!r:.40}")
     try:
         llm.parse_options(settings_of(head) | {"forced": ()})
     except InputError as error:
-        raise InputError(f"settings: {error}") from error
+        raise InputError("settings", f": {error}") from error
 
 
 def _step(index: int, before: int, token: int) -> Step:
@@ -171,7 +172,7 @@ def _head(
         tokenizer=identity.tokenizer, backend=backend.name, tier=backend.tier,
         threads=backend.threads, vocab_size=tokenizer.vocab_size, prompt=None,
         prompt_token_ids=prompt, chain=(), params=settings,
-        seed=check_int("settings: seed", settings.get("seed", 0), 0, 2**64 - 1),
+        seed=check_int(Name("settings", prose=": seed"), settings.get("seed", 0), 0, 2**64 - 1),
         candidates=0, tracked_ids=(), end_ids=tuple(tokenizer.end_ids),
         kv_bytes_per_token=backend.kv.bytes_per_token, interventions=interventions,
     )  # fmt: skip

@@ -213,7 +213,7 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         is_result = isinstance(part, ToolResultPart)
         if isinstance(part, AttachmentPart) or (is_result and part.attachments):
-            raise InputError("attachments: the model reads text alone; leave them out")
+            raise InputError("attachments", ": the model reads text alone; leave them out")
         if is_result:
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.output}
         elif isinstance(part, ToolCallPart):

@@ -54,13 +54,13 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
         super().__init__()
         options = {name: value for name, value in options.items() if name not in _INERT}
         if isinstance(model, LLM) and options:
-            raise InputError(f"{min(options)}: the model is loaded already; say so to the LLM")
+            raise InputError(min(options), ": the model is loaded already; say so to the LLM")
         if unknown := options.keys() - signature(LLM).parameters.keys():
-            raise InputError(f"{min(unknown)} is neither a setting of LLM nor of lm-eval's models")
+            raise InputError(min(unknown), " is neither a setting of LLM nor of lm-eval's models")
         self.llm = model if isinstance(model, LLM) else LLM(model, **options)
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
         if add_bos_token not in (None, True, False):
-            raise InputError(f"add_bos_token must be true or false, not {shown(add_bos_token)}")
+            raise InputError("add_bos_token", f" must be true or false, not {shown(add_bos_token)}")
         self._add_bos = add_bos_token
         self._seed = check_int("seed", seed, 0)
 
@@ -115,7 +115,9 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The source of the template; only the model's own."""
         if isinstance(chat_template, str):
-            raise InputError(f"chat_template: the model has one; leave out {shown(chat_template)}")
+            raise InputError(
+                "chat_template", f": the model has one; leave out {shown(chat_template)}"
+            )
         return self.llm.template.source if chat_template and self.llm.template else None
 
     # -- scores --------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
             options["temperature"] = 0.0
         ids, room = self.tok_encode(prompt), self.max_length - most
         if room < 1:
-            raise InputError(f"max_gen_toks: {most} leaves no room for a prompt; lower it")
+            raise InputError("max_gen_toks", f": {most} leaves no room for a prompt; lower it")
         stops = self._stops([until] if isinstance(until, str) else until)
         return ids[-room:], {"max_tokens": most, **stops, **options}, len(ids) > room
 

@@ -104,7 +104,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         given: dict[str, Any] = super().keywords()
         if self.repeat_penalty is not None:
             if self.repetition_penalty is not None:
-                raise InputError("repeat_penalty is repetition_penalty: give one")
+                raise InputError("repeat_penalty", " is repetition_penalty: give one")
             given["repetition_penalty"] = self.repeat_penalty
         if self.logit_bias is not None:
             given["logit_bias"] = bias_of(self.logit_bias)
@@ -121,8 +121,9 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         llm, given = service.llm, await asyncio.to_thread(self.keywords)
         if (fim := llm.tokenizer.fim) is None:
             raise InputError(
-                "input_suffix: this model has no fill-in-the-middle tokens; suffix of "
-                "/v1/completions does without (docs/fill.md)"
+                "input_suffix",
+                ": this model has no fill-in-the-middle tokens; suffix of "
+                "/v1/completions does without (docs/fill.md)",
             )
         if not self.ignore_eos:
             given["stop_token_ids"] = [*(self.stop_token_ids or ()), *fim.ends]

@@ -54,7 +54,7 @@ async def apply_template(body: TemplateRequest, request: Request) -> Response:
         use, said = body.use(service), [message.plain() for message in body.messages]
         template = service.llm.template
         if template is None:
-            raise InputError("messages: this model has no chat template")
+            raise InputError("messages", ": this model has no chat template")
         prompt = template.render(
             said, use.tools, continue_final_message=body.goes_on, **use.variables
         )

@@ -199,7 +199,7 @@ class BenchmarkSettings:
     def __post_init__(self) -> None:
         for name, values in (("context", self.contexts), ("batch", self.batches)):
             if not values:
-                raise InputError(f"{name} must hold at least one number")
+                raise InputError(name, " must hold at least one number")
             for value in values:
                 check_int(name, value, 1, 2**24)
         check_int("prompt", self.prompt, 1, 2**24)
@@ -256,20 +256,23 @@ def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
     needed = max(settings.prompt, *(longest(*case) for case in settings.cases))
     if needed >= limit:
         raise InputError(
-            f"context or prompt needs {needed} tokens with what is written after it, and this "
-            f"model has {limit}: lower --context or --prompt"
+            "context",
+            f" or prompt needs {needed} tokens with what is written after it, and this "
+            f"model has {limit}: lower --context or --prompt",
         )
     have = llm.engine.blocks.count
     for context, batch in settings.cases:
         need = blocks_needed(context, batch, backends.KV_BLOCK)
         if need > have:
             raise InputError(
-                f"batch {batch} at context {context} needs {need} KV blocks and there are {have}: "
-                "lower --batch or --context"
+                "batch",
+                f" {batch} at context {context} needs {need} KV blocks and there are {have}: "
+                "lower --batch or --context",
             )
         if batch > MOST_STREAMS:
             raise InputError(
-                f"batch {batch} is more than the {MOST_STREAMS} streams of one step: lower --batch"
+                "batch",
+                f" {batch} is more than the {MOST_STREAMS} streams of one step: lower --batch",
             )
 
 

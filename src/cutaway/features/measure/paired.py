@@ -112,9 +112,9 @@ def compare_ways(
     InputError where there are no questions, or fewer than two samples.
     """
     if not questions:
-        raise InputError("questions: there are none")
+        raise InputError("questions", ": there are none")
     if samples < 2:
-        raise InputError(f"samples must be 2 or more, not {samples}: else nothing varies")
+        raise InputError("samples", f" must be 2 or more, not {samples}: else nothing varies")
     seeds = [trial_seed(seed, n) for n in range(len(questions))]  # samples derive theirs otherwise
     texts = []
     for name, way in (("answering, A", a), ("answering, B", b)):

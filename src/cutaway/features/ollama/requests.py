@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.base import Prompt
 from cutaway.requests.keywords import fields_at
 from cutaway.requests.tools import ToolUse
@@ -73,7 +73,7 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
     def given(self) -> dict[str, Any]:
         """The keywords that were given."""
         if self.repeat_penalty is not None and self.repetition_penalty is not None:
-            raise InputError("repeat_penalty is repetition_penalty: give one")
+            raise InputError("repeat_penalty", " is repetition_penalty: give one")
         given = {name: getattr(self, name) for name in own_form("ollama")}
         given["max_tokens"] = self.num_predict
         if self.repeat_penalty is not None:
@@ -128,7 +128,7 @@ class OllamaFields(ThinkingFields, Conversing):
         """The keywords that were given."""
         given = self.options.given() if self.options else {}
         if self.top_logprobs is not None and not self.logprobs:
-            raise InputError("top_logprobs needs logprobs: true")
+            raise InputError("top_logprobs", " needs logprobs: true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or 0
         schema = {"type": "object"} if self.format == "json" else self.own_schema
@@ -143,8 +143,9 @@ class OllamaFields(ThinkingFields, Conversing):
         """InputError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise InputError(
-                f"think: {self.model or service.names.first} does not support thinking: its "
-                "template has no tokens for it; leave it out"
+                "think",
+                f": {self.model or service.names.first} does not support thinking: its "
+                "template has no tokens for it; leave it out",
             )
         return ToolUse(service.llm.model, self.offered(), wish=self.wish(service))
 
@@ -216,7 +217,7 @@ class OllamaGenerateRequest(OllamaFields):
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
-                    raise InputError(f"{name}: raw is the whole prompt: leave out {name} or raw")
+                    raise InputError(name, f": raw is the whole prompt: leave out {name} or raw")
             return self.prompt, {**given, "special": True}
         llm = service.llm
         if self.suffix:
@@ -233,12 +234,13 @@ class OllamaGenerateRequest(OllamaFields):
         """The text before a suffix."""
         if service.llm.tokenizer.fim is None:
             raise InputError(
-                "suffix: this model has no fill-in-the-middle tokens and does not support "
-                "insert; /v1/completions does without (docs/fill.md)"
+                "suffix",
+                ": this model has no fill-in-the-middle tokens and does not support "
+                "insert; /v1/completions does without (docs/fill.md)",
             )
         for name in ("system", "context"):
             if getattr(self, name):
-                raise InputError(f"{name}: leave it out, or leave out suffix")
+                raise InputError(name, ": leave it out, or leave out suffix")
         return self.prompt
 
     def conversation(self) -> Messages:
@@ -340,8 +342,9 @@ def _answered(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> 
         if message.tool_name in (None, name):
             return id
     raise InputError(
-        f"messages[{i}] is of a tool, and no call before it is without an answer; give the "
-        "assistant's message with its tool_calls"
+        Name("messages", i),
+        " is of a tool, and no call before it is without an answer; give the "
+        "assistant's message with its tool_calls",
     )
 
 
@@ -376,7 +379,7 @@ def seconds_of(keep_alive: float | str) -> float:
         return float(text)
     if not _DURATION.fullmatch(text):
         raise InputError(
-            f"keep_alive must be seconds, or a time as in 5m or 1h30m, not {text!r:.40}"
+            "keep_alive", f" must be seconds, or a time as in 5m or 1h30m, not {text!r:.40}"
         )
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     return -total if text.startswith("-") else total

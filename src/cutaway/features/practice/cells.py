@@ -47,13 +47,13 @@ class Cells:
     def __post_init__(self) -> None:
         n = len(self.best)
         if not 2 <= n <= TOKENS:
-            raise InputError(f"best must have 2 to {TOKENS} cells, not {n}")
+            raise InputError("best", f" must have 2 to {TOKENS} cells, not {n}")
         for name in ("drawn", "p", "second", "p_drawn", "entropy"):
             if len(getattr(self, name)) != n:
-                raise InputError(f"{name} must have one for each of the {n} cells")
+                raise InputError(name, f" must have one for each of the {n} cells")
         for name, most in (("p", 1), ("second", 1), ("p_drawn", 1), ("entropy", 100)):
             if not all(0 <= one <= most for one in getattr(self, name)):  # nor is any NaN
-                raise InputError(f"{name} must lie between 0 and {most}")
+                raise InputError(name, f" must lie between 0 and {most}")
 
     @property
     def introduction(self) -> str:
@@ -97,13 +97,15 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
     pass had only one masked cell.
     """
     if trace.head.decoder is None:
-        raise InputError(f"topic {TOPIC}: this trace is of no canvas; record one with denoise")
+        raise InputError("topic", f" {TOPIC}: this trace is of no canvas; record one with denoise")
     passed = 0 if index is None else step_of(trace, index).pass_index
     made = trace.passes[passed or 0]
     ranked = in_order(cell for cell in made.cells if len(cell.likely) > 1)
     chosen = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
     if len(chosen) < 2:
-        raise InputError(f"topic {TOPIC}: pass {made.index} had one masked cell: take another step")
+        raise InputError(
+            "topic", f" {TOPIC}: pass {made.index} had one masked cell: take another step"
+        )
     first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(made.block[1]), _GAP)
     for one in trace.passes[: made.index + 1]:
         for cell in one.cells:

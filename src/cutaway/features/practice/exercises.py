@@ -155,7 +155,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
     """
     for topic in topics:
         if topic not in _TOPICS:
-            raise InputError(f"topic must be one of {', '.join(TOPICS)}, not {topic!r}")
+            raise InputError("topic", f" must be one of {', '.join(TOPICS)}, not {topic!r}")
     return tuple(
         make(start) for topic in _TOPICS if not topics or topic in topics for make in _TOPICS[topic]
     )

@@ -101,7 +101,9 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     step = step_of(trace, index)
     seen = observed(step)
     if len(seen.candidates) < 2:
-        raise InputError(f"step {step.index} keeps 1 token: record the trace with more candidates")
+        raise InputError(
+            "step", f" {step.index} keeps 1 token: record the trace with more candidates"
+        )
     return from_values(
         text=(trace.head.prompt or "") + "".join(s.text for s in trace.steps[: step.index]),
         token_ids=[c.id for c in seen.candidates],
@@ -152,14 +154,14 @@ def _checked(
 ) -> tuple[int, ...]:
     ids = tuple(check_int("token_ids", i, 0, _MOST_TOKENS - 1) for i in token_ids)
     if len(ids) < 2:
-        raise InputError(f"token_ids must have two tokens or more, not {len(ids)}")
+        raise InputError("token_ids", f" must have two tokens or more, not {len(ids)}")
     if len({*ids}) < len(ids):
-        raise InputError("token_ids names a token twice; name each once")
+        raise InputError("token_ids", " names a token twice; name each once")
     for column, name in ((names, "names"), (logits, "logits")):
         if len(column) != len(ids):
-            raise InputError(f"{name} must have one for each of the {len(ids)} token_ids")
+            raise InputError(name, f" must have one for each of the {len(ids)} token_ids")
     if not all(abs(logit) <= _LARGEST_LOGIT for logit in logits):  # nor is any NaN
-        raise InputError(f"logits must lie between -{_LARGEST_LOGIT:g} and {_LARGEST_LOGIT:g}")
+        raise InputError("logits", f" must lie between -{_LARGEST_LOGIT:g} and {_LARGEST_LOGIT:g}")
     return ids
 
 
@@ -171,7 +173,7 @@ def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
 
 def _checked_run(run: RunStep) -> RunStep:
     if not isfinite(run.log_sum_exp):
-        raise InputError(f"log_sum_exp must be a finite number, not {run.log_sum_exp}")
+        raise InputError("log_sum_exp", f" must be a finite number, not {run.log_sum_exp}")
     return replace(run, step=check_int("step", run.step, 0), drawn=visible(run.drawn))
 
 
@@ -183,7 +185,7 @@ def step_of(trace: Trace, index: int | None) -> Step:
         return max(trace.steps, key=lambda step: observed(step).entropy)
     if not 0 <= index < len(trace.steps):
         last = len(trace.steps) - 1
-        raise InputError(f"step must be one of this trace's, 0 to {last}, not {index}")
+        raise InputError("step", f" must be one of this trace's, 0 to {last}, not {index}")
     return trace.steps[index]
 
 

@@ -88,12 +88,14 @@ class How(NamedTuple):
         if given["span"] is not None:
             given["span"] = check_int("span", given["span"], 1)
             if given["rule"] != "metropolis":
-                raise InputError("span is for the rule metropolis; the others try one token")
+                raise InputError("span", " is for the rule metropolis; the others try one token")
         filler = given["filler"]
         if filler is not None:
             given["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
         if filler is not None and given["rule"] != "better":
-            raise InputError("filler is for the rule better; the others draw from the model itself")
+            raise InputError(
+                "filler", " is for the rule better; the others draw from the model itself"
+            )
         if given["seed"] is None:
             given["seed"] = randbits(32)
         given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
@@ -263,13 +265,14 @@ def _check_length(llm: SyncLLM, drafted: int, length: int) -> None:
         raise InputError("the draft has no tokens: give one that has, or let the loop write one")
     if length > llm.model.context:
         raise InputError(
-            f"prompt and draft have {length} tokens, and the context is {llm.model.context}: "
-            "shorten them"
+            "prompt",
+            f" and draft have {length} tokens, and the context is {llm.model.context}: "
+            "shorten them",
         )
 
 
 def _no_model(value: Any) -> NoReturn:
-    raise InputError(f"filler must be an LLM, not {shown(value)}")
+    raise InputError("filler", f" must be an LLM, not {shown(value)}")
 
 
 def _number(name: str, value: Any, low: float, high: float) -> float:
@@ -279,4 +282,4 @@ def _number(name: str, value: Any, low: float, high: float) -> float:
         if low <= number <= high and number > 0:
             return number
     span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
-    raise InputError(f"{name} must be a number {span}, not {shown(value)}")
+    raise InputError(name, f" must be a number {span}, not {shown(value)}")

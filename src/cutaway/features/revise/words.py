@@ -48,8 +48,9 @@ class WordRule:
     ) -> None:
         if filler.config.attention != "bidirectional":
             raise InputError(
-                "filler must be a model that sees a text as a whole, such as BERT; without one the "
-                "model itself fills in, by Bayes' rule"
+                "filler",
+                " must be a model that sees a text as a whole, such as BERT; without one the "
+                "model itself fills in, by Bayes' rule",
             )
         self._judge, self._filler, self._candidates = judge, filler, candidates
         self._tokenizer, self._context = llm.tokenizer, llm.model.context
@@ -57,7 +58,7 @@ class WordRule:
         own = [i for i in range(draft.given, len(draft.ids)) if adds_text[i]]
         end = own[-1] + 1 if own else len(draft.ids)
         if own != [*range(draft.given, end)]:
-            raise InputError("filler: the draft must be text, without special tokens in it")
+            raise InputError("filler", ": the draft must be text, without special tokens in it")
         self._tail = draft.ids[end:]
         self._numbers = {word.first: n for n, word in reversed([*enumerate(self._words(draft))])}
 
@@ -104,7 +105,7 @@ class WordRule:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
-            raise InputError("filler: the draft must not end within a character") from None
+            raise InputError("filler", ": the draft must not end within a character") from None
 
     def _words(self, text: RevisedText) -> list[_Word]:
         whole = self._text(text)
@@ -125,7 +126,7 @@ class WordRule:
     def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
         before, after = whole[: word.start], whole[word.end :]
         if MARK in before + after:
-            raise InputError(f"filler: the draft must not have {MARK} in it")
+            raise InputError("filler", f": the draft must not have {MARK} in it")
         text = f"{before}{MARK}{after}"
         return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
 

@@ -51,7 +51,7 @@ def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
         raise
     except (OSError, RuntimeError) as error:  # no permission, a name too long, no such home
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"model {_shown(name)} cannot be looked up: {reason}") from error
+        raise InputError("model", f" {_shown(name)} cannot be looked up: {reason}") from error
 
 
 def located(model: CatalogModel) -> Path | None:
@@ -67,16 +67,17 @@ def _local(name: str) -> Path:
         return path
     if name and path.is_dir():
         raise InputError(
-            f"model {_shown(name)} is a folder without a config.json; name a folder that "
-            "transformers has saved, or the .gguf file in it"
+            "model",
+            f" {_shown(name)} is a folder without a config.json; name a folder that "
+            "transformers has saved, or the .gguf file in it",
         )
     if path.exists() and name:
-        raise InputError(f"model {_shown(name)} is not a regular file; name a .gguf file")
+        raise InputError("model", f" {_shown(name)} is not a regular file; name a .gguf file")
     in_cache = catalog.models_dir() / name
     if path.name == name and path.suffix.lower() == ".gguf" and in_cache.is_file():
         return in_cache
     if "/" in name or path.suffix.lower() == ".gguf":
-        raise InputError(f"model file {_shown(name)} does not exist; check the path")
+        raise InputError("model", f" file {_shown(name)} does not exist; check the path")
     raise InputError(_unknown(name))
 
 
@@ -153,7 +154,9 @@ def verify(name: str | None = None) -> Path:
         )
     path = located(model)
     if path is None:
-        raise InputError(f"model {name!r} is not on this machine; run: cutaway pull {model.alias}")
+        raise InputError(
+            "model", f" {name!r} is not on this machine; run: cutaway pull {model.alias}"
+        )
     inside = [part.member.removeprefix(model.folder) for part in model.parts]
     if _digest([path / name for name in inside] if model.folder else [path]) != model.sha256:
         raise FormatError(
@@ -173,6 +176,6 @@ def _digest(files: list[Path]) -> str:
             with path.open("rb") as file:
                 file_digest(file, lambda: digest)
         except OSError as error:
-            said = f"model file {str(path)!r} cannot be read ({error.strerror})"
-            raise InputError(said) from error
+            said = f" file {str(path)!r} cannot be read ({error.strerror})"
+            raise InputError("model", said) from error
     return digest.hexdigest()

@@ -48,9 +48,11 @@ def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
 def _check(spec: str, repo: str, file: str) -> None:
     org, _, name = repo.partition("/")
     if not org or not name or "/" in name:
-        raise InputError(f"model 'hf:{spec}' must have the form hf:org/repo or hf:org/repo:file")
+        raise InputError(
+            "model", f" 'hf:{spec}' must have the form hf:org/repo or hf:org/repo:file"
+        )
     if file and not file.lower().endswith(".gguf"):
-        raise InputError(f"model 'hf:{spec}' names a file that is not a .gguf file; name one")
+        raise InputError("model", f" 'hf:{spec}' names a file that is not a .gguf file; name one")
 
 
 def _client(spec: str) -> Any:
@@ -58,8 +60,9 @@ def _client(spec: str) -> Any:
         import huggingface_hub.utils
     except ImportError:
         raise InputError(
-            f"model 'hf:{spec}' needs the Hugging Face client, which 'tokenizers' usually brings; "
-            "run: pip install 'cutaway[hf]'"
+            "model",
+            f" 'hf:{spec}' needs the Hugging Face client, which 'tokenizers' usually brings; "
+            "run: pip install 'cutaway[hf]'",
         ) from None
     return huggingface_hub
 
@@ -79,15 +82,17 @@ def _only_file(client: Any, repo: str) -> str | Path | None:
     files = _gguf(held)
     if not files:
         raise InputError(
-            f"model 'hf:{repo}' holds no .gguf file, and no config.json with safetensors; "
-            "name another repository"
+            "model",
+            f" 'hf:{repo}' holds no .gguf file, and no config.json with safetensors; "
+            "name another repository",
         )
     if len(files) > 1:
         more = f" and {len(files) - _MAX_CHOICES} more" if len(files) > _MAX_CHOICES else ""
         choices = ", ".join(files[:_MAX_CHOICES])
         raise InputError(
-            f"model 'hf:{repo}' holds {len(files)} .gguf files; "
-            f"name one as hf:{repo}:FILE, out of {choices}{more}"
+            "model",
+            f" 'hf:{repo}' holds {len(files)} .gguf files; "
+            f"name one as hf:{repo}:FILE, out of {choices}{more}",
         )
     return str(files[0])
 
@@ -137,7 +142,7 @@ def _explained(client: Any, spec: str) -> Iterator[None]:
     except Exception as error:  # which classes depends on the client's version and its HTTP library
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if _is_callers(client, error):
-            raise InputError(f"model 'hf:{spec}' was not found ({reason}); check it") from error
+            raise InputError("model", f" 'hf:{spec}' was not found ({reason}); check it") from error
         raise FetchError(
             f"model 'hf:{spec}' could not be fetched ({reason}); check the connection, "
             "or pass the path of a .gguf file as the model"

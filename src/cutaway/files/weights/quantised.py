@@ -122,7 +122,7 @@ class QuantisedFile(ModelFile):
             from cutaway.base._native import Pool
         except ImportError as error:
             raise InputError(
-                "quantize needs the native extension, which was not built here"
+                "quantize", " needs the native extension, which was not built here"
             ) from error
         return Pool(self._threads or default_threads().count)
 
@@ -155,8 +155,9 @@ def refuse_quantised(file: ModelFile, fix: str) -> None:
     found = {info.format for info in file.tensors.values() if is_matrix(info)}
     if quantised := found.difference(PLAIN):
         raise InputError(
-            f"quantize: {file.path} is quantised already ({', '.join(sorted(quantised))}), and a "
-            f"second time would lose more: {fix}"
+            "quantize",
+            f": {file.path} is quantised already ({', '.join(sorted(quantised))}), and a "
+            f"second time would lose more: {fix}",
         )
 
 

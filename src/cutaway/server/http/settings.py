@@ -64,22 +64,23 @@ class ServerSettings:
         for name in ("keep_alive", "read_timeout", "write_timeout"):
             seconds = getattr(self, name)
             if not (isinstance(seconds, (int, float)) and isfinite(seconds) and seconds > 0):
-                raise InputError(f"{name} must be a number of seconds above 0, not {seconds!r}")
+                raise InputError(name, f" must be a number of seconds above 0, not {seconds!r}")
         if (self.receipts is None) != (self.receipt_key is None):
-            raise InputError("receipts and receipt_key belong together: give both")
+            raise InputError("receipts", " and receipt_key belong together: give both")
         check_key(self.api_key)
         if not _ROOT_PATH.fullmatch(self.root_path):
             raise InputError(
-                f"root_path must begin with / and not end with one, as in /models, not "
-                f"{self.root_path!r}"
+                "root_path",
+                f" must begin with / and not end with one, as in /models, not {self.root_path!r}",
             )
         for field in ("names", "allow_hosts"):
             if not all(name.strip() for name in getattr(self, field) or ()):
-                raise InputError(f"{field}: an empty name cannot be asked for; leave it out")
+                raise InputError(field, ": an empty name cannot be asked for; leave it out")
         for origin in self.cors:
             if not _ORIGIN.fullmatch(origin):
                 raise InputError(
-                    f"cors: {origin!r} is not an origin; write one as http://localhost:3000, or *"
+                    "cors",
+                    f": {origin!r} is not an origin; write one as http://localhost:3000, or *",
                 )
 
 
@@ -97,5 +98,5 @@ def check_key(key: str | None) -> None:
     """InputError for a key that a client could not send."""
     if key is not None and key.split() != [key]:
         raise InputError(
-            "api_key must be one word without spaces; leave it out for a server without a key"
+            "api_key", " must be one word without spaces; leave it out for a server without a key"
         )

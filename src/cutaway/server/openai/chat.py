@@ -147,7 +147,7 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
         if most:
             given["max_tokens"] = most.pop()
         if self.top_logprobs is not None and not self.logprobs:
-            raise InputError("top_logprobs needs logprobs: true")
+            raise InputError("top_logprobs", " needs logprobs: true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
         return given | constraint("response_format", self.response_format, given)

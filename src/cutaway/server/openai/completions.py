@@ -268,14 +268,14 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
         """The keywords that were given."""
         given: dict[str, Any] = super().keywords()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
-            raise InputError("max_tokens must be 1 or more, or 0 with echo or prompt_logprobs")
+            raise InputError("max_tokens", " must be 1 or more, or 0 with echo or prompt_logprobs")
         if self.max_tokens is not None:
             given["max_tokens"] = self.max_tokens
         scored = given.get("prompt_logprobs", 0)
         if self.max_tokens == 0:
             given["prompt_logprobs"] = max(scored, 1)  # the prompt is scored in any case
         if self.suffix and self.echo:
-            raise InputError("echo: not with suffix; leave one of them out")
+            raise InputError("echo", ": not with suffix; leave one of them out")
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
             given["logprobs"] = self.logprobs or int(self.logprobs_when == "after")

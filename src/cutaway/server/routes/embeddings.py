@@ -6,6 +6,7 @@ Knows the fields and the document of each. Refuses to know how a vector is made 
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name, TooLongError
 from cutaway.methods.embedding import Embeddings, VectorReader, embed, naming
 from cutaway.methods.late_interaction import TokenVectors, embed_tokens
 from cutaway.requests.prefill import PrefillTask
@@ -64,7 +65,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     names = service_of(request, body.model).names
     if body.task is not None and names.adapter(body.model):
         raise InputError(
-            "task: model names an adapter, and a task has its own: name one of the two"
+            "task", ": model names an adapter, and a task has its own: name one of the two"
         )
     found = await embed_texts(
         request, body.model, body.input, "input", user=body.user, cache_salt=body.cache_salt,
@@ -126,7 +127,7 @@ async def multi_vector(body: MultiVectorRequest, request: Request) -> Response:
     found, _ = await prefill_texts(
         request, body.model,
         _asking(
-            embed_tokens, body.input, "input", "input[{}]".format, kind=body.input_type,
+            embed_tokens, body.input, "input", partial(Name, "input"), kind=body.input_type,
             dimensions=body.dimensions, truncate=body.truncate,
         ),
         said=[*body.input], length=sum(map(len, body.input)), user=body.user,
@@ -175,7 +176,7 @@ async def embed_texts(
 
     place: what a text is called in errors, by its index; how: keywords of ``LLM.embed``
     """
-    ask = _asking(embed, texts, field, place or f"{field}[{{}}]".format, **how)
+    ask = _asking(embed, texts, field, place or partial(Name, field), **how)
     found, _ = await prefill_texts(
         request, model, ask, said=[*texts], length=sum(map(len, texts)), user=user,
         cache_salt=cache_salt,
@@ -192,21 +193,29 @@ def _asking(
 ) -> Callable[[Service], PrefillTask[VectorReader, T]]:
     def ask(service: Service) -> PrefillTask[VectorReader, T]:
         check_count(field, len(texts))
-        for text in texts:
+        for i, text in enumerate(texts):
             if isinstance(text, str) and not how.get("truncate"):
-                service.llm.check_length(text)
+                _check_length(service, text, place(i))
         with naming(place):
             return method(service.llm, texts, **how)
 
     return ask
 
 
+def _check_length(service: Service, text: str, place: str) -> None:
+    try:
+        service.llm.check_length(text)
+    except TooLongError as error:
+        raise TooLongError(place, ": ", *error.args) from None
+
+
 def check_count(field: str, count: int) -> None:
     """InputError for more texts than one request may have."""
     if count > MOST_TEXTS:
         raise InputError(
-            f"{field}: there are {count} texts, and at most {MOST_TEXTS} in one request: ask "
-            "several times"
+            field,
+            f": there are {count} texts, and at most {MOST_TEXTS} in one request: ask "
+            "several times",
         )
 
 

@@ -60,7 +60,8 @@ def _answer(llm: LLM, body: FillRequest) -> bytes:
     texts *= masks
     if tokens * texts > MOST_ROWS:
         raise InputError(
-            f"text: {tokens} tokens in {texts} variants are more than the {MOST_ROWS} tokens "
-            "that one request may have computed: shorten it, or ask for fewer candidates"
+            "text",
+            f": {tokens} tokens in {texts} variants are more than the {MOST_ROWS} tokens "
+            "that one request may have computed: shorten it, or ask for fewer candidates",
         )
     return dumps(llm.fill(body.text, top, body.targets, candidates=candidates).to_dict())

@@ -128,8 +128,9 @@ async def load_lora_adapter(body: LoadAdapterRequest, request: Request) -> Respo
     llm = _allowed(request, service)
     if any(one.names.known(body.lora_name) for one in models_of(request).services):
         raise InputError(
-            f"lora_name: {body.lora_name[:100]} is the name of a model or of an adapter already: "
-            "give another, or unload that"
+            "lora_name",
+            f": {body.lora_name[:100]} is the name of a model or of an adapter already: "
+            "give another, or unload that",
         )
     loading = llm.load_adapter(body.lora_name, body.lora_path)
     await cancel_on_disconnect(request.receive, loading)
@@ -143,7 +144,7 @@ async def unload_lora_adapter(body: UnloadAdapterRequest, request: Request) -> R
     llm = _allowed(request, service)
     name = service.names.adapter(body.lora_name)
     if not name:
-        raise InputError(f"lora_name: {body.lora_name[:100]} is a model, not an adapter")
+        raise InputError("lora_name", f": {body.lora_name[:100]} is a model, not an adapter")
     try:
         await cancel_on_disconnect(request.receive, llm.unload_adapter(name))
     except InputError as error:

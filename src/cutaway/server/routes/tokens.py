@@ -98,7 +98,9 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request, body.model)
     if len(body.tokens) > service.room:
-        raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
+        raise TooLongError(
+            "tokens", f" has {len(body.tokens)} ids; at most {service.room} are read"
+        )
     text = await asyncio.to_thread(service.llm.detokenize, body.tokens, body.special)
     answer: Detokenized = {"prompt": text}
     return JSONResponse(answer)

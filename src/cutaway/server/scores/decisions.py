@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.methods.decision import AnswerChances, QuestionReader, weighing
 from cutaway.methods.scoring import LookUpReader
 from cutaway.requests.owner import EndListener
@@ -113,8 +113,9 @@ class _Listed(_Question):
         for i, text in enumerate(one.text for one in getattr(self, self.LIST)):
             if text in found:
                 raise InputError(
-                    f"questions: {found[text]} and {self.LIST}[{i}] are both answered "
-                    f"{text!r:.100}: give each another text"
+                    "questions",
+                    f": {found[text]} and {self.LIST}[{i}] are both answered "
+                    f"{text!r:.100}: give each another text",
                 )
             found[text] = f"{self.LIST}[{i}]"
         return found
@@ -282,11 +283,11 @@ def _asked(
 ) -> PrefillTask[LookUpReader, list[AnswerChances]]:
     reader = QuestionReader(llm, with_end=True)
     names = [
-        {text: f"questions[{i}]: {name}" for text, name in question.answers().items()}
+        {text: Name("questions", i, prose=f": {name}") for text, name in question.answers().items()}
         for i, question in enumerate(body.questions)
     ]
     return weighing(
-        reader.read(messages, names[i], f"input with questions[{i}]")
+        reader.read(messages, names[i], Name("input", prose=f" with questions[{i}]"))
         for i, messages in enumerate(body.conversations())
     )
 

@@ -33,8 +33,8 @@ def check_amount(field: str, answers: int, characters: int) -> None:
     ):
         if count > most:
             raise InputError(
-                f"{field}: there are {count} {what}, and at most {most} in one request: ask "
-                "several times"
+                field,
+                f": there are {count} {what}, and at most {most} in one request: ask several times",
             )
 
 

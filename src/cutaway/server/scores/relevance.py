@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.methods import reranking
 from cutaway.methods.reranking import INSTRUCTION, SYSTEM, USER, Method, Relevance
 from cutaway.methods.scoring import Cutter, Likelihood, LookUpReader, scoring
@@ -67,8 +67,8 @@ class ScoreRequest(Body):
         first, second = len(self.text_1), len(self.text_2)
         if first not in (1, second):
             raise InputError(
-                f"text_1 has {first} texts and text_2 has {second}: give one text_1, or as "
-                "many of each"
+                "text_1",
+                f" has {first} texts and text_2 has {second}: give one text_1, or as many of each",
             )
         return [(0 if first == 1 else i, i) for i in range(second)]
 
@@ -112,7 +112,7 @@ async def _scores_by_model(
     def ask(service: Service) -> PrefillTask[LookUpReader, list[Likelihood]]:
         cutter = Cutter(service.llm)
         return scoring(
-            cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
+            cutter.pair(body.text_1[a], body.text_2[b], Name("text_2", b), Name("text_1", a))
             for a, b in body.pairs
         )
 
@@ -136,11 +136,11 @@ async def _scores_by_vectors(
     first = len(body.text_1)
 
     def place(i: int) -> str:
-        return f"text_1[{i}]" if i < first else f"text_2[{i - first}]"
+        return Name("text_1", i) if i < first else Name("text_2", i - first)
 
     found = await embed_texts(
-        request, body.model, [*body.text_1, *body.text_2], "text_2 with text_1", place,
-        user=body.user, cache_salt=body.cache_salt,
+        request, body.model, [*body.text_1, *body.text_2],
+        Name("text_2", prose=" with text_1"), place, user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     one, other = zip(*body.pairs, strict=True)
     vectors = found.vectors
@@ -244,7 +244,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     )  # fmt: skip
     refuse_trace(method, traced=body.trace)
     if method == "cosine":
-        check_count("documents with query", 1 + len(body.texts))
+        check_count(Name("documents", prose=" with query"), 1 + len(body.texts))
     answers = method == "answers"
 
     def ask(service: Service) -> PrefillTask[Any, reranking.Reranking]:
@@ -297,4 +297,4 @@ def refuse_trace(method: str, *, traced: bool) -> None:
     """InputError for a trace of a method whose scores are of no tokens."""
     known = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
     if traced and method in known:
-        raise InputError(f"trace: {known[method]} is of no tokens; leave it out")
+        raise InputError("trace", f": {known[method]} is of no tokens; leave it out")

@@ -63,9 +63,9 @@ def json_schema(value: Any) -> str:
     text = _schema_text(value)
     schema = strict_json.parse(_sized("json_schema", text).encode(), "json_schema")
     if not isinstance(schema, (dict, bool)):
-        raise InputError(f"json_schema must be an object, not {shown(schema)}")
+        raise InputError("json_schema", f" must be an object, not {shown(schema)}")
     if schema is False:
-        raise InputError("json_schema: false allows no text")
+        raise InputError("json_schema", ": false allows no text")
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -78,21 +78,22 @@ def _schema_text(value: Any) -> str:
         value = method()
     if not isinstance(value, (Mapping, bool)):
         raise InputError(
-            "json_schema must be a schema as a dict, as JSON text, as a path, or a class with "
-            f"model_json_schema(), not {shown(value)}"
+            "json_schema",
+            " must be a schema as a dict, as JSON text, as a path, or a class with "
+            f"model_json_schema(), not {shown(value)}",
         )
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"json_schema is not JSON: {error}") from None
+        raise InputError("json_schema", f" is not JSON: {error}") from None
     except RecursionError:
-        raise InputError("json_schema is nested too deep") from None
+        raise InputError("json_schema", " is nested too deep") from None
 
 
 def regex(value: Any) -> str:
     """A regular expression that all of the text must match."""
     if not isinstance(value, str) or not value:
-        raise InputError(f"regex must be a regular expression, not {shown(value)}")
+        raise InputError("regex", f" must be a regular expression, not {shown(value)}")
     return _sized("regex", value)
 
 
@@ -101,19 +102,21 @@ def grammar(value: Any) -> str:
     if isinstance(value, PathLike):
         value = _read("grammar", Path(value))
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"grammar must be the text of a Lark or GBNF grammar, not {shown(value)}")
+        raise InputError(
+            "grammar", f" must be the text of a Lark or GBNF grammar, not {shown(value)}"
+        )
     return _sized("grammar", value)
 
 
 def choice(value: Any) -> tuple[str, ...]:
     """Texts of which one is written."""
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
-        raise InputError(f"choice must be a list of texts, not {shown(value)}")
+        raise InputError("choice", f" must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):
-        raise InputError("choice must hold texts that are not empty")
+        raise InputError("choice", " must hold texts that are not empty")
     for text in value:
         if len(text) > _LONGEST_CHOICE:
-            raise InputError(f"choice has a text of more than {_LONGEST_CHOICE} characters")
+            raise InputError("choice", f" has a text of more than {_LONGEST_CHOICE} characters")
     _sized("choice", json.dumps(value))
     return tuple(dict.fromkeys(value))
 
@@ -122,9 +125,9 @@ def _sized(name: str, text: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise InputError(f"{name} must be whole characters, not halves of them") from None
+        raise InputError(name, " must be whole characters, not halves of them") from None
     if size > MAX_BYTES[name]:
-        raise InputError(f"{name} has {size} bytes; at most {MAX_BYTES[name]}")
+        raise InputError(name, f" has {size} bytes; at most {MAX_BYTES[name]}")
     return text
 
 
@@ -134,9 +137,9 @@ def _read(name: str, path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)  # /dev/zero has no end
         if len(data) > most:
-            raise InputError(f"{name}: {path} has more than {most} bytes")
+            raise InputError(name, f": {path} has more than {most} bytes")
         return data.decode("utf-8")
     except OSError as error:
-        raise InputError(f"{name}: {path}: {error.strerror or error}") from None
+        raise InputError(name, f": {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: {path} is not UTF-8 (byte {error.start})") from None
+        raise InputError(name, f": {path} is not UTF-8 (byte {error.start})") from None

@@ -237,6 +237,7 @@ def check_named(value: Any) -> Check:
         return _ARITHMETIC
     if isinstance(value, str) or not callable(getattr(value, "allows", None)):
         raise InputError(
-            f'check must be "arithmetic", or an object with allows(text, token), not {shown(value)}'
+            "check",
+            f' must be "arithmetic", or an object with allows(text, token), not {shown(value)}',
         )
     return _Own(value)

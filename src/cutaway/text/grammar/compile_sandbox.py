@@ -15,7 +15,7 @@ from threading import Lock, Thread, Timer, stack_size
 from cutaway.base import child, system
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.text.grammar import Grammar
-from cutaway.text.grammar.llguidance_source import limits, sentence, source_of
+from cutaway.text.grammar.llguidance_source import limits, reason, source_of
 
 CPU_S, MEMORY = 3, 1 << 30
 _WALL_S = 30.0  # where other processes leave little of the processor
@@ -39,12 +39,13 @@ class CompileSandbox:
             if not answer:
                 self._end()
                 raise InputError(
-                    f"{grammar.kind}: compiling it takes more than {CPU_S} s of processor time, "
-                    "1 GB or the stack; make it smaller or flatter"
+                    grammar.kind,
+                    f": compiling it takes more than {CPU_S} s of processor time, "
+                    "1 GB or the stack; make it smaller or flatter",
                 )
         said = json.loads(answer)
         if "failed" in said:
-            raise InputError(said["failed"])
+            raise InputError(*said["failed"])
         return str(said["source"])
 
     def close(self) -> None:
@@ -115,13 +116,13 @@ def _work() -> None:
         print(json.dumps(_tried(Grammar(**json.loads(line)))), flush=True)
 
 
-def _tried(grammar: Grammar) -> dict[str, str]:
+def _tried(grammar: Grammar) -> dict[str, object]:
     from llguidance import LLMatcher
 
     try:
         source = source_of(grammar)
     except InputError as error:
-        return {"failed": str(error)}
+        return {"failed": error.args}
     if failed := LLMatcher.validate_grammar(source, limits=limits()):
-        return {"failed": f"{grammar.kind}: {sentence(failed)}"}
+        return {"failed": (grammar.kind, *reason(failed))}
     return {"source": source}

@@ -19,7 +19,7 @@ from cutaway.text.grammar.llguidance_source import (
     idle_attributes,
     judge_for,
     limits,
-    sentence,
+    reason,
     source_of,
 )
 from cutaway.text.grammar.matcher import (
@@ -125,18 +125,18 @@ class Compiled:
     size    of its source
     ways    what a text may keep to: one, or two where calls may replace a text of a schema
     check   what its masks leave out, to be tried with each token
-    failed  why it cannot be compiled
+    failed  why it cannot be compiled, in the words of an InputError
     """
 
     size: int
     ways: tuple[GrammarState, ...] = ()
     check: SchemaCheck | None = None
-    failed: str = ""
+    failed: tuple[str, ...] = ()
 
     def checked(self) -> "Compiled":
         """Itself; InputError where it cannot be compiled."""
         if not self.ways:
-            raise InputError(self.failed)
+            raise InputError(*self.failed)
         return self
 
     def matcher(self) -> Matcher:
@@ -190,8 +190,9 @@ class GrammarCompiler:
         if said.check is not None:
             names = ", ".join(said.check.keywords)
             raise InputError(
-                f"json_schema: {names} would have to be checked token by token, which cannot be "
-                "beside tools: leave out tools, or these keywords"
+                "json_schema",
+                f": {names} would have to be checked token by token, which cannot be "
+                "beside tools: leave out tools, or these keywords",
             )
         return Compiled(said.size + called.size, (*said.ways, *called.ways))
 
@@ -207,7 +208,7 @@ class GrammarCompiler:
                 made, check = _checked(grammar, tokenizer, self.read, refused)
                 return Compiled(size, (GrammarState(made, None, ends),), check)
             except InputError as error:
-                return Compiled(size, failed=str(error))
+                return Compiled(size, failed=error.args)
 
     @cached_property
     def _quoted(self) -> QuotedTokens:
@@ -272,8 +273,8 @@ def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatch
         made.compute_ff_tokens()
     if made.is_error():
         why = made.get_error()
-        said = "it allows no text" if why.startswith("NoExtension") else sentence(why)
-        raise InputError(f"{grammar.kind}: {said}")
+        said = (": it allows no text",) if why.startswith("NoExtension") else reason(why)
+        raise InputError(grammar.kind, *said)
     return made
 
 
@@ -348,7 +349,7 @@ def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
 def accepts(text: str, grammar: Grammar) -> Accepted:
     """Whether the grammar allows the text, and where not; InputError for a bad grammar."""
     if not isinstance(text, str):
-        raise InputError(f"text must be a string, not {shown(text)}")
+        raise InputError("text", f" must be a string, not {shown(text)}")
     compiled = _compiler().compile(grammar)
     matcher, checks = compiled.matcher(), [compiled.check] if compiled.check else []
     data = text.encode("utf-8", "surrogatepass")

@@ -196,7 +196,9 @@ def _string_matcher(keyword: str, rule: str) -> Any:
     )
     made = llguidance.LLMatcher(byte_tokenizer(), source, log_level=0)
     if made.is_error():
-        raise InputError(f"json_schema: {keyword} {rule!r}: {made.get_error().splitlines()[-1]}")
+        raise InputError(
+            "json_schema", f": {keyword} {rule!r}: {made.get_error().splitlines()[-1]}"
+        )
     return made
 
 
@@ -257,8 +259,9 @@ def check_repetition(name: str, pattern: str) -> None:
     )
     if found := _POSSESSIVE.search(plain):
         raise InputError(
-            f"{name}: {shown(pattern[: found.end()])} repeats a repetition, which may mean "
-            "possessive: leave out the last +, or group what it repeats"
+            name,
+            f": {shown(pattern[: found.end()])} repeats a repetition, which may mean "
+            "possessive: leave out the last +, or group what it repeats",
         )
 
 

@@ -130,7 +130,7 @@ def _nested(grammar: Grammar) -> str:
 
 def _lark(text: str) -> str:
     if text.lstrip().startswith("{"):  # which llguidance takes for its own form in JSON
-        raise InputError("grammar must be in Lark's notation or in GBNF, not JSON")
+        raise InputError("grammar", " must be in Lark's notation or in GBNF, not JSON")
     if "::=" not in text:
         return text
     from llguidance.gbnf_to_lark import any_to_lark
@@ -138,9 +138,9 @@ def _lark(text: str) -> str:
     try:
         return any_to_lark(_GBNF_ESCAPE.sub(_character, text))
     except RecursionError:
-        raise InputError("grammar: it is nested too deep; make it flatter") from None
+        raise InputError("grammar", ": it is nested too deep; make it flatter") from None
     except Exception as error:  # its errors are its own
-        raise InputError(f"grammar: {sentence(str(error))}") from None
+        raise InputError("grammar", *reason(str(error))) from None
 
 
 def _character(escape: re.Match[str]) -> str:
@@ -149,7 +149,7 @@ def _character(escape: re.Match[str]) -> str:
         return escape[0]
     code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-        raise InputError(f"grammar: {escape[0]} is no character")
+        raise InputError("grammar", f": {escape[0]} is no character")
     return f"\\x{code:02x}" if code < 128 else chr(code)
 
 
@@ -160,12 +160,12 @@ def idle_attributes(lark: str) -> list[str]:
     return sorted(found & {"capture", "stop_capture", "temperature"})
 
 
-def sentence(said: str) -> str:
-    """llguidance's own words: the reason alone, on one line."""
+def reason(said: str) -> tuple[str, ...]:
+    """llguidance's own words, as an error says them of a field: where, if it tells, and why."""
     if _LAZY_AND_EMPTY in said:
         return (
-            "a rule that is lazy may be empty, where it would end at once: end it with what must "
-            'follow, as a[lazy]: /.*/ "b"'
+            ": a rule that is lazy may be empty, where it would end at once: end it with what must "
+            'follow, as a[lazy]: /.*/ "b"',
         )
     first = re.split(
         r"\n\s*\n|<state>|<non-verbose/>|<backtrace>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
@@ -173,9 +173,14 @@ def sentence(said: str) -> str:
     words = re.sub(r'^at \d+\(\d+\): invalid regex ".*" \(in regex\): ', "", first[0], flags=re.S)
     words = re.sub(r"^regex parse error:.*\n\s*error: ", "", words, flags=re.S)
     words = re.sub(r"[.;,:]? *\b(enable|try|consider)\b.*$", "", words, flags=re.S | re.I)
-    words = re.sub(r"^(?:at )?(\d+)\((\d+)\):", r"line \1, column \2:", " ".join(words.split()))
-    words = printable(words or "it cannot be read")
-    return words if len(words) <= 300 else f"{words[:_LONGEST_QUOTE]}…"
+    words = " ".join(words.split())
+    at = re.match(r"(?:at )?(\d+)\((\d+)\)(?=:)", words)
+    where = f": line {at[1]}, column {at[2]}" if at else ""
+    words = words[at.end() :] if at else f": {words or 'it cannot be read'}"
+    words = printable(words)
+    if len(where + words) > 302:
+        words = f"{words[: _LONGEST_QUOTE + 2 - len(where)]}…"
+    return (where, words) if where else (words,)
 
 
 # -- a schema in words that it masks -----------------------------------------------------------
@@ -224,18 +229,21 @@ def _check_number(name: str, schema: Mapping[str, Any]) -> None:
     if name == "multipleOf":
         if value is not None and not _has_few_digits(value):
             raise InputError(
-                f"json_schema: multipleOf is {shown(value)}; of its digits, without the point, "
-                f"only a number up to {_MOST_MULTIPLE} can be masked"
+                "json_schema",
+                f": multipleOf is {shown(value)}; of its digits, without the point, "
+                f"only a number up to {_MOST_MULTIPLE} can be masked",
             )
         if value is not None and _as_read(float(value)) != Decimal(repr(value)):
             raise InputError(
-                f"json_schema: multipleOf is {shown(value)}, which cannot be masked, since float64 "
-                "does not come to its digits by tens: ask for integers of a smaller unit"
+                "json_schema",
+                f": multipleOf is {shown(value)}, which cannot be masked, since float64 "
+                "does not come to its digits by tens: ask for integers of a smaller unit",
             )
     elif not is_exact(value):
         raise InputError(
-            f"json_schema: {name} is {shown(value)}, a number that masks do not know, which must "
-            "be checked token by token; that is only possible without tools and thinking"
+            "json_schema",
+            f": {name} is {shown(value)}, a number that masks do not know, which must "
+            "be checked token by token; that is only possible without tools and thinking",
         )
 
 
@@ -279,8 +287,9 @@ def _change_bounds(
     if is_number(schema.get(included)):
         if schema[included] * sign >= _INT64:
             raise InputError(
-                f"json_schema: {included} is {shown(schema[included])}; numbers beyond 2^63 cannot "
-                "be masked, which it asks for"
+                "json_schema",
+                f": {included} is {shown(schema[included])}; numbers beyond 2^63 cannot "
+                "be masked, which it asks for",
             )
         schema[included] = _inward(schema[included], inside, _is_of_integers(schema))
 

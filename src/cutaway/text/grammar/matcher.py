@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.json_values import as_written
-from cutaway.text.grammar.llguidance_source import sentence
+from cutaway.text.grammar.llguidance_source import reason
 from cutaway.text.grammar.partial_json import PartialJson
 from cutaway.text.grammar.schema_checks import ANSWER, WHOLE, Judge
 from cutaway.text.grammar.schemas import is_open, subschemas
@@ -240,13 +240,14 @@ class GrammarState:
         if self.keys:
             mask = self.keys.without_repeated(mask)
             if not mask.any():
-                raise InputError("json_schema: all keys that may follow are there already")
+                raise InputError("json_schema", ": all keys that may follow are there already")
         if self._judge and self.matcher.is_accepting() and not self._is_taken():
             mask = self._ends.without(mask)
             if not mask.any():
                 raise InputError(
-                    "json_schema: the text is whole, but does not keep to the schema, of which "
-                    "the grammar reads a keyword wrongly: write the schema in another way"
+                    "json_schema",
+                    ": the text is whole, but does not keep to the schema, of which "
+                    "the grammar reads a keyword wrongly: write the schema in another way",
                 )
         return mask
 
@@ -292,7 +293,7 @@ class GrammarState:
 
     def _check(self) -> None:
         if self.matcher.is_error():
-            raise CutawayError(f"the grammar failed: {sentence(self.matcher.get_error())}")
+            raise CutawayError(f"the grammar failed{''.join(reason(self.matcher.get_error()))}")
 
 
 class Matcher:
@@ -326,8 +327,9 @@ class Matcher:
             self.accept(token_id)
             if not self.may_end:
                 raise InputError(
-                    "grammar: the grammar goes on after an end token, which ends the text: remove "
-                    "the token from the grammar"
+                    "grammar",
+                    ": the grammar goes on after an end token, which ends the text: remove "
+                    "the token from the grammar",
                 )
 
     def valid(self, token_ids: Sequence[int]) -> int:

@@ -69,7 +69,7 @@ class PartialValidator:
             return self._kept[key][2]
         if key in self._now:
             if (known := self._now[key]) is ...:
-                raise InputError("json_schema: its $ref lead back to themselves")
+                raise InputError("json_schema", ": its $ref lead back to themselves")
             return known
         self._now[key] = ...
         truth = self._now[key] = every(self._each(schema, value))

@@ -206,7 +206,7 @@ class SchemaCheck:
         # This also meets a $ref that leads in a circle.
         possible = [self._rules.judge(v) for v in (*kinds, OpenContainer({}), OpenContainer([]))]
         if self.keywords and not any(truth is not False for truth in possible):
-            raise InputError("json_schema: the schema allows no text")
+            raise InputError("json_schema", ": the schema allows no text")
 
     def allows(self, text: bytes, token: bytes) -> bool:
         """Whether the token may follow; the end of the text where it is empty."""
@@ -261,7 +261,7 @@ def _check_supported(schema: Any) -> tuple[set[str], set[str]]:
         inexact.update(_inexact(one))
         for name in _UNKNOWN:
             if name in one:
-                raise InputError(f"json_schema: {name} is not supported")
+                raise InputError("json_schema", f": {name} is not supported")
         if whole:
             _check_strings(one)
         if isinstance(one.get("$ref"), str):

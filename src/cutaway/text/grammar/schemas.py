@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from cutaway.base.checks import shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.text.grammar.json_values import check_repetition, is_number
 
 # -- the schemas within ------------------------------------------------------------------------
@@ -100,16 +100,20 @@ def check_values(schema: Any, path: str = "") -> None:
         return
     if not isinstance(schema, dict):
         place = path.removesuffix(".") if path.endswith(".") else f"{path}it"
-        raise InputError(f"json_schema: {place} must be a schema, an object, not {shown(schema)}")
+        raise InputError(
+            "json_schema", f": {place} must be a schema, an object, not {shown(schema)}"
+        )
     for name, value in schema.items():
         if name in _RULES:
             fits, said = _RULES[name]
             if not fits(value):
-                raise InputError(f"json_schema: {path}{name} must be {said}, not {shown(value)}")
+                raise InputError(
+                    "json_schema", f": {path}{name} must be {said}, not {shown(value)}"
+                )
         if name == "type":
             _check_types(value, path)
         for pattern in _patterns(name, value):
-            check_repetition(f"json_schema: {path}{name}", pattern)
+            check_repetition(Name("json_schema", prose=f": {path}{name}"), pattern)
     for _, inner, below in located(schema):
         check_values(below, f"{path}{inner}.")
 
@@ -124,8 +128,9 @@ def _check_types(value: Any, path: str) -> None:
     for name in value if isinstance(value, list) else [value]:
         if name not in TYPES:
             raise InputError(
-                f"json_schema: {path}type is {shown(name)}, which JSON does not have; choose one "
-                f"of {', '.join(TYPES)}"
+                "json_schema",
+                f": {path}type is {shown(name)}, which JSON does not have; choose one "
+                f"of {', '.join(TYPES)}",
             )
 
 
@@ -232,7 +237,7 @@ class References:
             named = self._within(uri, unquote(fragment))
         except (KeyError, IndexError, ValueError, TypeError):
             raise InputError(
-                f"json_schema: $ref {reference!r} names nothing within the schema"
+                "json_schema", f": $ref {reference!r} names nothing within the schema"
             ) from None
         check_values(named, f"{reference}: ")
         self._targets[id(schema)] = named
@@ -300,8 +305,9 @@ def check_counts(schema: Any) -> None:
     least = schema.get("minProperties", 0)
     if isinstance(least, int) and least > 1 and is_open(schema):
         raise InputError(
-            "json_schema: minProperties above 1 must be checked token by token, which is only "
-            "possible without tools and thinking"
+            "json_schema",
+            ": minProperties above 1 must be checked token by token, which is only "
+            "possible without tools and thinking",
         )
     for _, one in subschemas(schema):
         check_counts(one)

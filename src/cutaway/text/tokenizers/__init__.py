@@ -380,7 +380,9 @@ class Tokenizer:
         if not wanted:
             return ids
         if self.bos_id is None:
-            raise InputError("add_bos asks for a BOS token, but this model has none: leave it out")
+            raise InputError(
+                "add_bos", " asks for a BOS token, but this model has none: leave it out"
+            )
         begun = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
         return begun if self.sep_id in (None, begun[-1]) else [*begun, self.sep_id]
 
@@ -394,7 +396,7 @@ class Tokenizer:
 
 def _check_text(text: str) -> None:
     if not isinstance(text, str):
-        raise InputError(f"text must be a string, not {shown(text)}")
+        raise InputError("text", f" must be a string, not {shown(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

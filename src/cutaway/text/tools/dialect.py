@@ -313,8 +313,9 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
     opening, rest = cut(written(first), 0)
     if _NAMES[0] not in opening:
         raise InputError(
-            "tools: this model writes a call's arguments before its name, which is not supported; "
-            "use a model that writes the name first"
+            "tools",
+            ": this model writes a call's arguments before its name, which is not supported; "
+            "use a model that writes the name first",
         )
     pair = written(first, second)
     if _KEYS[1] not in pair:
@@ -362,8 +363,9 @@ def _cut_json(text: str, number: int) -> tuple[str, str]:
         value, size = None, 0
     if value != {_KEYS[number]: 1}:
         raise InputError(
-            f"tools: this model writes calls as {_shape(text)}, a form that is not known; use a "
-            "model whose template writes JSON"
+            "tools",
+            f": this model writes calls as {_shape(text)}, a form that is not known; use a "
+            "model whose template writes JSON",
         )
     return text[:start], text[start + size :]
 

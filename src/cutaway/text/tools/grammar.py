@@ -269,7 +269,7 @@ def grammar(
     """
     allowed = choice.allowed(tools)
     if not allowed:
-        raise InputError("tool_choice allows no tool; give tools, or generate without")
+        raise InputError("tool_choice", " allows no tool; give tools, or generate without")
     required = choice.mode == "required"
     rules = _Rules(dialect, allowed, parallel and dialect.many and not choice.named, required)
     return "\n".join(["%llguidance {}", *rules.start(), *rules.lines, ""])
@@ -342,8 +342,7 @@ class _Rules:
         try:
             rules.arguments(tool.parameters_schema())
         except InputError as error:
-            said = str(error).removeprefix("json_schema: ")
-            raise InputError(f"tools: parameters of {tool.name}: {said}") from None
+            raise InputError("tools", f": parameters of {tool.name}", error.reason) from None
         return rules.lines
 
     def _text(self, text: str) -> str:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cutaway.base.checks import check_bool, check_choice, shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 
 MAX_TOOLS = 512  # clients of Anthropic send more than the 128 of OpenAI
 MAX_DEPTH = 64
@@ -107,11 +107,11 @@ class ToolChoice:
 def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
     """The tools that a client's JSON offers; InputError names the field of what cannot be."""
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"{field} must be a list of tools, not {shown(value)}")
+        raise InputError(field, f" must be a list of tools, not {shown(value)}")
     if len(value) > MAX_TOOLS:
-        raise InputError(f"{field} holds {len(value)} tools; give at most {MAX_TOOLS}")
+        raise InputError(field, f" holds {len(value)} tools; give at most {MAX_TOOLS}")
     _check_size(value, field)
-    tools = tuple(_tool(item, f"{field}[{index}]") for index, item in enumerate(value))
+    tools = tuple(_tool(item, Name(field, index)) for index, item in enumerate(value))
     check_names(tools, field)
     return tools
 
@@ -121,7 +121,9 @@ def check_names(tools: Sequence[Tool], field: str = "tools") -> None:
     names: set[str] = set()
     for index, tool in enumerate(tools):
         if tool.name in names:
-            raise InputError(f'{field}[{index}] is a second tool named "{tool.name}"; rename one')
+            raise InputError(
+                Name(field, index), f' is a second tool named "{tool.name}"; rename one'
+            )
         names.add(tool.name)
 
 
@@ -133,49 +135,51 @@ def parse_choice(value: Any, tools: Sequence[Tool], field: str = "tool_choice") 
         mode = check_choice(field, value, ("none", "auto", "required"))
         return _among(ToolChoice(mode), tools, field)
     if not isinstance(value, Mapping):
-        raise InputError(f"{field} must be a string or an object, not {shown(value)}")
-    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom", "allowed_tools"))
+        raise InputError(field, f" must be a string or an object, not {shown(value)}")
+    kind = check_choice(
+        Name(field, "type"), value.get("type"), ("function", "custom", "allowed_tools")
+    )
     if kind != "allowed_tools":
         return _among(ToolChoice("required", frozenset([_named(value, field)]), True), tools, field)
     inner, place = _inner(value, kind, field)
-    mode = check_choice(f"{place}.mode", inner.get("mode"), ("auto", "required"))
+    mode = check_choice(Name(place, "mode"), inner.get("mode"), ("auto", "required"))
     listed = inner.get("tools")
     if not isinstance(listed, (list, tuple)) or not listed:
-        raise InputError(f"{place}.tools must be a list of at least one tool")
-    names = [_named(item, f"{place}.tools[{index}]") for index, item in enumerate(listed)]
+        raise InputError(Name(place, "tools"), " must be a list of at least one tool")
+    names = [_named(item, Name(place, "tools", index)) for index, item in enumerate(listed)]
     return _among(ToolChoice(mode, frozenset(names)), tools, field)
 
 
 def _among(choice: ToolChoice, tools: Sequence[Tool], field: str) -> ToolChoice:
     missing = (choice.names or frozenset()) - {tool.name for tool in tools}
     if missing:
-        raise InputError(f'{field} names "{min(missing)}", which is not among the tools')
+        raise InputError(field, f' names "{min(missing)}", which is not among the tools')
     if choice.mode == "required" and not tools:
-        raise InputError(f"{field} requires a call, but no tools are given; give tools")
+        raise InputError(field, " requires a call, but no tools are given; give tools")
     return choice
 
 
 def _named(value: Any, field: str) -> str:
     if not isinstance(value, Mapping):
-        raise InputError(f"{field} must be an object with a type and a name")
-    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom"))
+        raise InputError(field, " must be an object with a type and a name")
+    kind = check_choice(Name(field, "type"), value.get("type"), ("function", "custom"))
     inner, place = _inner(value, kind, field)
     return _name(inner.get("name"), place)
 
 
 def _tool(value: Any, field: str) -> Tool:
     if not isinstance(value, Mapping):
-        raise InputError(f'{field} must be an object with "type": "function" or "custom"')
-    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom"))
+        raise InputError(field, ' must be an object with "type": "function" or "custom"')
+    kind = check_choice(Name(field, "type"), value.get("type"), ("function", "custom"))
     inner, place = _inner(value, kind, field)
     _check_fields(inner, _FUNCTION if kind == "function" else _CUSTOM, place)
     name, description = _name(inner.get("name"), place), inner.get("description") or ""
     if not isinstance(description, str):
-        raise InputError(f"{place}.description must be a string, not {shown(description)}")
+        raise InputError(Name(place, "description"), f" must be a string, not {shown(description)}")
     if kind == "custom":
         return Tool(name, description, None, *_format(inner.get("format"), place))
     if (strict := inner.get("strict")) is not None:
-        check_bool(f"{place}.strict", strict)
+        check_bool(Name(place, "strict"), strict)
     return Tool(name, description, _parameters(inner.get("parameters"), place))
 
 
@@ -185,22 +189,23 @@ def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str
         return {key: item for key, item in value.items() if key != "type"}, field
     inner = value[kind]
     if not isinstance(inner, Mapping):
-        raise InputError(f"{field}.{kind} must be an object, not {shown(inner)}")
+        raise InputError(Name(field, kind), f" must be an object, not {shown(inner)}")
     _check_fields(value, ("type", kind), field)
-    return inner, f"{field}.{kind}"
+    return inner, Name(field, kind)
 
 
 def _check_fields(value: Mapping[str, Any], known: Iterable[str], field: str) -> None:
     unknown = sorted(set(value) - set(known))
     if unknown:
-        raise InputError(f"{field}.{unknown[0]} is not known; leave it out")
+        raise InputError(Name(field, unknown[0]), " is not known; leave it out")
 
 
 def _name(value: Any, field: str) -> str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise InputError(
-        f"{field}.name must be 1 to 128 letters, digits, underscores or hyphens, not {shown(value)}"
+        Name(field, "name"),
+        f" must be 1 to 128 letters, digits, underscores or hyphens, not {shown(value)}",
     )
 
 
@@ -208,30 +213,34 @@ def _parameters(value: Any, field: str) -> Mapping[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InputError(f"{field}.parameters must be a JSON schema, an object, not {shown(value)}")
+        raise InputError(
+            Name(field, "parameters"), f" must be a JSON schema, an object, not {shown(value)}"
+        )
     if value.get("type", "object") != "object":
-        raise InputError(f'{field}.parameters must describe an object: give "type": "object"')
+        raise InputError(
+            Name(field, "parameters"), ' must describe an object: give "type": "object"'
+        )
     return value
 
 
 def _format(value: Any, field: str) -> tuple[str, str]:
     """(format, definition) of a custom tool."""
-    place = f"{field}.format"
+    place = Name(field, "format")
     if value is None:
         return "text", ""
     if not isinstance(value, Mapping):
-        raise InputError(f"{place} must be an object, not {shown(value)}")
-    if check_choice(f"{place}.type", value.get("type"), ("text", "grammar")) == "text":
+        raise InputError(place, f" must be an object, not {shown(value)}")
+    if check_choice(Name(place, "type"), value.get("type"), ("text", "grammar")) == "text":
         return "text", ""
     nested = "grammar" in value
     grammar = value["grammar"] if nested else value
-    place = f"{place}.grammar" if nested else place
+    place = Name(place, "grammar") if nested else place
     if not isinstance(grammar, Mapping):
-        raise InputError(f"{place} must be an object, not {shown(grammar)}")
-    syntax = check_choice(f"{place}.syntax", grammar.get("syntax"), ("lark", "regex"))
+        raise InputError(place, f" must be an object, not {shown(grammar)}")
+    syntax = check_choice(Name(place, "syntax"), grammar.get("syntax"), ("lark", "regex"))
     definition = grammar.get("definition")
     if not isinstance(definition, str) or not definition:
-        raise InputError(f"{place}.definition must be the grammar's text, a string")
+        raise InputError(Name(place, "definition"), " must be the grammar's text, a string")
     return syntax, definition
 
 
@@ -241,15 +250,15 @@ def _check_size(value: Any, field: str) -> None:
     for _ in range(MAX_DEPTH + 1):
         level = [child for parent in level for child in _children(parent)]
         if (least := 2 * len(level)) > MAX_BYTES:  # each has a byte, and one beside it
-            raise InputError(f"{field} is at least {least} bytes of JSON; give at most {MAX_BYTES}")
+            raise InputError(field, f" is at least {least} bytes of JSON; give at most {MAX_BYTES}")
     if level:
-        raise InputError(f"{field} must not nest deeper than {MAX_DEPTH} levels")
+        raise InputError(field, f" must not nest deeper than {MAX_DEPTH} levels")
     try:
         size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except (TypeError, ValueError) as error:
-        raise InputError(f"{field} must be JSON: {error}") from None
+        raise InputError(field, f" must be JSON: {error}") from None
     if size > MAX_BYTES:
-        raise InputError(f"{field} is {size} bytes of JSON; give at most {MAX_BYTES}")
+        raise InputError(field, f" is {size} bytes of JSON; give at most {MAX_BYTES}")
 
 
 def _children(value: Any) -> Iterable[Any]:
@@ -279,17 +288,19 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:  # an annotation is evaluated, and may fail in any way
-        raise InputError(f"tools: the signature of {name} is unknown: {error}") from None
+        raise InputError("tools", f": the signature of {name} is unknown: {error}") from None
     words = inspect.cleandoc(function.__doc__ or "")
     said = _descriptions(words, set(signature.parameters))
     properties: dict[str, Any] = {}
     required = []
     for parameter in signature.parameters.values():
-        where = f"tools: parameter {parameter.name} of {name}"
+        where = f": parameter {parameter.name} of {name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InputError(f"{where} cannot be given by name; make it an ordinary parameter")
+            raise InputError(
+                "tools", f"{where} cannot be given by name; make it an ordinary parameter"
+            )
         if parameter.name not in hints:
-            raise InputError(f"{where} has no type; annotate it")
+            raise InputError("tools", f"{where} has no type; annotate it")
         schema = _schema(hints[parameter.name], where)
         if parameter.name in said:
             schema["description"] = said[parameter.name]
@@ -333,14 +344,15 @@ def _combined(hint: Any, origin: Any, inner: tuple[Any, ...], where: str) -> dic
             {"additionalProperties": _schema(inner[1], where)} if inner else {}
         )
     raise InputError(
+        "tools",
         f"{where} has the type {hint}, which JSON cannot say; use str, int, float, bool, list, "
-        "dict, Literal, an Enum or Optional"
+        "dict, Literal, an Enum or Optional",
     )
 
 
 def _enum(values: list[Any], where: str) -> dict[str, Any]:
     if not values or not all(isinstance(value, (str, int, float, type(None))) for value in values):
-        raise InputError(f"{where} offers values that are no JSON; use strings or numbers")
+        raise InputError("tools", f"{where} offers values that are no JSON; use strings or numbers")
     return {"enum": values}
 
 

@@ -47,7 +47,7 @@ class ToolSupport:
     """
 
     dialect: Dialect | None
-    refusal: str
+    refusal: tuple[str, ...]
     place: str
     calls: bool
     results: bool
@@ -61,7 +61,7 @@ class ToolSupport:
         tools = [_TOOL.described()]
         place = _place(render, tools)
         dialect, refusal, text_arguments = _dialect(lambda messages: render(messages, tools))
-        calls = dialect is not None or refusal != ""
+        calls = dialect is not None or bool(refusal)
         if not calls:
             marks = (known for mark, known in UNRENDERED.items() if mark in source)
             dialect = next(marks, OURS)
@@ -175,17 +175,17 @@ def _place(render: Render, tools: Sequence[Mapping[str, Any]]) -> str:
     return "system" if _TOOL.name in _tried(render, [system, _USER], None) else "ours"
 
 
-def _dialect(render: RenderMessages) -> tuple[Dialect | None, str, bool]:
+def _dialect(render: RenderMessages) -> tuple[Dialect | None, tuple[str, ...], bool]:
     """(dialect, why there is none, whether arguments go in as text)."""
-    refusal = ""
+    refusal: tuple[str, ...] = ()
     for as_text in (False, True):
         try:
             dialect = find_dialect(render, as_text)
         except InputError as error:
-            refusal = refusal or str(error)
+            refusal = refusal or error.args
             continue
         if dialect is not None:
-            return dialect, "", as_text
+            return dialect, (), as_text
     return None, refusal, False
 
 

@@ -99,7 +99,7 @@ def ask(
     CutawayError where the server fails, InputError where it tells no log-probabilities.
     """
     if others := [name for name in settings if name not in _NUMBERS]:
-        raise InputError(f"{others[0]} is not sent to a server: {', '.join(_NUMBERS)} are")
+        raise InputError(others[0], f" is not sent to a server: {', '.join(_NUMBERS)} are")
     kind, words = kind_of(server), TokenWords(llm)
     common = {"max_tokens": max_tokens, "seed": seed, **settings}
     name = {"model": model or server.model()}

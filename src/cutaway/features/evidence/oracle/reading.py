@@ -92,7 +92,7 @@ def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
     """The settings, temperature and top_p 1 unless given; InputError names one that is wrong."""
     for name in settings:
         if name not in _SAMPLER:
-            raise InputError(f"{name} is no setting of the sampler: {', '.join(_SAMPLER)} are")
+            raise InputError(name, f" is no setting of the sampler: {', '.join(_SAMPLER)} are")
     order = SamplingParams(**{k: v for k, v in settings.items() if k in ("preset", "chain")}).order
     neutral = {name: value for name, value in _NEUTRAL.items() if name in order}
     return llm.parse_options({"seed": 0, **neutral, **settings}).sampling  # no luck is looked at

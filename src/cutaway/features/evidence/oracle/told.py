@@ -108,7 +108,7 @@ def checked_ids(name: str, ids: Any, llm: "BaseLLM") -> tuple[int, ...]:
     size = llm.tokenizer.vocab_size
     if wrong := [i for i in found if not 0 <= i < size]:
         raise InputError(
-            f"{name}: {wrong[0]} is no token of {llm.name}, which has {size}: use the same model"
+            name, f": {wrong[0]} is no token of {llm.name}, which has {size}: use the same model"
         )
     return found
 
@@ -120,7 +120,7 @@ def checked_logprob(name: str, value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not -_MOST_NATS <= value <= 1e-3:  # 0 as others round it
         raise InputError(
-            f"{name} must be a natural logarithm of at most 0, or null, not {shown(value)}"
+            name, f" must be a natural logarithm of at most 0, or null, not {shown(value)}"
         )
     return float(value)
 

@@ -100,8 +100,9 @@ def check_under(smallest: int, under: int) -> None:
     """InputError where the smallest mix does not fit."""
     if smallest > under:
         raise InputError(
-            f"under: the smallest mix of these formats takes {smallest:,} bytes: allow that many, "
-            "or name a smaller format"
+            "under",
+            f": the smallest mix of these formats takes {smallest:,} bytes: allow that many, "
+            "or name a smaller format",
         )
 
 

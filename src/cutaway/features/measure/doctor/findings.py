@@ -221,7 +221,9 @@ class ModelChange:
             check_choice("formats", self.quantize, tuple(MIXES))
         object.__setattr__(self, "kv", check_kv(self.kv))
         if self.quant is not None and self.quantize is not None:
-            raise InputError("formats: they are of BASE's own weights: leave QUANT or formats out")
+            raise InputError(
+                "formats", ": they are of BASE's own weights: leave QUANT or formats out"
+            )
 
     @property
     def name(self) -> str:

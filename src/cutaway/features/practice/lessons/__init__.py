@@ -46,7 +46,7 @@ def lessons(here: Scene, topics: Sequence[str]) -> tuple[Exercise, ...]:
     """
     for topic in topics:
         if topic not in LESSONS:
-            raise InputError(f"topic must be one of {', '.join(LESSONS)}, not {topic!r}")
+            raise InputError("topic", f" must be one of {', '.join(LESSONS)}, not {topic!r}")
     return tuple(
         exercise for topic in LESSONS if topic in topics for exercise in LESSONS[topic](here)
     )

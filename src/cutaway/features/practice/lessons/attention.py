@@ -107,7 +107,8 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
     best = sorted(heads(look, found), key=lambda head: -head.attribution)[:_HEADS]
     if best[0].attribution <= 0:
         raise InputError(
-            "topic cut: no head has a positive attribution to this step's token; take another step"
+            "topic",
+            " cut: no head has a positive attribution to this step's token; take another step",
         )
     redraw = Redraw.of(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
     rows = [(head, *_cut(scene, head, redraw)) for head in best]
@@ -236,7 +237,9 @@ def repeated(llm: "LLM") -> tuple[Scene, int]:
         for at in range(end - 2, -1, -1):
             if ids[at : at + 2] == ids[end - 1 : end + 1]:
                 return Scene(llm, unrecorded_trace(llm, ids[:end], [ids[end]], 0), 0), at + 1
-    raise InputError(f"topic induction: {llm.name} cuts the same name into other tokens each time")
+    raise InputError(
+        "topic", f" induction: {llm.name} cuts the same name into other tokens each time"
+    )
 
 
 # -- the causal mask: a later token changes, and no earlier row does, proven by their bits ---------

@@ -71,15 +71,17 @@ def experts_lesson(scene: Scene) -> list[Exercise]:
     ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
     if not ops:
         raise InputError(
-            f"topic experts: {scene.llm.name} has none, each token is computed by all of it: name "
-            "a mixture with -m"
+            "topic",
+            f" experts: {scene.llm.name} has none, each token is computed by all of it: name "
+            "a mixture with -m",
         )
     op = ops[len(ops) // 2]
     mixture = op.mixture
     if mixture.gating != "softmax" or mixture.scale != 1 or "choosing_bias" in op.weights:
         raise InputError(
-            f"topic experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
-            "which this lesson is about: name another mixture with -m"
+            "topic",
+            f" experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
+            "which this lesson is about: name another mixture with -m",
         )
     layer = [*scene.look.experts][len(ops) // 2]
     ids, shares = scene.look.experts[layer]

@@ -95,8 +95,9 @@ class Scene:
         """InputError where the text is too short for a topic."""
         if len(self.ids) < tokens:
             raise InputError(
-                f"topic {topic}: the text before this step has {len(self.ids)} tokens and needs "
-                f"{tokens}: take a later step"
+                "topic",
+                f" {topic}: the text before this step has {len(self.ids)} tokens and needs "
+                f"{tokens}: take a later step",
             )
 
     def name(self, token_id: int) -> str:

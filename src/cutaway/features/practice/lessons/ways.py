@@ -46,8 +46,9 @@ def ways(llm: "LLM", seed: int | None = None) -> Ways:
     }  # fmt: skip
     if isinstance(llm.config.attention, int):
         raise InputError(
-            f"topic {TOPIC}: this model attends in blocks: take a bidirectional one, such as "
-            "toy-canvas, or a causal one"
+            "topic",
+            f" {TOPIC}: this model attends in blocks: take a bidirectional one, such as "
+            "toy-canvas, or a causal one",
         )
     questions = _from_the_left(llm, more) if llm.config.is_causal else _on_canvas(llm, more)
     sees = "earlier tokens only" if llm.config.is_causal else "earlier and later tokens"
