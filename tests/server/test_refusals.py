@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from cutaway.errors import ClosedError, CutawayError, FetchError, InputError, QueueFullError
+from cutaway.errors import (
+    ClosedError,
+    CutawayError,
+    FetchError,
+    InputError,
+    Name,
+    QueueFullError,
+)
 from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
@@ -199,12 +206,12 @@ def test_a_query_is_told_by_its_name(app):
 @pytest.mark.parametrize(
     ("failing", "param"),
     [
-        (InputError("temperature must be 0 or at least 0.01"), "temperature"),
-        (InputError("logit_bias[5] must be a number"), "logit_bias[5]"),
-        (InputError("tools[0].function.nme is not known; leave it out"), "tools[0].function.nme"),
-        (InputError("max-tokens is too large"), None),
-        (InputError("the prompt is too long; shorten it"), None),
-        (InputError("'n' is odd"), None),
+        (InputError("temperature", " must be 0 or at least 0.01"), "temperature"),
+        (InputError(Name("logit_bias", 5), " must be a number"), "logit_bias[5]"),
+        (InputError(Name("tools", 0, "function", "nme"), " is odd"), "tools[0].function.nme"),
+        (InputError(Name("tools", 0, prose=": a"), " is odd"), "tools[0]"),
+        (InputError("not_a_field", " is too large"), None),
+        (InputError("temperature must be 0 or at least 0.01"), None),
         (InputError(""), None),
     ],
 )
@@ -281,7 +288,7 @@ def test_without_a_guard_and_without_a_model_failures_are_told_too():
     async def fail(kind: str):
         raise {
             "bug": KeyError("x"),
-            "input": InputError("n is odd"),
+            "input": InputError("n", " is odd"),
             "other": CutawayError("no"),
         }[kind]
 

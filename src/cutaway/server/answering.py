@@ -80,9 +80,10 @@ async def _named(body: Any, work: Awaitable[T]) -> T:
     try:
         return await work
     except InputError as error:
-        word = str(error).split(maxsplit=1)[0].rstrip(":")
-        name = body.called().get(word, word)
-        raise type(error)(str(error) if name == word else f"{name}: {error}") from error
+        name = body.called().get(error.field, error.field)
+        if name == error.field:
+            raise
+        raise type(error)(name, ": ", *error.args) from error
 
 
 # -- texts that are read and not continued, batched with all other requests --------------------

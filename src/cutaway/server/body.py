@@ -40,7 +40,7 @@ _NULL = {"type": "null"}
 
 
 def refused(said: str, field: str | int | None = None, code: str | None = None) -> ValueError:
-    """For validators: a sentence in which {field} becomes the path of the field.
+    """For validators: what is said of a field, as it follows its path in the sentence.
 
     field  within the value that is validated; None: that value
     code   of the answer's error
@@ -63,7 +63,7 @@ class Body(BaseModel):
             data = current_names(data)
         for name, (harmless, why) in cls.unsupported.items():
             if name in data and not _among(data[name], (None, *harmless)):
-                raise refused(f"{{field}}: {why}", name, "unsupported_parameter")
+                raise refused(f": {why}", name, "unsupported_parameter")
         given = {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
         return _with_one_unknown(given, {f.alias or n for n, f in cls.model_fields.items()})
 
@@ -136,11 +136,11 @@ def _stops(value: Any) -> Any:
     """One string or a list of them, as a list."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise refused("{field} must be a string or a list of strings")
+        raise refused(" must be a string or a list of strings")
     if len(stops) > MOST_STOPS:
-        raise refused(f"{{field}} has {len(stops)} strings; at most {MOST_STOPS}")
+        raise refused(f" has {len(stops)} strings; at most {MOST_STOPS}")
     if (length := sum(map(len, stops))) > MOST_OF_STOPS:
-        raise refused(f"{{field}} has {length} characters; at most {MOST_OF_STOPS} in all")
+        raise refused(f" has {length} characters; at most {MOST_OF_STOPS} in all")
     return stops
 
 
@@ -160,7 +160,7 @@ def _one_or_many(value: Any) -> Any:
         for p in texts
     )
     if not good or not texts:
-        raise refused("{field} must be a string, a list of token ids, or a list of either")
+        raise refused(" must be a string, a list of token ids, or a list of either")
     return texts
 
 

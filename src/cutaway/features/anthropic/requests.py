@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from cutaway.base.checks import shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body, Stops, Unsupported, doc, examples, optional, refused
 from cutaway.server.service import Service
@@ -116,7 +116,7 @@ def _own(tool: Any) -> Any:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in (None, "custom"):
         raise refused(
-            f"{{field}}: type {kind!r:.40} is not known here; give tools with input_schema",
+            f": type {kind!r:.40} is not known here; give tools with input_schema",
             code="unsupported_tool",
         )
     return tool
@@ -147,15 +147,18 @@ class WithMessagesTools(Conversing):
     def _checked(self, service: Service) -> ToolUse:
         choice = self.tool_choice or MessagesToolChoice.model_validate({"type": "auto"})
         if not self.tools and choice.type not in ("none", "auto"):
-            raise InputError("tool_choice needs tools")
+            raise InputError("tool_choice", " needs tools")
         if (choice.type == "tool") != (choice.name is not None):
-            raise InputError('tool_choice.name goes with type "tool": give both, or neither')
+            raise InputError(
+                Name("tool_choice", "name"), ' goes with type "tool": give both, or neither'
+            )
         tools = [tool.as_function() for tool in self.tools or ()]
         try:
             parallel = not choice.disable_parallel_tool_use
             return ToolUse(service.llm.model, tools, choice.said(), parallel, self.wish(service))
         except InputError as error:
-            raise InputError(str(error).replace(".parameters", ".input_schema")) from None
+            path = ("input_schema" if part == "parameters" else part for part in error.path)
+            raise (error.renamed(*path) if error.path else error) from None
 
 
 # -- the conversation, and the same as messages for a chat template ----------------------------
@@ -224,9 +227,7 @@ class MessagesThinking(Body):
     @model_validator(mode="after")
     def _thinks(self) -> "MessagesThinking":
         if self.type == "disabled" and self.budget_tokens is not None:
-            raise refused(
-                "{field}: without thoughts there is no budget; leave it out", "budget_tokens"
-            )
+            raise refused(": without thoughts there is no budget; leave it out", "budget_tokens")
         return self
 
 
@@ -263,10 +264,11 @@ class MessagesConversation(WithMessagesTools):
                 if isinstance(block, CallBlock):
                     called.add(block.id)
                 elif isinstance(block, ResultBlock) and block.tool_use_id not in called:
-                    field = f"messages[{i}].content[{j}].tool_use_id"
+                    field = Name("messages", i, "content", j, "tool_use_id")
                     raise InputError(
-                        f"{field} must be the id of a tool_use block in an earlier message, "
-                        f"not {shown(block.tool_use_id)}"
+                        field,
+                        f" must be the id of a tool_use block in an earlier message, "
+                        f"not {shown(block.tool_use_id)}",
                     )
         return super().shown(tools)
 
@@ -291,7 +293,7 @@ class MessagesConversation(WithMessagesTools):
         level = effort if effort in model.thinking_switch.levels else None
         think = {"enabled": True, "disabled": False}.get(asked.type) if asked else None
         tokens = asked.budget_tokens if asked and think is not False else None
-        names = ("thinking", "thinking.budget_tokens", "")
+        names = ("thinking", Name("thinking", "budget_tokens"), "")
         return ThinkingWish(think if think is False else level or think, tokens, names=names)
 
     @property
@@ -303,16 +305,17 @@ class MessagesConversation(WithMessagesTools):
         """InputError for a beginning that Anthropic refuses, too."""
         if self.own_schema is not None:
             raise InputError(
-                "output_config.format describes the whole answer, and the last message begins it: "
-                "end with a user's, or leave out format"
+                Name("output_config", "format"),
+                " describes the whole answer, and the last message begins it: "
+                "end with a user's, or leave out format",
             )
-        blocks, where = _blocks(self.messages[-1]), f"messages[{len(self.messages) - 1}]"
+        blocks, where = _blocks(self.messages[-1]), Name("messages", len(self.messages) - 1)
         last = blocks[-1] if blocks else None
         if isinstance(last, ThoughtBlock):
-            raise InputError(f"{where}: a beginning of the answer ends with text, not a thought")
+            raise InputError(where, ": a beginning of the answer ends with text, not a thought")
         if isinstance(last, TextBlock) and last.text != last.text.rstrip():
             raise InputError(
-                f"{where} is the beginning of the answer, and ends with white space: leave that out"
+                where, " is the beginning of the answer, and ends with white space: leave that out"
             )
 
 
@@ -421,8 +424,9 @@ class MessagesRequest(TextFields, CountRequest):
         budget = self.thinking and self.thinking.budget_tokens
         if budget and budget >= self.max_tokens:
             raise InputError(
-                f"thinking.budget_tokens must be less than max_tokens, {self.max_tokens}, which is "
-                f"for thought and answer, not {budget}"
+                Name("thinking", "budget_tokens"),
+                f" must be less than max_tokens, {self.max_tokens}, which is "
+                f"for thought and answer, not {budget}",
             )
         if self.stop_sequences is not None:
             given["stop"] = self.stop_sequences

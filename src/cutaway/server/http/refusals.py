@@ -26,6 +26,7 @@ from cutaway.errors import (
     FileChangedError,
     InputError,
     ModelLoadError,
+    Name,
     QueueFullError,
     ReplayError,
     ReplicaLostError,
@@ -39,7 +40,6 @@ E = TypeVar("E", bound=Exception)
 
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 _UNDOCUMENTED = ("/", "/openapi.json")
-_PATH = re.compile(r"(\w+)(?:\[\d+\]|\.\w+)*")  # as tools[0].function.name
 _log = logging.getLogger("cutaway.server")
 
 
@@ -89,12 +89,11 @@ def _of_validation(request: Request, error: RequestValidationError) -> ApiError:
 
 
 def _of_input(request: Request, error: InputError) -> ApiError:
-    """What the sentence begins with is the param, if the request has a field of that name."""
-    message = str(error)
-    path = _PATH.match(message)
-    param = path[0] if path and path[1] in fields_of(request.scope.get("route")) else None
+    """What it is about is the param, if the request has a field of that name."""
+    is_there = error.field in fields_of(request.scope.get("route"))
+    param = str(Name(*error.path)) if is_there else None
     code = TOO_LONG if isinstance(error, TooLongError) else None
-    return ApiError(400, message, param=param, code=code)
+    return ApiError(400, str(error), param=param, code=code)
 
 
 def _of_load(request: Request, error: ModelLoadError) -> ApiError:
@@ -241,7 +240,7 @@ def _written(path: _Path) -> str:
 def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> str:
     error = next((e for e in errors if e["type"] == "refused"), errors[0])
     if error["type"] == "refused":
-        return str(error["ctx"]["said"]).replace("{field}", field)
+        return f"{field}{error['ctx']['said']}"
     if error["type"] == "extra_forbidden":
         return _unknown(field, path, route)
     if error["type"] in _MISSING:
@@ -252,16 +251,17 @@ def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> s
     kinds = dict.fromkeys(_KINDS.get(e["type"]) for e in errors)
     if None not in kinds:
         return f"{field} must be {' or '.join(map(str, kinds))}, not {given}"
-    said = _reworded(next(e for e in errors if e["type"] not in _KINDS), field)
+    said = _reworded(next(e for e in errors if e["type"] not in _KINDS), path, field)
     others = [kind for kind in kinds if kind and errors[-1]["type"] == "literal_error"]
     return said.replace(" must be ", " ".join((" must be", *(f"{k} or" for k in others), "")), 1)
 
 
-def _reworded(error: _Error, field: str) -> str:
+def _reworded(error: _Error, path: _Path, field: str) -> str:
     """The message of pydantic or of one of our validators, as a sentence about the field."""
     context, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
     if cause := context.get("error"):
-        return str(cause) if str(cause).startswith(field) else f"{field}: {cause}"
+        is_its = isinstance(cause, InputError) and path and cause.path[: len(path)] == path
+        return str(cause) if is_its else f"{field}: {cause}"
     if tags := context.get("expected_tags"):
         return f"{field} must be one of {tags}, not {_shown(context['tag'])}"
     said, found = re.subn(r"^\w+ should", f"{field} must", said)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from cutaway.base.checks import shown
-from cutaway.errors import InputError
+from cutaway.errors import InputError, Name
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Body, MetadataField, Unsupported, optional, refused
 from cutaway.server.http.errors import ApiError
@@ -165,13 +165,13 @@ def as_items(value: Any) -> Any:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):
-        raise refused("{field} must be a string or a list of messages")
+        raise refused(" must be a string or a list of messages")
     items = [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
     for i, item in enumerate(items):
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(item, dict) and kind not in _KINDS:
             raise refused(
-                f"{{field}}: type {kind!r:.40} cannot be read here; messages, thoughts, calls "
+                f": type {kind!r:.40} cannot be read here; messages, thoughts, calls "
                 "and their results can", i, "unsupported_item",
             )  # fmt: skip
     return items
@@ -195,7 +195,8 @@ def check_results(before: Sequence[Said], items: Sequence[Said]) -> None:
             called.add(item.call_id)
         elif isinstance(item, CallResult) and item.call_id not in called:
             raise InputError(
-                f"input[{i}].call_id must be the id of a call before it, not {shown(item.call_id)}"
+                Name("input", i, "call_id"),
+                f" must be the id of a call before it, not {shown(item.call_id)}",
             )
 
 
@@ -387,7 +388,7 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         if self.has_logprobs:
             given["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
-            raise InputError(f'top_logprobs needs include: ["{_LOGPROBS}"]')
+            raise InputError("top_logprobs", f' needs include: ["{_LOGPROBS}"]')
         return given | constraint("text", self._format, given)
 
     @property
@@ -397,7 +398,8 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
         """What it says of thinking."""
-        return self.asked(self.reasoning.effort if self.reasoning else None, "reasoning.effort")
+        effort = self.reasoning.effort if self.reasoning else None
+        return self.asked(effort, Name("reasoning", "effort"))
 
     @property
     def readings(self) -> list[str]:

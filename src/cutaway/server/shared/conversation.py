@@ -42,12 +42,12 @@ class TurnFields(Body):
     def _one_end(self) -> "TurnFields":
         if self.add_generation_prompt and self.continue_final_message:
             raise refused(
-                "{field}: continue_final_message opens no turn: leave one of them out",
+                ": continue_final_message opens no turn: leave one of them out",
                 "add_generation_prompt",
             )
         if self.add_generation_prompt is False and not self.continue_final_message:
             raise refused(
-                "{field}: the assistant's turn is opened, unless continue_final_message is true: "
+                ": the assistant's turn is opened, unless continue_final_message is true: "
                 "leave it out",
                 "add_generation_prompt",
             )
@@ -85,7 +85,7 @@ def only_types(*types: str) -> BeforeValidator:
         given = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict) and given not in types:
             readable = ", ".join(types)
-            said = f"{{field}}: type {given!r:.40} cannot be read here; {readable} can"
+            said = f": type {given!r:.40} cannot be read here; {readable} can"
             raise refused(said, code="unsupported_content")
         return part
 
@@ -115,7 +115,7 @@ class ThinkingFields(Body):
     def _one_budget(self) -> "ThinkingFields":
         theirs = self.thinking_budget_tokens
         if theirs is not None and self.thinking_token_budget is not None:
-            raise refused("{field} is thinking_token_budget: give one", "thinking_budget_tokens")
+            raise refused(" is thinking_token_budget: give one", "thinking_budget_tokens")
         return self
 
     def asked(self, think: bool | str | None, name: str) -> ThinkingWish:
@@ -284,7 +284,7 @@ def constraint(
     if (schema := schema_of(asked)) is None:
         return {}
     if both := [name for name in KINDS if name in given]:
-        raise InputError(f"{field} and {both[0]} exclude each other: give one")
+        raise InputError(field, f" and {both[0]} exclude each other: give one")
     return {"json_schema": schema}
 
 
@@ -327,7 +327,7 @@ class WithTools(Conversing):
 
     def _checked(self, service: Service) -> ToolUse:
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):
-            raise InputError("tool_choice needs tools")
+            raise InputError("tool_choice", " needs tools")
         parallel = self.parallel_tool_calls is not False
         return ToolUse(
             service.llm.model, self.tools or (), self.tool_choice, parallel, self.wish(service)

@@ -30,8 +30,8 @@ def _checked_rule(value: Any) -> Any:
     try:
         read_rule(value)
     except InputError as error:
-        said = str(error).removeprefix("denoise: ").removeprefix("denoise ")
-        raise refused(f"{{field}}: {said}") from error
+        said = error.reason if error.field == "denoise" else f": {error}"
+        raise refused(said) from error
     return value
 
 
@@ -226,7 +226,7 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
     def _one_user(self) -> "TextFields":
         if self.safety_identifier is not None:
             if self.user not in (None, self.safety_identifier):
-                raise refused("{field} is the newer name of user: give one", "safety_identifier")
+                raise refused(" is the newer name of user: give one", "safety_identifier")
             self.user = self.safety_identifier
         return self
 
@@ -278,15 +278,15 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
         if self.align and self.stream:
-            raise InputError("align: the text is chosen when all are written: leave out stream")
+            raise InputError("align", ": the text is chosen when all are written: leave out stream")
         if self.logit_bias is not None:
             given["logit_bias"] = bias_of(self.logit_bias)
         if self.prompt_logprobs is not None:
             if self.stream:
-                raise InputError("prompt_logprobs: whole answers have them: leave out stream")
+                raise InputError("prompt_logprobs", ": whole answers have them: leave out stream")
             given["prompt_logprobs"] = self.prompt_logprobs or 1  # 0 is the token itself alone
         if self.stream_options is not None and not self.stream:
-            raise InputError("stream_options is for streams: add stream")
+            raise InputError("stream_options", " is for streams: add stream")
         return given
 
     @property
@@ -304,5 +304,5 @@ def bias_of(given: Mapping[str, float]) -> dict[int, float]:
     """Token ids are strings in JSON."""
     for name in given:
         if not _TOKEN_ID.fullmatch(name):
-            raise InputError(f"logit_bias: {name!r:.40} is no token id; /tokenize returns them")
+            raise InputError("logit_bias", f": {name!r:.40} is no token id; /tokenize returns them")
     return {int(name): bias for name, bias in given.items()}
