@@ -16,6 +16,7 @@ from cutaway import LLM
 from cutaway.cli.main import command_words, main
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.options.parser import LINES, Parser, as_typed
+from cutaway.errors import InputError, Name
 from cutaway.requests.options import OPTIONS
 from support.random_llama import write_tiny_llama
 
@@ -102,24 +103,23 @@ def test_errors_name_options_as_they_are_typed(capsys, tiny_path, argv, sentence
 
 
 @pytest.mark.parametrize(
-    ("message", "typed", "said"),
+    ("error", "typed", "said"),
     [
-        ("passed: no passes", "--pass", "--pass: no passes"),
-        ("at must be 3", "--at=4", "--at must be 3"),
-        ("stop[0] must be a text", "--stop", "--stop must be a text"),
-        ("at must be 3", "--att", "at must be 3"),
-        ("kv_cache must be on", "--no-kv-cache", "--no-kv-cache must be on"),
+        (InputError("passed", ": no passes"), "--pass", "--pass: no passes"),
+        (InputError("at", " must be 3"), "--at=4", "--at must be 3"),
+        (InputError(Name("stop", 0), " must be a text"), "--stop", "--stop must be a text"),
+        (InputError(Name("tools", 0, "name"), " is odd"), "--tools", "--tools.name is odd"),
+        (InputError("at", " must be 3"), "--att", "at must be 3"),
+        (InputError("kv_cache", " must be on"), "--no-kv-cache", "--no-kv-cache must be on"),
+        (InputError("top_p", " must be 3"), "--preset", "--top-p must be 3"),
+        (InputError("n", " or ", Name("max_tokens"), " is odd"), "", "n or --max-tokens is odd"),
+        (InputError("n", ": 'max_tokens'"), "--n", "--n: 'max_tokens'"),
+        (InputError("at must be 3"), "--at", "at must be 3"),
+        (InputError("line 3: top_p must be above 0"), "--top-p", "line 3: top_p must be above 0"),
     ],
 )
-def test_a_keyword_is_the_option_that_was_typed(message, typed, said):
-    assert as_typed(message, ["trace", "branch", typed, "4"]) == said
-
-
-@pytest.mark.parametrize(
-    "message", ["line 3: top_p must be above 0", "in.jsonl, line 3: top_p must be above 0"]
-)
-def test_what_is_said_of_a_line_of_a_file_keeps_its_names(message):
-    assert as_typed(message, ["generate", "--top-p", "0.5"]) == message
+def test_a_keyword_is_the_option_that_was_typed(error, typed, said):
+    assert as_typed(error, ["trace", "branch", typed, "4"]) == said
 
 
 # -- completion: what shells offer after the words of a command ------------------------------------

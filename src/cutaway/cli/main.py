@@ -104,7 +104,7 @@ def _explained(error: Exception, argv: list[str]) -> tuple[int, str]:
     code, sentence = 1, str(error)
     match error:
         case InputError():
-            code, sentence = 2, as_typed(sentence, argv)
+            code, sentence = 2, as_typed(error, argv)
         case CutawayError():
             pass
         case MemoryError():

@@ -167,7 +167,8 @@ def functions_of(path: str) -> "list[Function]":
         for function in functions:
             check_function(function)
     except InputError as error:
-        raise InputError(f"--tools {path}: {str(error).removeprefix('tools: ')}") from None
+        said = [error.reason] if error.path == ("tools",) else [": ", *error.args]
+        raise InputError("--tools", f" {path}", *said) from None
     return functions
 
 

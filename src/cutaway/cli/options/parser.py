@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutaway import registry
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, Name
 from cutaway.registry import Command
 
 if TYPE_CHECKING:
@@ -197,26 +197,23 @@ def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> 
     return f"unknown {what} {name!r}; {hint}"
 
 
-def as_typed(message: str, argv: Sequence[str]) -> str:
-    """The sentence with keywords as options: "top_p must be …" is "--top-p must be …".
+def as_typed(error: InputError, argv: Sequence[str]) -> str:
+    """The error's sentence with options for keywords: "top_p must be …" is "--top-p must be …".
 
-    The first word is one if it was typed, and so is every keyword of a request with an underscore;
-    a place in a list, as in stop[0], is not typed. Stages of a chain have such names, too, and what
-    is said of a line of a file keeps those that are in the file.
+    What it is about is one if it was typed, and so is every keyword of a request with an
+    underscore; a place in a list, as in stop[0], is not typed.
     """
     from cutaway.requests.keywords import KEYWORDS
 
-    first = re.match(r"(\w+)(\[\d+\])?", message)
-    if first is None or re.search(r"\bline \d", message):
-        return message
+    if error.name is None:
+        return str(error)
     flags = {name: row.flag_name(name) for name, row in KEYWORDS.items()}
-    flag = (_RENAMED | flags).get(first[1], f"--{first[1].replace('_', '-')}")
-    if flag in {word.partition("=")[0] for word in argv}:
-        message = flag + message[first.end() :]
-    if first[1] == "chain":
-        return message
-    keyword = rf"(?<![\w.(-])({'|'.join(name for name in flags if '_' in name)})(?!\w)(\[\d+\])?"
-    return re.sub(keyword, lambda found: flags[found[1]], message)
+    field, *inner = error.path
+    flag = (_RENAMED | flags).get(str(field), f"--{str(field).replace('_', '-')}")
+    if flag in {word.partition("=")[0] for word in argv} or (field in flags and "_" in str(field)):
+        inner = inner if error.index is None else inner[1:]
+        error = error.renamed(flag, *inner)
+    return "".join(flags.get(w, w) if isinstance(w, Name) else w for w in error.args)
 
 
 # -- help ------------------------------------------------------------------------------------------
