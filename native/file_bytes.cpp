@@ -8,7 +8,7 @@ FileBytes::Opened::Opened(int from, std::string text)
     : file(platform::duplicate(from)), name(std::move(text)), stamp(platform::stamp(file)) {}
 
 FileBytes::FileBytes(int file, std::string name) : file_(std::make_shared<Opened>(file, std::move(name))), first_(0) {
-  if (file_->stamp.size < 0) throw FileError(file_->name + ": the file cannot be read; is too much open?");
+  if (file_->stamp.size < 0) throw FileError(file_->name, ": the file cannot be read; is too much open?");
   size_ = (size_t)file_->stamp.size;
 }
 
@@ -28,9 +28,9 @@ int FileBytes::try_read(size_t first, uint8_t* out, size_t bytes) const {
 }
 
 void FileBytes::check(int wrong) const {
-  if (wrong > 0) throw FileError(file_->name + ": the file cannot be read: " + strerror(wrong));
+  if (wrong > 0) throw FileError(file_->name, std::string(": the file cannot be read: ") + strerror(wrong));
   if (wrong < 0 || platform::stamp(file_->file) != file_->stamp)
-    throw FileError(file_->name + ": the file changed or was cut while it was read; copy it again");
+    throw FileError(file_->name, ": the file changed or was cut while it was read; copy it again");
 }
 
 void FileBytes::expect(size_t first, size_t bytes) const {

@@ -9,8 +9,11 @@
 
 namespace cutaway {
 
-// What was opened cannot be read any more, or is not what was opened: a sentence that names the file.
-struct FileError : std::runtime_error { using std::runtime_error::runtime_error; };
+// What was opened cannot be read any more, or is not what was opened: the file, and what is said of it behind its name.
+struct FileError : std::runtime_error {
+  FileError(std::string file, const std::string& said) : std::runtime_error(said), name(std::move(file)) {}
+  std::string name;
+};
 
 class FileBytes {
  public:

@@ -51,7 +51,7 @@ void bind_files(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const FileError& error) {
-      PyErr_SetString((PyObject*)changed, error.what());
+      PyErr_SetObject((PyObject*)changed, nb::make_tuple(error.name, error.what()).ptr());
     }
   }, nb::object(nb::module_::import_("cutaway.errors").attr("FileChangedError")).release().ptr());
   nb::class_<FileBytes>(m, "FileBytes", "Bytes of a file, which are read when they are sliced, into new memory.")

@@ -94,7 +94,10 @@ class FormatError(InputError):
 
 
 class FileChangedError(FormatError):
-    """A file was written to, cut or lost while it was read; copied again, it can be read."""
+    """A file was written to, cut or lost while it was read; copied again, it can be read.
+
+    Its path is the first of the words.
+    """
 
 
 class FetchError(CutawayError):

@@ -15,12 +15,13 @@ from cutaway.errors import (
     ClosedError,
     CutawayError,
     FetchError,
+    FileChangedError,
     InputError,
     Name,
     QueueFullError,
 )
 from cutaway.server.body import StrictRoute, bodies
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.errors import ApiError, of_text
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.openai.chat import ChatRequest
@@ -386,3 +387,10 @@ def test_no_type_is_refused_and_no_body_needs_none(strict_app):
     assert answer.error()["message"].endswith("'Content-Type: application/json', which is missing")
     assert call(strict_app, scope_of("POST")).error()["code"] == "invalid_json"
     assert call(strict_app, scope_of("GET")).body == b'"nothing asked"'
+
+
+def test_a_changed_file_is_told_by_its_name_alone():
+    error = FileChangedError("/home/a/b: c/d.gguf", ": the file cannot be read: no: more")
+    answer = of_text(error)
+    assert (answer.status, answer.code) == (503, "file_changed")
+    assert answer.message == "d.gguf: the file cannot be read: no: more"

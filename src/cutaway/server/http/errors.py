@@ -169,6 +169,6 @@ def of_text(error: CutawayError) -> ApiError:
     if isinstance(error, ReplicaLostError):
         return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
     if isinstance(error, FileChangedError):
-        path, _, what = str(error).rpartition(": ")  # whose folder is private
-        return ApiError(503, f"{PurePath(path).name}: {what}", code="file_changed")
+        file = PurePath(error.args[0]).name  # whose folder is private
+        return ApiError(503, f"{file}{error.reason}", code="file_changed")
     return ApiError(400 if isinstance(error, InputError) else 500, str(error), code="text_failed")
