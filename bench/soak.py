@@ -142,8 +142,8 @@ async def _read(running: AsyncEngine, inboxes: Inboxes, texts: list[Text]) -> No
     if leaves == "queue":
         await running.call(running.engine.abort, first)
     while news := await inboxes.read():
-        for which, event, made, _ in news:
-            _note_event(texts[which], event, made)
+        for which, emission in news:
+            _note_event(texts[which], emission.event, emission.made)
         if leaves == "decode" and len(texts[0].token_ids) >= texts[0].visit.steps:
             leaves = None
             await running.call(running.engine.abort, first)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from cutaway.engine import Arrival
+from cutaway.engine.events import Emission, Speculation
 from cutaway.server import event_stream
 from cutaway.server.event_stream import Events, EventStream, dumps, dumps_by_parts, event
 
@@ -98,7 +100,10 @@ class Slow(Events):
 
 def test_what_takes_long_is_written_beside_the_event_loop():
     """And what is known to be short on it, which is sooner."""
-    turns = [(0, 1_000_000)], [(0, 1)], [(0, 1)], [(0, 1)] * 100_000
+    turns = [
+        [Arrival(0, Emission(event, 0.0, Speculation()))] * count
+        for event, count in ((1_000_000, 1), (1, 1), (1, 1), (1, 100_000))
+    ]
     slow = Slow()
 
     async def main():

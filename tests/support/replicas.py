@@ -63,7 +63,8 @@ class Mortal(Replica):
             if self.ended.is_set():
                 return
             if isinstance(one.event, Step):
-                yield one._replace(event=self.edit(one.event))
+                emission = one.emission._replace(event=self.edit(one.event))
+                yield one._replace(emission=emission)
             else:
                 yield one
 

@@ -208,9 +208,9 @@ class AsyncModel(Forwarding):
             raise InputError("n", " must be 1 to stream; submit takes several")
         with await self.submit([prompt], parsed) as generations:
             while events := await generations.read():
-                for _, event in events:
-                    if isinstance(event, Step):
-                        yield event
+                for arrival in events:
+                    if isinstance(arrival.event, Step):
+                        yield arrival.event
 
     async def chat(
         self,

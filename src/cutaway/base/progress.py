@@ -21,7 +21,7 @@ _LONGEST_BEGINNING, _LONGEST_END = 900, 300
 """Characters of an error's sentence: it may quote a name of any length, and end with the remedy."""
 
 
-def silent(what: str, done: int, total: int) -> None:
+def silent(work: str, done: int, total: int) -> None:
     """Report no progress."""
 
 

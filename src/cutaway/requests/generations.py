@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from cutaway.engine import Arrival, ArrivalReader, Event, Pass, Route, Step
+from cutaway.engine import Arrival, ArrivalReader, Pass, Route, Step
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
 
@@ -40,13 +40,13 @@ class Generations:
         """Seconds that they waited for their model to be loaded."""
         return self._reader.load_s
 
-    async def read(self) -> list[tuple[int, Event]]:
-        """Wait for new events: (index in ``each``, event); [] once all texts have ended.
+    async def read(self) -> list[Arrival]:
+        """Wait for new events of texts, by their index in ``each``; [] once all have ended.
 
         Raises the error of a text that failed. May be cancelled and called again.
         """
         news = await self._reader.read()
-        for which, event, made, speculation in news:
+        for which, (event, made, speculation) in news:
             generation = self.each[which]
             generation.speculation = speculation
             if isinstance(event, Step):
@@ -54,7 +54,7 @@ class Generations:
             elif isinstance(event, Pass):
                 generation.passes.append(event)
             generation.arrived(event, made)
-        return [(one.which, one.event) for one in news]
+        return news
 
     def close(self) -> None:
         """Abort the texts that have not ended; no more events are read."""

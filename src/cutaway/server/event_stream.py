@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cutaway.engine import Event
+from cutaway.engine import Arrival, Event
 from cutaway.errors import CutawayError
 from cutaway.server.http.errors import ApiError, of_text
 from cutaway.server.http.limits import cancel_on_disconnect
@@ -165,7 +165,7 @@ class EventStream(Response):
                 yield b"".join([*self._begin(), *self._events.failed(ApiError(500, message))])
             raise
 
-    async def _written(self, new: Sequence[tuple[int, Event]]) -> bytes:
+    async def _written(self, new: Sequence[Arrival]) -> bytes:
         """What the events add: beside the event loop where that takes long.
 
         Those of a reader who is slow are many, and so are the log-probabilities of 64 texts.
@@ -174,9 +174,9 @@ class EventStream(Response):
             return self._write(new)
         return await asyncio.to_thread(self._write, new)
 
-    def _write(self, new: Sequence[tuple[int, Event]]) -> bytes:
+    def _write(self, new: Sequence[Arrival]) -> bytes:
         began = thread_time()
-        parts = (self._events.progress(*one) for one in new)
+        parts = (self._events.progress(arrival.which, arrival.event) for arrival in new)
         data = b"".join([*self._begin(), *chain.from_iterable(parts)])
         self._event_s = (thread_time() - began) / (len(new) or 1)
         return data

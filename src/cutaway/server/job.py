@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakSet
 
-from cutaway.engine import Ended, Event, Pass, Route, Step
+from cutaway.engine import Arrival, Ended, Event, Pass, Route, Step
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations
 from cutaway.server.http.metrics import Metrics, RequestStats
@@ -72,13 +72,14 @@ class TextJob:
         """Whether one of its texts is in the queue."""
         return any(text.started is None for text in self.texts)
 
-    async def read(self) -> list[tuple[int, Event]]:
-        """(which text, its event): new steps and ends, and passes over a canvas if they are traced.
+    async def read(self) -> list[Arrival]:
+        """Wait for new steps and ends of texts, and passes over a canvas if they are traced.
 
         [] at the end. Errors as of ``Generations.read``.
         """
         while events := await self._reader.read():
-            if new := [one for one in events if _is_shown(one[1], traced=bool(self.traces))]:
+            traced = bool(self.traces)
+            if new := [arrival for arrival in events if _is_shown(arrival.event, traced=traced)]:
                 return new
         return []
 

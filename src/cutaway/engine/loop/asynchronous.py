@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 from weakref import finalize
 
-from cutaway.engine.events import Emission, Ended, Event, OutboxReader, Speculation
+from cutaway.engine.events import Emission, Ended, Event, OutboxReader
 from cutaway.engine.loop.engine import Engine
 from cutaway.engine.request import Request
 from cutaway.engine.sequence import Sequence
@@ -25,16 +25,15 @@ from cutaway.errors import ClosedError, CutawayError
 
 
 class Arrival(NamedTuple):
-    """An event of one of several sequences.
-
-    made         when, in seconds of ``perf_counter``
-    speculation  draft tokens of the sequence until then
-    """
+    """What one of several sequences has emitted. which: its index"""
 
     which: int
-    event: Event
-    made: float
-    speculation: Speculation
+    emission: Emission
+
+    @property
+    def event(self) -> Event:
+        """The event that is in the emission."""
+        return self.emission.event
 
 
 class Route(NamedTuple):
@@ -140,7 +139,8 @@ class Inboxes:
         self._abort()
 
     def _take(self) -> list[Arrival]:
-        new = [Arrival(n, *one) for n, inbox in enumerate(self._inboxes) for one in inbox.events]
+        inboxes = enumerate(self._inboxes)
+        new = [Arrival(n, emission) for n, inbox in inboxes for emission in inbox.events]
         for inbox in self._inboxes:
             inbox.events.clear()
         return new

@@ -212,7 +212,7 @@ class ResumedReader:
             if event is None:
                 continue
             self._tries = 0
-            self._new.append(one._replace(which=which, event=event))
+            self._new.append(Arrival(which, one.emission._replace(event=event)))
             if isinstance(event, Ended) and event.error:
                 self.fail(event.error)
                 return
