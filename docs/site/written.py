@@ -43,7 +43,14 @@ def readme() -> str:
     """The README, as a page of this folder."""
     text = (ROOT / "README.md").read_text("utf-8").replace("](docs/", "](")
     text = text.replace("](CHANGELOG.md)", "](reference/releases.md)")
+    text = text.replace("](CONTRIBUTING.md)", "](contributing.md)")
     return re.sub(r'(src|srcset)="docs/', r'\1="', text)
+
+
+def contributing() -> str:
+    """How to contribute, below the page's own title."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\n")[2]
+    return text.replace("](docs/", "](")
 
 
 def changelog() -> str:
@@ -240,5 +247,5 @@ def page_folders() -> dict[str, Path]:
 
 _PARTS = {
     part.__name__: part
-    for part in (readme, changelog, commands, keywords, endpoints, gallery, page)
+    for part in (readme, contributing, changelog, commands, keywords, endpoints, gallery, page)
 }

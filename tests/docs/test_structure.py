@@ -4,6 +4,7 @@ And the field's words find the code: each in its file's head, or in a name that 
 """
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -84,11 +85,25 @@ def defined(path: Path) -> str:
     return " ".join([text.split("\n\n", 1)[0], *names])
 
 
-@pytest.mark.parametrize("page", ["structure.md", "decisions.md"])
+@pytest.mark.parametrize("page", ["docs/structure.md", "docs/decisions.md", "CONTRIBUTING.md"])
 def test_every_file_that_the_pages_name_is_there(page):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w./-]+\.(?:py|cpp|h|inc|def))`", text))
     folders = ("src", "native", "tests", "bench", "tools", "docs")
     files = [path.as_posix() for name in folders for path in (ROOT / name).rglob("*.*")]
     assert named
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
+def test_every_commit_that_contributing_names_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("needs the history of the repository")
+    commits = re.findall(r"`git show (\w+)`", text)
+    assert len(commits) >= 8
+    assert [commit for commit in commits if git("cat-file", "-t", commit) != "commit"] == []
+
+
+def git(*arguments: str) -> str:
+    command = ["git", "-C", ROOT, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
