@@ -22,7 +22,7 @@ GREPS = {  # what one looks for, as grep -E reads it, and where it is
     "prefix.?cache": "engine/memory/block_manager.py",
     "recurrent.?state": "engine/memory/states.py",
     "preempt": "engine/loop/scheduler.py",
-    "speculative": "engine/speculation/drafts.py",
+    "speculative": "engine/speculation/__init__.py",
     "stop.?string": "engine/stops.py",
     r"top.?p\b": "sampling/definitions.py",
     "grammar.?mask": "text/grammar/matcher.py",

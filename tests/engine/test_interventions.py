@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.engine.interventions import Intervention, scale
-from cutaway.engine.interventions.bound import BoundInterventions, PlacedIntervention
+from cutaway.engine.interventions import BoundInterventions, Intervention, PlacedIntervention, scale
 from support.engine_mock import MockRequest, make_engine, written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 

@@ -23,7 +23,7 @@ from cutaway.engine import (
     Sequence,
     StopParams,
 )
-from cutaway.engine.speculation.drafts import (
+from cutaway.engine.speculation import (
     CONTEXT,
     FROM_JACOBI,
     FROM_MODEL,

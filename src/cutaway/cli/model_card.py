@@ -64,10 +64,19 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
+    yield from _weights(card)
+    yield from _memory(card, context)
+    yield from _text(card)
+
+
+def _weights(card: ModelInfo) -> Iterator[tuple[str, str]]:
     longest = max(5, *map(len, card.formats))
     for i, (name, stored) in enumerate(card.formats.items()):
         tensors = f"{stored.tensors} tensor{'s' * (stored.tensors != 1)}"
         yield "" if i else "weights", f"{name:<{longest}} {tensors}, {megabytes(stored.bytes)}"
+
+
+def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
     if card.left_bytes:
@@ -84,9 +93,13 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     memory = free_memory()
     if memory is not None and card.weight_bytes > memory.free:
         yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
+
+
+def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
+    """How texts begin and end, and what the file recommends to draw them with."""
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
-    ends = [card.behind] if card.behind and not c.is_causal else card.ends
+    ends = [card.behind] if card.behind and not card.config.is_causal else card.ends
     for i, end in enumerate(ends):
         yield "" if i else "ends with", _special(end)
     if card.mask:

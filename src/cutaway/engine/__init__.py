@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.engine.constraint import Constraint
     from cutaway.engine.constraint.params import ConstraintParams
-    from cutaway.engine.decoders.autoregressive import Autoregressive, Decoder
+    from cutaway.engine.decoders import Autoregressive, Decoder
     from cutaway.engine.decoders.denoise import Denoise
     from cutaway.engine.decoders.prefill import (
         Embed,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "constraint": "Constraint",
     "constraint.params": "ConstraintParams",
-    "decoders.autoregressive": "Autoregressive Decoder",
+    "decoders": "Autoregressive Decoder",
     "decoders.denoise": "Denoise",
     "decoders.prefill": "Embed PinPrefix PinWhole Score ScoreAnswers ScoreBidirectional",
     "events": "Embedded Ended Event FinishReason OutboxReader Pass PassCell Phases Scored "

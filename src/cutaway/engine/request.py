@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_bool, check_choice, check_ids, check_int
 from cutaway.engine.constraint.params import ConstraintParams
-from cutaway.engine.decoders.autoregressive import Autoregressive
+from cutaway.engine.decoders import Autoregressive
 from cutaway.engine.events import FinishReason, Step
 from cutaway.engine.stops import StopParams
 from cutaway.errors import InputError, ReplayError
 from cutaway.sampling import Observe, SamplingParams, derive_seed
 
 if TYPE_CHECKING:
-    from cutaway.engine.decoders.autoregressive import Decoder
+    from cutaway.engine.decoders import Decoder
     from cutaway.engine.interventions import BoundInterventions
     from cutaway.text.grammar.compiler import Compiled
 

@@ -13,6 +13,7 @@ from starlette.types import Scope
 from cutaway import registry
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
+from cutaway.server import openai, shared
 from cutaway.server.body import bodies
 from cutaway.server.document import Documented
 from cutaway.server.http import errors, refusals
@@ -22,16 +23,16 @@ from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import AccessRecord
 from cutaway.server.on_demand import OnDemandLLM
-from cutaway.server.openai import endpoints, response_schemas
+from cutaway.server.openai import response_schemas
 from cutaway.server.openai.responses_request import KeptResponses
 from cutaway.server.routes import embeddings, fill, page, status, tokens
 from cutaway.server.scores import decisions, relevance
 from cutaway.server.scores import schemas as score_schemas
 from cutaway.server.service import Names, ServedModels, Service, names_of
-from cutaway.server.shared import plain_schemas, schemas
+from cutaway.server.shared import plain_schemas
 
-_ROUTERS = (endpoints, embeddings, relevance, decisions, fill, tokens, status, page)
-_SCHEMAS = (schemas, response_schemas, plain_schemas, score_schemas, errors)
+_ROUTERS = (openai, embeddings, relevance, decisions, fill, tokens, status, page)
+_SCHEMAS = (shared, response_schemas, plain_schemas, score_schemas, errors)
 
 MODULES = (*_ROUTERS, *registry.endpoints())
 """Those of all endpoints: the core's, and those of features, which the registry has."""

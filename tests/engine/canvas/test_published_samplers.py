@@ -10,8 +10,7 @@ from itertools import product
 import pytest
 
 from cutaway.engine import Denoise, StopParams
-from cutaway.engine.canvas import Rule, make_canvas
-from cutaway.engine.canvas.canvas import BlockProgress, _scheduled
+from cutaway.engine.canvas import BlockProgress, Rule, _scheduled, make_canvas
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import AT, noise
 

@@ -11,22 +11,20 @@ from hypothesis import strategies as st
 from cutaway.engine.canvas import (
     RULES,
     SETTINGS,
+    BlockProgress,
     Figures,
     ForcedCell,
     Rule,
-    make_canvas,
-    read_rule,
-    rule_of_text,
-)  # fmt: skip
-from cutaway.engine.canvas.canvas import (
-    BlockProgress,
     bound,
     edited,
     figure,
     how_many,
+    make_canvas,
     masked_again,
     ranked,
-)
+    read_rule,
+    rule_of_text,
+)  # fmt: skip
 from cutaway.errors import InputError
 
 NO_LOOK = BlockProgress(0, 1, 1, 0)

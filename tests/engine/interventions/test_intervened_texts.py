@@ -67,7 +67,7 @@ def test_a_change_by_nothing_is_no_change(llm):
 @pytest.mark.parametrize("place", PLACES)
 def test_a_patch_with_its_own_values_is_no_change(llm, place):
     """Also of another run: only this row's are there."""
-    from cutaway.engine.interventions.bound import find
+    from cutaway.engine.interventions import find
 
     name, first, last = find(Anatomy(llm.graph), place)
     forget_cached(llm.engine.blocks)

@@ -15,7 +15,7 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.engine.canvas import Rule
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import BITS, SHARE, Numbers, TokenAnswer
+from cutaway.features.practice import BITS, SHARE, Numbers, TokenAnswer
 from cutaway.features.practice.cells import (
     SAMPLE_CELLS,
     THRESHOLD,

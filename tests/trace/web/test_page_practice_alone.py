@@ -10,7 +10,7 @@ import pytest
 
 from cutaway.errors import InputError
 from cutaway.features.page.folder import WEB
-from cutaway.features.practice.answers import Numbers
+from cutaway.features.practice import Numbers
 from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
 from cutaway.features.practice.exercises import exercises
 from cutaway.features.practice.page_exercises import told_judge, told_question

@@ -1,1 +1,198 @@
-"""Decoders: how a sequence's rows and draws become its text, one for each kind of request."""
+"""Decoders: how a sequence is written: which rows a step computes, what becomes of their logits.
+
+A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``,
+in ``Sequence.decoding`` where no other decoder does.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from cutaway.compute.backends import Logits
+from cutaway.engine.events import Event, Phases, Scored
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import InputError
+from cutaway.sampling import ReadRow, RowDraw, Sampled
+
+if TYPE_CHECKING:
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+Outcome = Sampled | Exception
+
+
+class Computed(NamedTuple):
+    """What a step computed for one sequence.
+
+    logits  of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
+    drawn   the outcome of each draw
+    read    ``Backend.read``
+    finish  ``Backend.finish``
+    """
+
+    logits: Logits
+    drawn: list[Outcome]
+    read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
+    phases: Phases
+    finish: Callable[[Logits], Logits] = lambda rows: rows
+
+
+class Decoder(Protocol):
+    """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
+
+    In each step the scheduler takes its ``rows``, the engine computes them, draws the ``draws``
+    from the last of their logits, and hands both to ``commit``. The methods with a body are those
+    of a decoder that draws nothing.
+
+    drafts  whether draft tokens may follow its rows while ``is_decoding`` is true
+    hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
+            their logits
+    goes_back  whether it computes positions again, with other tokens
+    """
+
+    drafts: bool = False
+    hidden: bool = False
+    goes_back: bool = False
+
+    @property
+    def banned_token_ids(self) -> tuple[int, ...]:
+        """Tokens that are never drawn."""
+        return ()
+
+    def begin(self) -> Any:
+        """What it will remember of one sequence alone, as ``Sequence.decoding``."""
+        return None
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The most positions that the sequence can have; InputError where it cannot run."""
+        ...
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Whether keys and values of a KV block depend on no token after it."""
+        return True
+
+    def positions(self, sequence: "Sequence") -> int:
+        """How many positions need KV blocks now."""
+        return len(sequence)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """How many of the first tokens need not be computed where the prefix cache has them."""
+        ...
+
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Whether few rows are left to compute, so that they go before long prompts."""
+        return False
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """The next rows: at most ``room``, and ``logit_room`` where all their logits are wanted."""
+        ...
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """The draws, one from each of the last wanted logits."""
+        return []
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Advance the sequence; its new events. Setting ``finish_reason`` or ``error`` ends it.
+
+        Called once for each step in which it had rows.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Autoregressive(Decoder):
+    """Left to right, a token at a time; draft tokens are verified in the same step."""
+
+    drafts = True
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """Prompt and ``max_tokens``, as far as the context goes."""
+        if request.stopping.max_tokens < 1:
+            raise InputError("max_tokens", " must be 1 or more to write")
+        limits.check_causal()
+        limits.check_prompt(request.prompt_token_ids)
+        return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
+
+    def positions(self, sequence: "Sequence") -> int:
+        """All tokens so far, and the prescribed ones after them."""
+        return len(sequence) + sequence.num_prescribed
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """All but the last, whose logits are wanted; none while the prompt is scored."""
+        return 0 if sequence.wants_prompt_scores else len(sequence) - 1
+
+    def is_decoding(self, sequence: "Sequence") -> bool:
+        """Whether the last token alone is to be computed, and none is prescribed after it."""
+        return sequence.num_pending == 1 and not sequence.num_prescribed
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Pending tokens; after the last one, prescribed tokens as draft tokens."""
+        start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
+        tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
+        first = 0 if scores else len(tokens)
+        is_last = start + len(tokens) == len(sequence)
+        wanted = min(first, len(tokens) - 1) if is_last else first
+        one = Scheduled(sequence, start, tokens, first_logit_row=wanted)
+        fits = min(room - len(tokens), logit_room - len(one.wanted)) if is_last else 0
+        if prescribed := sequence.next_prescribed(fits):
+            one.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
+        return one
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:
+        """The token after the last one, then the one after each draft token."""
+        s, drafts = scheduled.sequence, scheduled.draft_token_ids
+        if scheduled.start + len(scheduled.token_ids) < len(s):
+            return []
+        masks = scheduled.masks or s.masks([])
+        each = zip_longest(masks, s.next_forced(len(masks)))
+        return [
+            RowDraw(s.chain, s.history(drafts[:i]), s.seed, len(s) + i, s.observe, forced, mask)
+            for i, (mask, forced) in enumerate(each)
+        ]
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Append what was drawn, up to the first draft token that differs from its draw."""
+        sequence = scheduled.sequence
+        events: list[Event] = [*score_prompt(scheduled, computed)]
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        for outcome, draft in zip(computed.drawn, [*scheduled.draft_token_ids, None], strict=False):
+            if sequence.error:
+                break
+            if isinstance(outcome, Exception):
+                sequence.error = outcome
+                break
+            drafted_by = scheduled.drafted_by if outcome.token_id == draft else ""
+            step = sequence.append(outcome, drafted_by, computed.phases)
+            events += sequence.confirm(step)
+            if sequence.finish_reason or sequence.rewound or outcome.token_id != draft:
+                break
+            sequence.num_computed_tokens += 1  # the draft token was right, and is computed
+        if computed.drawn and not sequence.request.run.kv_cache:
+            sequence.num_computed_tokens = 0  # the naive loop: everything again at every step
+        return events
+
+
+def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
+    """How likely the model found each of the prompt's tokens after the tokens before it.
+
+    A sequence that is computed again reports each token once. A row that is not finite becomes the
+    sequence's error.
+    """
+    sequence = scheduled.sequence
+    if not sequence.wants_prompt_scores:
+        return []
+    first = scheduled.start + scheduled.first_logit_row
+    following = sequence.prompt_token_ids[first + 1 : first + 1 + len(computed.logits)]
+    top, known = sequence.request.observe.prompt_top, len(sequence.prompt_scores) - first
+    rows: list[ReadRow] = []
+    for row in computed.read(computed.logits[: len(following)], following, top)[known:]:
+        if isinstance(row, Exception):
+            sequence.error = row
+            break
+        rows.append(row)
+    position = 1 + len(sequence.prompt_scores)
+    sequence.prompt_scores += rows
+    return [Scored(sequence.id, position, tuple(rows))] if rows else []

@@ -28,7 +28,7 @@ from cutaway.sampling.fixed_math import entropy, exp
 from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
-    from cutaway.engine.decoders.autoregressive import Computed
+    from cutaway.engine.decoders import Computed
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request
     from cutaway.engine.sequence import Sequence

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.engine.decoders.autoregressive import Computed, Decoder, score_prompt
+from cutaway.engine.decoders import Computed, Decoder, score_prompt
 from cutaway.engine.events import Embedded, Event, FinishReason, Scored
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled

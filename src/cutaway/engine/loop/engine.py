@@ -12,17 +12,17 @@ import numpy as np
 
 from cutaway.compute.backends import DRAFT_STATES, Backend, Logits
 from cutaway.engine.constraint import ConstraintVocabulary
-from cutaway.engine.decoders.autoregressive import Computed, Outcome
+from cutaway.engine.decoders import Computed, Outcome
 from cutaway.engine.events import Event, FinishReason, Phases
 from cutaway.engine.limits import Limits
 from cutaway.engine.loop.scheduler import Policy, Scheduler
+from cutaway.engine.memory import SequenceBlocks
 from cutaway.engine.memory.block_manager import BlockManager, windows_of
-from cutaway.engine.memory.sequence_blocks import SequenceBlocks
 from cutaway.engine.memory.states import states_of
 from cutaway.engine.request import Request
 from cutaway.engine.scheduled import Scheduled, compute
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.drafts import Speculator
+from cutaway.engine.speculation import Speculator
 from cutaway.errors import InputError, Name, QueueFullError
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from cutaway.base.checks import check_bool, check_int, check_number
 from cutaway.compute.backends import STEP_ROWS
-from cutaway.engine.memory.sequence_blocks import SequenceBlocks
+from cutaway.engine.memory import SequenceBlocks
 from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.drafts import Speculator
+from cutaway.engine.speculation import Speculator
 
 # -- how long a step takes -------------------------------------------------------------------------
 

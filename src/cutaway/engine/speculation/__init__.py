@@ -1,1 +1,398 @@
-"""Speculation: draft tokens, which a decoder takes or refuses, as if each had been drawn alone."""
+"""Speculative decoding: who drafts for which sequence, and how many draft tokens are worth a row.
+
+A draft never changes the output: the model draws its own token at every position, and only where
+the draft token is the same has a step been saved (Daliri, Musco & Suresh 2024, arXiv 2408.07978).
+How many are verified at once is learnt from how many were accepted; the clock plays no part, so the
+same counts always give the same lengths.
+
+N-gram speculation (prompt lookup) drafts the tokens that followed the same tokens before.
+
+Jacobi decoding, a form of lookahead, drafts tokens that the model drew itself in earlier steps.
+A token is argmax(logit + luck(seed, position, token)), so that a text, sampled or not, is the fixed
+point of drawing all of its positions at once from one another. Each step does so for the positions
+of its draft tokens; after the first wrong one the draws are the next guess of their positions.
+Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
+
+Drafts by a model or a head are draft_models.py's.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.engine.decoders import Outcome
+from cutaway.engine.events import Speculation
+from cutaway.engine.scheduled import Scheduled
+from cutaway.engine.sequence import Sequence
+from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
+
+# -- how many draft tokens -------------------------------------------------------------------------
+
+MAX_DRAFT = 16
+FORGET = 0.95  # weight left to a token's outcome by the next one: about twenty tokens count
+PRIOR_WEIGHT = 4.0  # tokens' worth of evidence in the prior
+FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
+FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
+
+# Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
+FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
+FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # 2: drawn before after the same two tokens
+FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The outcomes of draft tokens after matches of similar length."""
+
+    accepted: float
+    tried: float
+    pause: int = FIRST_PAUSE
+    wait: int = FIRST_PAUSE
+
+    @property
+    def acceptance(self) -> float:
+        return self.accepted / self.tried
+
+    def count(self, accepted: bool) -> None:
+        self.accepted = FORGET * self.accepted + accepted
+        self.tried = FORGET * self.tried + 1
+
+    def rest(self, accepted: bool) -> None:
+        """After a probe: the next pause is longer if it failed."""
+        if self.wait <= 0:
+            self.pause = FIRST_PAUSE if accepted else min(2 * self.pause, MAX_PAUSE)
+            self.wait = self.pause
+
+
+class DraftLength:
+    """Chooses the number of drafts for one sequence, at each of its steps.
+
+    cost    of verifying one draft token, in steps without drafts: k of them cost 1 + cost·k
+    priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
+
+    A draft that is right makes the match one token longer, so the j-th draft after a match of
+    m counts as a draft token after a match of m + j.
+    """
+
+    def __init__(self, cost: float, priors: Mapping[int, float] = FROM_NGRAM) -> None:
+        self._cost = cost
+        self._buckets = [
+            (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))
+            for start, prior in sorted(priors.items(), reverse=True)
+        ]
+
+    def propose(self, match_length: int, room: int) -> int:
+        """How many drafts to check now, 0 … min(room, MAX_DRAFT).
+
+        match_length: of the draft; 0 for a draft model
+        room: how many drafts exist, or how many the text has room for
+        """
+        if room < 1:
+            return 0
+        best = self._best(match_length, min(room, MAX_DRAFT))
+        if best:
+            return best
+        bucket = self._bucket(match_length)
+        bucket.wait -= 1
+        return 1 if bucket.wait <= 0 else 0
+
+    def learn(self, match_length: int, proposed: int, accepted: int) -> None:
+        """Note that of ``proposed`` drafts after this match the first ``accepted`` were right."""
+        if proposed < 1:
+            return
+        for j in range(min(accepted + 1, proposed)):
+            self._bucket(match_length + j).count(j < accepted)
+        self._bucket(match_length).rest(accepted > 0)
+
+    def _best(self, match_length: int, limit: int) -> int:
+        """The k with the most expected tokens per cost; 0 where no draft pays."""
+        if self._bucket(match_length).acceptance < FLOOR:
+            return 0
+        best, best_speed, tokens, survival = 0, 1.0, 1.0, 1.0
+        for k in range(1, limit + 1):
+            survival *= self._bucket(match_length + k - 1).acceptance
+            tokens += survival
+            speed = tokens / (1 + self._cost * k)
+            if speed > best_speed:
+                best, best_speed = k, speed
+        return best
+
+    def _bucket(self, match_length: int) -> _Bucket:
+        return next(bucket for start, bucket in self._buckets if match_length >= start)
+
+
+# -- n-grams ---------------------------------------------------------------------------------------
+
+MIN_MATCH = 2  # after one equal token nearly anything may follow
+REFRESHED = 16  # states whose end is updated per token; aaaa… would have as many as tokens
+ROOT, NONE = 0, -1
+
+
+class Draft(NamedTuple):
+    """What may come next.
+
+    match_length  tokens of the longest suffix of the text that occurred before
+    tokens        what followed there; empty where the match is shorter than MIN_MATCH
+    """
+
+    match_length: int
+    tokens: list[int]
+
+
+class SuffixAutomaton:
+    """All substrings of a growing text, to find its longest suffix that occurred before.
+
+    Substrings that end at the same places share a state. The link of a state leads to its
+    longest suffix that also ends elsewhere, so the link of the whole text is the match.
+    Cost: amortised O(1) per token, at most two states.
+    Source: Blumer et al. 1985, doi:10.1016/0304-3975(85)90157-4.
+    """
+
+    def __init__(self, tokens: Iterable[int] = ()) -> None:
+        self._text: list[int] = []
+        self._next: list[dict[int, int]] = []  # token → state
+        self._length: list[int] = []  # of the state's longest substring
+        self._link: list[int] = []
+        self._end: list[int] = []  # one past an occurrence: the latest, within REFRESHED
+        self._whole = self._add({}, 0, NONE, 0)
+        self._resume = 0  # where the match's earlier occurrence ended: the draft starts here
+        self.extend(tokens)
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Append the tokens in turn."""
+        for token in tokens:
+            self.append(token)
+
+    def append(self, token: int) -> None:
+        """Append the text's next token."""
+        self._text.append(token)
+        state, new = self._whole, self._add({}, len(self), ROOT, len(self))
+        while state != NONE and token not in self._next[state]:
+            self._next[state][token] = new
+            state = self._link[state]
+        if state != NONE:
+            self._link[new] = self._step(state, token)
+        self._whole = new
+        self._resume = self._end[self._link[new]]
+        self._refresh(self._link[new])
+
+    def draft(self, limit: int) -> Draft:
+        """At most ``limit`` tokens that may follow.
+
+        Where the match's continuation reaches the end of the text, the text repeats itself, and so
+        does the draft: after abcabc comes abcabc…
+        """
+        match_length = self._length[self._link[self._whole]] if self._text else 0
+        if match_length < MIN_MATCH:
+            return Draft(match_length, [])
+        start, period = self._resume, len(self) - self._resume
+        return Draft(match_length, [self._text[start + i % period] for i in range(limit)])
+
+    def _add(self, following: dict[int, int], length: int, link: int, end: int) -> int:
+        self._next.append(following)
+        self._length.append(length)
+        self._link.append(link)
+        self._end.append(end)
+        return len(self._next) - 1
+
+    def _step(self, state: int, token: int) -> int:
+        """The state of exactly state's longest substring and token, split off where needed."""
+        target, length = self._next[state][token], self._length[state] + 1
+        if self._length[target] == length:
+            return target
+        split = self._add(self._next[target].copy(), length, self._link[target], self._end[target])
+        self._link[target] = split
+        while state != NONE and self._next[state].get(token) == target:
+            self._next[state][token] = split
+            state = self._link[state]
+        return split
+
+    def _refresh(self, state: int) -> None:
+        """This state and its suffixes now end at the end of the text; the longest matter most."""
+        for _ in range(REFRESHED):
+            if state == ROOT:
+                return
+            self._end[state] = len(self)
+            state = self._link[state]
+
+
+# -- Jacobi ----------------------------------------------------------------------------------------
+
+CONTEXT = 2
+"""A drawn token is remembered by this many tokens before it; with three, fewer are found."""
+
+
+class JacobiDrafts:
+    """What was last drawn at each position to come, and what was last drawn after two tokens."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, int] = {}  # by position
+        self._after: dict[tuple[int, ...], int] = {}
+
+    def learn(
+        self, before: Items[int], position: int, drafts: Items[int], drawn: Items[int]
+    ) -> None:
+        """Note that in one step ``drawn[i]`` was drawn after ``before`` and ``drafts[:i]``.
+
+        before    the last CONTEXT tokens before the step's draft tokens
+        position  of the first drawn token
+        """
+        self._at = {p: token for p, token in self._at.items() if p > position}
+        seen = [*before, *drafts]
+        for i, token in enumerate(drawn):
+            end = len(before) + i
+            self._after[tuple(seen[max(end - CONTEXT, 0) : end])] = token
+            self._at[position + i] = token
+
+    def draft(self, last: Items[int], position: int, limit: int) -> Draft:
+        """``limit`` tokens that may follow the text's last CONTEXT tokens, from this position on.
+
+        Each is the token that was last drawn after the two before it; else the one last drawn at
+        its position; else the token before it once more, as a first guess.
+        """
+        tokens = [*last]
+        match_length = CONTEXT if tuple(tokens) in self._after else 0
+        for p in range(position, position + limit):
+            after = self._after.get(tuple(tokens[-CONTEXT:]))
+            tokens.append(self._at.get(p, tokens[-1]) if after is None else after)
+        return Draft(match_length, tokens[len(last) :])
+
+
+# -- the speculator --------------------------------------------------------------------------------
+
+_LACKS = {
+    "draft": ": no draft model is loaded; name one, draft:MODEL",
+    "mtp": ": the model's draft head is not loaded; give mtp where the model is loaded",
+    "eagle": ": no EAGLE-3 head is loaded; name its folder, eagle:PATH",
+}
+ROW_COST = 0.1
+"""What one more row adds to a step, in steps of one row."""
+
+
+@dataclass(slots=True)
+class DraftState:
+    """What drafting needs to know of one sequence."""
+
+    length: DraftLength
+    ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    jacobi: JacobiDrafts = field(default_factory=JacobiDrafts)
+    match_length: int = 0  # of the context that this step's draft tokens continue
+
+
+class Speculator:
+    """Drafts for decoding sequences: by n-grams, Jacobi decoding, a draft model or a draft head.
+
+    draft  may be set at any time
+    """
+
+    def __init__(self, draft: DraftModel | DraftHead | None = None) -> None:
+        self.draft = draft
+        self._states: dict[int, DraftState] = {}  # by sequence id
+
+    def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
+        """Draft tokens for each (sequence, how many at most)."""
+        asked = [
+            (s, self._state(s).length.propose(0, n)) for s, n in draft_requests if _by_model(s)
+        ]
+        drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
+        return [
+            next(drafted) if _by_model(s) else self._from_itself(s, n) for s, n in draft_requests
+        ]
+
+    def lacks(self, speculate: str) -> str:
+        """What must be loaded first, as an error says it of speculate; "" where nothing is."""
+        loaded = self.draft.kind if self.draft else ""
+        if speculate not in _LACKS or speculate == loaded:
+            return ""
+        return _LACKS[speculate]
+
+    @property
+    def hidden_names(self) -> tuple[str, ...]:
+        """The model's tensors that the draft head reads; none: what the model's head reads."""
+        return self.draft.reads if isinstance(self.draft, DraftHead) else ()
+
+    def reads_hidden(self, scheduled: Scheduled) -> bool:
+        """Whether the hidden states of all these rows are wanted."""
+        head = self.draft
+        wanted = scheduled.sequence.request.run.speculate
+        return isinstance(head, DraftHead) and wanted == head.kind
+
+    def observe(
+        self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
+    ) -> None:
+        """The model has computed these rows; hidden: what its head read of each, where wanted."""
+        if isinstance(self.draft, DraftHead):
+            self.draft.observe(scheduled, hidden)
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """The model's KV blocks are copied: (source, target) ids."""
+        if isinstance(self.draft, DraftHead):
+            self.draft.copy_blocks(pairs)
+
+    def learn(
+        self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
+    ) -> None:
+        """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
+        state, before = self._state(sequence), sequence.speculation
+        proposed = len(drafts)
+        sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)
+        state.length.learn(state.match_length, proposed, accepted)
+        if sequence.request.run.speculate == "jacobi":
+            first = len(sequence) - accepted - 1  # of the tokens that were drawn
+            last = sequence.tokens(max(first - CONTEXT, 0), first)
+            state.jacobi.learn(last, first, drafts, _ids(drawn))
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended."""
+        self._states.pop(sequence.id, None)
+        if self.draft:
+            self.draft.forget(sequence)
+
+    def reset(self) -> None:
+        """Forget every sequence, whatever an exception left half done."""
+        self._states = {}
+        if self.draft:
+            self.draft.reset()
+
+    def _state(self, sequence: Sequence) -> DraftState:
+        if sequence.id not in self._states:
+            cost, priors = ROW_COST, FROM_NGRAM
+            if self.draft and _by_model(sequence):
+                cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
+            elif sequence.request.run.speculate == "jacobi":
+                priors = FROM_JACOBI
+            self._states[sequence.id] = DraftState(DraftLength(cost, priors))
+        return self._states[sequence.id]
+
+    def _from_itself(self, sequence: Sequence, room: int) -> list[int]:
+        state, length = self._state(sequence), len(sequence)
+        if sequence.request.run.speculate == "jacobi":
+            last = sequence.tokens(max(length - CONTEXT, 0), length)
+            draft = state.jacobi.draft(last, length, room)
+        else:
+            state.ngram.extend(sequence.tokens(len(state.ngram), length))
+            draft = state.ngram.draft(room)
+        state.match_length = draft.match_length
+        count = state.length.propose(draft.match_length, len(draft.tokens))
+        return draft.tokens[:count]
+
+
+def _by_model(sequence: Sequence) -> bool:
+    return sequence.request.run.speculate in _LACKS
+
+
+def _ids(drawn: list[Outcome]) -> list[int]:
+    """The tokens up to the first row from which none could be drawn."""
+    ids = []
+    for outcome in drawn:
+        if isinstance(outcome, Exception):
+            break
+        ids.append(outcome.token_id)
+    return ids

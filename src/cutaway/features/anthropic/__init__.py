@@ -1,1 +1,120 @@
-"""Anthropic's API: the fields of its requests, and its answers, whole and streamed."""
+"""Anthropic's API, and the JSON of its answers; see ``server.shared``."""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from cutaway.server.body import doc
+from cutaway.server.http.errors import MessagesFault
+from cutaway.server.shared import (
+    Ending,
+    InForce,
+    PromptIds,
+    SettingsAndEnding,
+    TokenIds,
+    Traced,
+)
+
+StopReason = Literal[
+    "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
+]
+
+
+class TextContent(TypedDict):
+    """What is said."""
+
+    type: Literal["text"]
+    text: str
+    citations: None
+
+
+class ThoughtContent(TypedDict):
+    """What is thought before."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: Annotated[str, doc("empty: nothing is signed here")]
+
+
+class CallContent(TypedDict):
+    """A call of a tool."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: Annotated[
+        dict[str, Any], doc("the arguments; of a call that was cut, as far as they came")
+    ]
+
+
+Content = TextContent | ThoughtContent | CallContent
+
+
+class MessageUsage(TypedDict):
+    """Tokens in and out; a prompt has as many as the first three together."""
+
+    input_tokens: Annotated[int, doc("that were read")]
+    cache_read_input_tokens: Annotated[int, doc("found in the prefix cache")]
+    cache_creation_input_tokens: Annotated[
+        Literal[0], doc("none is paid for: what is read is kept while there is room")
+    ]
+    output_tokens: int
+    reasoning_tokens: Annotated[int, doc("ours: how many of these are of the thought")]
+
+
+class MessageAnswered(TypedDict):
+    """An answer to a conversation."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[Content]
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    usage: MessageUsage
+    system_fingerprint: Annotated[str, doc("ours: what computes")]
+    cutaway: InForce | SettingsAndEnding
+    prompt_token_ids: NotRequired[PromptIds]
+    token_ids: NotRequired[TokenIds]
+
+
+class Delta(TypedDict):
+    """What is added: to a block, or to the message as it ends."""
+
+    type: NotRequired[Literal["text_delta", "thinking_delta", "input_json_delta"]]
+    text: NotRequired[str]
+    thinking: NotRequired[str]
+    partial_json: NotRequired[str]
+    stop_reason: NotRequired[StopReason]
+    stop_sequence: NotRequired[str | None]
+
+
+class MessageEvent(TypedDict):
+    """An event: its kind, and what is new."""
+
+    type: Literal[
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    ]
+    message: NotRequired[MessageAnswered]
+    index: NotRequired[Annotated[int, doc("of the block")]]
+    content_block: NotRequired[Content]
+    delta: NotRequired[Delta]
+    usage: NotRequired[MessageUsage]
+    token_ids: NotRequired[TokenIds]
+    prompt_token_ids: NotRequired[PromptIds]
+    cutaway: NotRequired[Ending | Traced]
+    error: NotRequired[MessagesFault]
+
+
+class InputTokens(TypedDict):
+    """How long a conversation is."""
+
+    input_tokens: Annotated[int, doc("of the whole prompt, as the model reads it")]

@@ -12,9 +12,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from cutaway.engine import Event, Step
-from cutaway.features.anthropic import schemas
-from cutaway.features.anthropic.requests import CountRequest, MessagesRequest
-from cutaway.features.anthropic.schemas import (
+from cutaway.features import anthropic
+from cutaway.features.anthropic import (
     CallContent,
     InputTokens,
     MessageAnswered,
@@ -22,7 +21,8 @@ from cutaway.features.anthropic.schemas import (
     MessageUsage,
     StopReason,
 )
-from cutaway.features.anthropic.schemas import Content as Block
+from cutaway.features.anthropic import Content as Block
+from cutaway.features.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
 from cutaway.server.body import StrictRoute
@@ -32,9 +32,9 @@ from cutaway.server.http.errors import ApiError, MessagesError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service, service_of
+from cutaway.server.shared import Ending
 from cutaway.server.shared.answers import OneText
 from cutaway.server.shared.conversation import arguments_of
-from cutaway.server.shared.schemas import Ending
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallStart, Content
 
@@ -214,7 +214,7 @@ class MessageAnswer(OneText):
 # -- the endpoints -----------------------------------------------------------------------------
 
 
-SCHEMAS = (schemas,)
+SCHEMAS = (anthropic,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 _MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, error=MessagesError)

@@ -14,10 +14,8 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from cutaway.features.batches import schemas
-from cutaway.features.batches.folder import BatchFolder
-from cutaway.features.batches.runner import BatchRunner, ask
-from cutaway.features.batches.schemas import (
+from cutaway.features import batches
+from cutaway.features.batches import (
     BatchList,
     BatchObject,
     Endpoint,
@@ -25,6 +23,8 @@ from cutaway.features.batches.schemas import (
     FileList,
     FileObject,
 )
+from cutaway.features.batches.folder import BatchFolder
+from cutaway.features.batches.runner import BatchRunner, ask
 from cutaway.server.body import Body, MetadataField, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import FIELDS, Answers, replies
 from cutaway.server.http.errors import ApiError
@@ -131,7 +131,7 @@ def _broken_form(why: str) -> ApiError:
 # -- /v1/files ---------------------------------------------------------------------------------
 
 
-SCHEMAS = (schemas,)
+SCHEMAS = (batches,)
 router = APIRouter(route_class=StrictRoute, tags=["batches"])
 
 FileId = Annotated[str, Path(description="of a file", examples=["file-example"])]

@@ -15,7 +15,7 @@ from uuid import uuid4
 from cutaway.base import system
 from cutaway.base.whole_files import whole_file
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.batches.schemas import BatchObject, BatchStatus, Endpoint, FileObject
+from cutaway.features.batches import BatchObject, BatchStatus, Endpoint, FileObject
 from cutaway.server.http.errors import ApiError
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message
 from cutaway.base.strict_json import parse
 from cutaway.base.whole_files import is_full, only_owner
 from cutaway.errors import CutawayError, InputError
+from cutaway.features.batches import BatchObject, LineFault
 from cutaway.features.batches.folder import BatchFolder, whole_lines
-from cutaway.features.batches.schemas import BatchObject, LineFault
 from cutaway.server.http.errors import ApiError
 
 MOST_LINES = 50_000

@@ -166,7 +166,7 @@ def _other(args: Namespace, name: str) -> "LLM":
 
 
 def _report(found: "Oracle", llm: "LLM") -> Iterable[str]:
-    from cutaway.features.evidence.oracle.examination import distances, worst
+    from cutaway.features.evidence.oracle import distances, worst
 
     of = distances(found)
     rows = [("", "mean |delta|", "median", "largest", "removed", "importance error")]

@@ -15,8 +15,7 @@ from cutaway.compute.model.ops.attention import Attend
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.states import HeadStates, StateOp
 from cutaway.engine import Row
-from cutaway.engine.interventions import Affine, find
-from cutaway.engine.interventions.bound import STATE
+from cutaway.engine.interventions import STATE, Affine, find
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.inside.layers import (
     SINK,

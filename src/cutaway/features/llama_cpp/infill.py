@@ -14,8 +14,8 @@ from starlette.responses import Response
 from cutaway.api.async_model import AsyncModel
 from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
-from cutaway.features.llama_cpp import schemas
-from cutaway.features.llama_cpp.schemas import Infilling, StopType, Timings
+from cutaway.features import llama_cpp
+from cutaway.features.llama_cpp import Infilling, StopType, Timings
 from cutaway.requests.keywords import fields_at
 from cutaway.server.answering import answer
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
@@ -291,7 +291,7 @@ def _only(whole: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
 # -- the endpoint ------------------------------------------------------------------------------
 
 
-SCHEMAS = (schemas,)
+SCHEMAS = (llama_cpp,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 

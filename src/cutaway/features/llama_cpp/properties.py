@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.errors import InputError
-from cutaway.features.llama_cpp.schemas import Done, Properties, SequenceSlot, TemplateApplied
+from cutaway.features.llama_cpp import Done, Properties, SequenceSlot, TemplateApplied
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies

@@ -14,7 +14,13 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from cutaway.engine import Event, Step
-from cutaway.features.ollama import schemas
+from cutaway.features import ollama
+from cutaway.features.ollama import (
+    OllamaChat,
+    OllamaEmbedded,
+    OllamaGenerated,
+    OllamaVector,
+)
 from cutaway.features.ollama.requests import (
     STAYS,
     KeepAlive,
@@ -23,12 +29,6 @@ from cutaway.features.ollama.requests import (
     OllamaMachine,
     keep_alive_setter,
     seconds_of,
-)
-from cutaway.features.ollama.schemas import (
-    OllamaChat,
-    OllamaEmbedded,
-    OllamaGenerated,
-    OllamaVector,
 )
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
@@ -228,7 +228,7 @@ def _line(document: Mapping[str, Any]) -> bytes:
 # -- the endpoints of texts --------------------------------------------------------------------
 
 
-SCHEMAS = (schemas,)
+SCHEMAS = (ollama,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 _CHAT = replies(OllamaChat, *WRITTEN, events=OllamaChat, lines=True)

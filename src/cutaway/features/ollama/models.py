@@ -9,8 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
-from cutaway.features.ollama.endpoints import when
-from cutaway.features.ollama.schemas import (
+from cutaway.features.ollama import (
     OllamaDetails,
     OllamaModel,
     OllamaProcesses,
@@ -19,6 +18,7 @@ from cutaway.features.ollama.schemas import (
     OllamaTags,
     OllamaVersion,
 )
+from cutaway.features.ollama.endpoints import when
 from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.service import Service, models_of, service_of

@@ -18,7 +18,7 @@ from cutaway.cli.terminal.drawing import (
     window,
 )  # fmt: skip
 from cutaway.engine.events import Pass
-from cutaway.features.players.player import LABEL, Player, spark_row, wrapped
+from cutaway.features.players import LABEL, Player, spark_row, wrapped
 from cutaway.trace.canvas import cell_life, edited, standing
 from cutaway.trace.figures import in_bits, percent, probability
 

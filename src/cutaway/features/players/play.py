@@ -11,9 +11,8 @@ from cutaway.cli.options import arguments
 from cutaway.cli.terminal.drawing import Style, names_of
 from cutaway.cli.terminal.streams import are_a_screen, print_json
 from cutaway.errors import InputError
-from cutaway.features.players import step_player
+from cutaway.features.players import Player, step_player
 from cutaway.features.players.canvas_player import CanvasPlayer, pass_document, pass_line
-from cutaway.features.players.player import Player
 from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, step_view
 

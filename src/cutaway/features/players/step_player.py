@@ -24,7 +24,7 @@ from cutaway.cli.terminal.drawing import (
 )
 from cutaway.engine.events import Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.players.player import LABEL, Player, spark_row, wrapped
+from cutaway.features.players import LABEL, Player, spark_row, wrapped
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import EndTokenStatus, end_token_status, ends_thought

@@ -1,4 +1,142 @@
 """Practice: sampling by hand, from six logits to a token: questions, judged answers, explanations.
 
-The right answers come from ``cutaway.sampling`` itself; there is no second implementation.
+The right answers come from ``cutaway.sampling`` itself; there is no second implementation. Here
+answers are read and judged: figures within a tolerance, tokens by their names.
 """
+
+import re
+from dataclasses import dataclass
+
+from cutaway.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an answer is right, and one sentence on it."""
+
+    right: bool
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How figures of a kind are written, and how exact they must be.
+
+    example    one, for a person
+    digits     decimal places of the solution
+    slack      how far a figure may be off
+    percent    the value of one percent; None where the unit has no percent
+    """
+
+    example: str
+    digits: int
+    slack: float
+    percent: float | None = None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether figures are parts of one, so that those above 1 must be percent."""
+        return self.percent == 0.01
+
+
+SHARE = Unit("0.45 or 45%", 3, 0.005, percent=0.01)
+BITS = Unit("1.5", 2, 0.05)
+COUNT = Unit("3", 0, 0)
+REMARKS = {
+    "right": "Right.",
+    "wrong": "Not quite.",
+    "some": "{right} of {all} are right; look at {labels}.",
+    "unreadable": "That cannot be read: {unread}.",
+}
+"""What is said of an answer."""
+ROUNDING = 1e-9
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """One figure or several, in the order of their labels."""
+
+    values: tuple[float, ...]
+    labels: tuple[str, ...]
+    unit: Unit
+
+    @property
+    def solution(self) -> str:
+        """The figures, rounded."""
+        return " ".join(f"{value:.{self.unit.digits}f}" for value in self.values)
+
+    def judge(self, text: str) -> Verdict:
+        """Which of the figures are near enough. InputError where they cannot be read."""
+        pairs = zip(self._read(text), self.values, strict=True)
+        near = [abs(given - value) <= self.unit.slack + ROUNDING for given, value in pairs]
+        if all(near):
+            return Verdict(True, REMARKS["right"])
+        if not any(near):
+            return Verdict(False, REMARKS["wrong"])
+        wrong = [label for label, right in zip(self.labels, near, strict=True) if not right]
+        some = REMARKS["some"].format(right=sum(near), all=len(near), labels=", ".join(wrong))
+        return Verdict(False, some)
+
+    @property
+    def unread(self) -> str:
+        """What to write in the place of an answer that cannot be read."""
+        count = len(self.values)
+        what = "one number," if count == 1 else f"{count} numbers with spaces between, each"
+        return f"write {what} like {self.unit.example}"
+
+    def _read(self, text: str) -> list[float]:
+        plain = re.sub(r"\s+%", "%", text.replace("−", "-"))
+        if "." not in plain:
+            plain = re.sub(r"(?<=\d),(?=\d)", ".", plain)  # a decimal comma
+        words = [word for word in re.split(r"[\s,;]+", plain) if word not in ("", "bits")]
+        bare = [word.removesuffix("%") for word in words]
+        if len(bare) != len(self.values) or not all(map(_NUMBER.fullmatch, bare)):
+            raise InputError(self.unread)
+        figures = [*map(float, bare)]
+        in_percent = "%" in plain or (self.unit.is_share and max(figures) > 1)
+        if in_percent and self.unit.percent is None:
+            raise InputError(self.unread)
+        return [figure * (self.unit.percent or 1.0) if in_percent else figure for figure in figures]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAnswer:
+    """One of the tokens, by its name or its number in the table, which begins at 1."""
+
+    names: tuple[str, ...]
+    row: int
+
+    @property
+    def solution(self) -> str:
+        """The token's name; its number if the name is there twice."""
+        name = self.names[self.row]
+        return name if self.names.count(name) == 1 else f"#{self.row + 1}"
+
+    def judge(self, text: str) -> Verdict:
+        """InputError where it is none of the tokens."""
+        right = self._row(text) == self.row
+        return Verdict(right, REMARKS["right" if right else "wrong"])
+
+    @property
+    def unread(self) -> str:
+        """What to write in the place of an answer that cannot be read."""
+        return f"write a token of the table, or its number, 1 to {len(self.names)}"
+
+    def _row(self, text: str) -> int:
+        """By the exact name, else without regard to case, spaces and brackets, else by number."""
+        for spelling in (str.strip, _bare):
+            found = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
+            if len(found) == 1:
+                return found[0]
+        number = re.fullmatch(r"#?([1-9]\d?)", text.strip(), re.ASCII)
+        if number and int(number[1]) <= len(self.names):
+            return int(number[1]) - 1
+        raise InputError(self.unread)
+
+
+Answer = Numbers | TokenAnswer
+
+
+def _bare(text: str) -> str:
+    return text.strip(" \t␣_\"'‹›<>").casefold()

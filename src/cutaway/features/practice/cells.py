@@ -10,7 +10,7 @@ import numpy as np
 
 from cutaway.engine.canvas import Figures, Rule, make_canvas
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import BITS, COUNT, Numbers, TokenAnswer
+from cutaway.features.practice import BITS, COUNT, Numbers, TokenAnswer
 from cutaway.features.practice.exercises import Block, Exercise, Table, number, numbered
 from cutaway.features.practice.start import TOKENS, shortened, step_of, visible
 from cutaway.sampling import Sampled

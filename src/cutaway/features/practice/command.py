@@ -16,7 +16,7 @@ from cutaway.cli.terminal.drawing import BOLD, PLAIN, Style, fit, width
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.features.practice.answers import Verdict
+    from cutaway.features.practice import Verdict
     from cutaway.features.practice.exercises import Block, Exercise, Table
     from cutaway.features.practice.start import Start
     from cutaway.trace import Trace
@@ -238,7 +238,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
     """The next answer, judged; an empty one has no remark. None if the user quits."""
-    from cutaway.features.practice.answers import Verdict
+    from cutaway.features.practice import Verdict
 
     while (text := _read_line("> ")) is not None:
         if text == "?" and sys.stdin.isatty():

@@ -18,7 +18,7 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
 from cutaway.features.inside.endpoints import StepOfText, beside, traced
-from cutaway.features.practice.answers import REMARKS
+from cutaway.features.practice import REMARKS
 from cutaway.features.practice.cells import SAMPLE_CELLS, Cells, cell_exercises
 from cutaway.features.practice.exercises import Exercise, comparison, exercises
 from cutaway.features.practice.lessons import Scene, possible

@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import (
+from cutaway.features.practice import (
     BITS,
     SHARE,
     Answer,

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.features.practice.answers import REMARKS, ROUNDING, Numbers
+from cutaway.features.practice import REMARKS, ROUNDING, Numbers
 from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
 from cutaway.features.practice.exercises import Block, Exercise, comparison, exercises
 from cutaway.features.practice.lessons import Scene, possible

@@ -13,6 +13,7 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.openai.completions import Choices, Delta
 from cutaway.server.service import Service
+from cutaway.server.shared import ChatDelta, ChatLogprobs, ChatMessage, CompletionUsage
 from cutaway.server.shared.answers import Entry, chat_form
 from cutaway.server.shared.conversation import (
     ONLY_TEXT,
@@ -31,7 +32,6 @@ from cutaway.server.shared.conversation import (
     schema_of,
 )
 from cutaway.server.shared.fields import ONE_CACHE, Read, SampledFields
-from cutaway.server.shared.schemas import ChatDelta, ChatLogprobs, ChatMessage, CompletionUsage
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 

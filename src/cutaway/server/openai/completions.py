@@ -19,10 +19,9 @@ from cutaway.server.event_stream import Events, dumps_by_parts
 from cutaway.server.event_stream import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
-from cutaway.server.shared import answers
+from cutaway.server.shared import CompletionEnding, CompletionUsage, Infilled, InForce, answers
 from cutaway.server.shared.answers import Entries, Entry, completion_form, of_prompt, prompt_form
 from cutaway.server.shared.fields import Read, SampledFields, own_form, with_keywords
-from cutaway.server.shared.schemas import CompletionEnding, CompletionUsage, Infilled, InForce
 
 Delta = tuple[str, list[Entry]]
 """Text, and its tokens' log-probabilities where they are wanted."""

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from cutaway.server.body import doc
 from cutaway.server.http.errors import Fault
-from cutaway.server.shared.schemas import (
+from cutaway.server.shared import (
     ChatToken,
     InForce,
     PromptIds,

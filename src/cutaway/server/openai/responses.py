@@ -26,9 +26,9 @@ from cutaway.server.openai.response_schemas import (
 )
 from cutaway.server.openai.responses_request import KeptResponses, ResponsesRequest
 from cutaway.server.service import Service
+from cutaway.server.shared import ChatToken
 from cutaway.server.shared.answers import Entries, Entry, OneText, chat_form, finish_reason
 from cutaway.server.shared.conversation import answered
-from cutaway.server.shared.schemas import ChatToken
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 

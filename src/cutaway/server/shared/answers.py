@@ -20,8 +20,7 @@ from cutaway.sampling import ReadRow
 from cutaway.server.event_stream import Events
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.service import Service
-from cutaway.server.shared.fields import When
-from cutaway.server.shared.schemas import (
+from cutaway.server.shared import (
     ChatToken,
     CompletionLogprobs,
     CompletionUsage,
@@ -34,6 +33,7 @@ from cutaway.server.shared.schemas import (
     SamplesEstimate,
     Source,
 )
+from cutaway.server.shared.fields import When
 from cutaway.text import TextStream, Tokenizer
 from cutaway.trace.exports import REMOVED, openai_token
 

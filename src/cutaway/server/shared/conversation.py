@@ -17,9 +17,8 @@ from cutaway.requests.answer import AnswerReader
 from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body, Unsupported, doc, optional, refused
 from cutaway.server.service import Service
-from cutaway.server.shared import answers
+from cutaway.server.shared import CallPiece, ChatReason, answers
 from cutaway.server.shared.fields import Read
-from cutaway.server.shared.schemas import CallPiece, ChatReason
 from cutaway.text.grammar import KINDS
 from cutaway.text.messages import with_schema
 from cutaway.text.thinking import NO_WISH, ThinkingWish

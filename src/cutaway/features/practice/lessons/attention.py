@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import COUNT, Numbers, TokenAnswer
+from cutaway.features.practice import COUNT, Numbers, TokenAnswer
 from cutaway.features.practice.exercises import Exercise, Table, number, numbered
 from cutaway.features.practice.lessons.scene import Scene
 from cutaway.sampling.observe import row_hash

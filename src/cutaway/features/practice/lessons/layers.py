@@ -6,7 +6,7 @@ import numpy as np
 
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import SHARE, Numbers, Unit
+from cutaway.features.practice import SHARE, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.lessons.scene import Scene
 from cutaway.trace.figures import percent

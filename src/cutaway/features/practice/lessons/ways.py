@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.features.practice.answers import COUNT, Numbers, Unit
+from cutaway.features.practice import COUNT, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.start import visible
 from cutaway.trace.canvas import came_in

@@ -1,7 +1,7 @@
 /**
  * Exercises without a server: as Python made them at the export (features/practice/page_exercises.py), with what judges an answer.
  *
- * Knows how an answer is read and compared (features/practice/answers.py); makes no exercise and no sentence.
+ * Knows how an answer is read and compared (features/practice/__init__.py); makes no exercise and no sentence.
  */
 
 /**

@@ -1,5 +1,6 @@
 /**
- * The token strip: the tokens of the text, the background of each its surprise, or what the panel Inside tints it by.
+ * The token strip, the page's river: the tokens of the text as it is written, the background of each its surprise, or
+ * what the panel Inside tints it by.
  *
  * A text may have thousands of tokens. They are in chunks, so that the browser lays out only the visible ones and the
  * last one.
