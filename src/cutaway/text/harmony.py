@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import InputError, Name
 from cutaway.text.characters import TextStream
 from cutaway.text.thinking import Thinking, Thought, quoted
-from cutaway.text.tools.call_parser import CallParser, Content, Delta
+from cutaway.text.tools import CallParser, Content, Delta
 from cutaway.text.tools.dialect import Dialect, Slot
 from cutaway.text.tools.grammar import arguments, around
 from cutaway.text.tools.tool import Tool
