@@ -28,7 +28,7 @@ from support.diffusion_models import DIFFUSION
 from support.tiny_ling import CONFIGS as LING
 
 PATH = absent_keys.PATH.with_name("family_configs.json")
-FEW, MANY = 6, 400
+USUAL, SLOW = 6, 400
 """Configs of a family in the usual run, and in the slow one."""
 Values = dict[str, Any]
 
@@ -60,35 +60,35 @@ _TENSORS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-def _of_type(model_type: str) -> list[Values]:
+def _configs_of(model_type: str) -> list[Values]:
     return [full for full in _FULL if full["model_type"] == model_type]
 
 
-def begun() -> Mapping[str, list[Values]]:
+def sound_configs() -> Mapping[str, list[Values]]:
     """Sound configs of each kind, by model_type or by what makes it another family's."""
-    made: dict[str, list[Values]] = {}
+    configs: dict[str, list[Values]] = {}
     for full in _FULL:
-        made.setdefault(full["model_type"], []).append(full)
+        configs.setdefault(full["model_type"], []).append(full)
     for name, like in _LIKE.items():
-        made[name] = [full | {"model_type": name} for full in _of_type(like)]
+        configs[name] = [full | {"model_type": name} for full in _configs_of(like)]
     for name, text in _WHOLE.items():
-        made[name] = [{"model_type": name, TEXT: full} for full in _of_type(text)]
-    made |= {name: [dict(values)] for name, values in LING.items()}
-    made["ling2-by-name"] = [{**LING["ling2"], "model_type": "bailing_moe_v2"}]
-    made |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC]}
-    made |= {"nomic-own": [_NOMIC | {"num_experts": 0, "activation_function": "swiglu"}]}
-    made["jina-v2"] = [
+        configs[name] = [{"model_type": name, TEXT: full} for full in _configs_of(text)]
+    configs |= {name: [dict(values)] for name, values in LING.items()}
+    configs["ling2-by-name"] = [{**LING["ling2"], "model_type": "bailing_moe_v2"}]
+    configs |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC]}
+    configs |= {"nomic-own": [_NOMIC | {"num_experts": 0, "activation_function": "swiglu"}]}
+    configs["jina-v2"] = [
         full | {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
-        for full in _of_type("bert")
+        for full in _configs_of("bert")
     ]
-    made["jina-v3"] = [
-        full | {"position_embedding_type": "rotary"} for full in _of_type("xlm-roberta")
+    configs["jina-v3"] = [
+        full | {"position_embedding_type": "rotary"} for full in _configs_of("xlm-roberta")
     ]
-    made["gemma-embedding"] = [
-        full | {"use_bidirectional_attention": True} for full in _of_type("gemma3_text")
+    configs["gemma-embedding"] = [
+        full | {"use_bidirectional_attention": True} for full in _configs_of("gemma3_text")
     ]
-    made |= {name: list(_diffusion(name)) for name in DIFFUSION if name not in made}
-    return made
+    configs |= {name: list(_diffusion(name)) for name in DIFFUSION if name not in configs}
+    return configs
 
 
 def _diffusion(name: str) -> Iterator[Values]:
@@ -116,7 +116,7 @@ _ROPES: tuple[Values, ...] = (
     {"rope_type": "proportional", "partial_rotary_factor": 0.5},
     {"rope_type": "mrope", "mrope_section": [4, 2, 2]}, {"partial_rotary_factor": 0.5},
 )  # fmt: skip
-_OTHERS: Mapping[str, tuple[Any, ...]] = {
+_ALTERNATIVES: Mapping[str, tuple[Any, ...]] = {
     "rope_parameters": _ROPES, "rope_scaling": _ROPES, "sliding_window": (None, 7, 0),
     "hidden_act": ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2"),
     "block_size": (8,), "head_dim": (8, 24, 32), "num_key_value_heads": (1, 2, 3),
@@ -136,13 +136,13 @@ _OTHERS: Mapping[str, tuple[Any, ...]] = {
 _ODD: tuple[Any, ...] = (0, 1, -1, 3, 0.5, 1e30, "x", [], {}, True, False)
 
 
-def changed(values: Values, rng: Random, seen: Mapping[str, list[Any]], most: int) -> Values:
+def change(values: Values, rng: Random, seen: Mapping[str, list[Any]], limit: int) -> Values:
     """A copy with up to so many keys changed, added or taken out. seen: sound values by key."""
-    values, keys = json.loads(json.dumps(values)), sorted({*seen, *_OTHERS})
-    for _ in range(rng.randrange(most + 1)):
+    values, keys = json.loads(json.dumps(values)), sorted({*seen, *_ALTERNATIVES})
+    for _ in range(rng.randrange(limit + 1)):
         part = values[TEXT] if TEXT in values and rng.random() < 0.8 else values
-        own = sorted({*part} - {"model_type", TEXT})
-        key = rng.choice(keys if rng.random() < 0.4 or not own else own)
+        present = sorted({*part} - {"model_type", TEXT})
+        key = rng.choice(keys if rng.random() < 0.4 or not present else present)
         kind = rng.random()
         if kind < 0.25:
             part.pop(key, None)
@@ -153,36 +153,36 @@ def changed(values: Values, rng: Random, seen: Mapping[str, list[Any]], most: in
         elif kind < 0.6 and type(part.get(key)) in (int, float):
             part[key] *= rng.choice((2, 3))
         else:
-            part[key] = rng.choice([*_OTHERS.get(key, ()), *seen.get(key, [None])])
+            part[key] = rng.choice([*_ALTERNATIVES.get(key, ()), *seen.get(key, [None])])
     return values
 
 
 def _seen(configs: Mapping[str, list[Values]]) -> dict[str, list[Any]]:
     """Each key's values, without repetition and in an order that does not change."""
-    found: dict[str, dict[str, Any]] = {}
-    for full in (full for each in configs.values() for full in each):
+    values_of: dict[str, dict[str, Any]] = {}
+    for full in (full for fulls in configs.values() for full in fulls):
         for key, value in full.get(TEXT, full).items():
             if key not in ("model_type", "vocab_size"):
-                found.setdefault(key, {})[json.dumps(value)] = value
-    return {key: [*found[key].values()] for key in sorted(found)}
+                values_of.setdefault(key, {})[json.dumps(value)] = value
+    return {key: [*values_of[key].values()] for key in sorted(values_of)}
 
 
-def _changed_metadata(metadata: Values, rng: Random) -> Values:
+def _change_metadata(metadata: Values, rng: Random) -> Values:
     """GGUF's, with some keys taken out or changed, and sometimes of a llama without a folder."""
     name = metadata["general.architecture"]
-    made = {k: v for k, v in metadata.items() if rng.random() > 0.06 or k.startswith("general")}
-    keys = sorted(k for k in made if k.startswith(f"{name}."))
+    copy = {k: v for k, v in metadata.items() if rng.random() > 0.06 or k.startswith("general")}
+    keys = sorted(k for k in copy if k.startswith(f"{name}."))
     for key in rng.sample(keys, min(len(keys), rng.randrange(3))):
-        value = made[key]
-        made[key] = value * rng.choice((2, 3)) if type(value) in (int, float) else rng.choice(_ODD)
+        value = copy[key]
+        copy[key] = value * rng.choice((2, 3)) if type(value) in (int, float) else rng.choice(_ODD)
     if rng.random() < 0.3:
-        key, *others = rng.choice(_GGUF_KEYS)
-        made[f"{name}.{key}"] = rng.choice(others)
+        key, *values = rng.choice(_GGUF_KEYS)
+        copy[f"{name}.{key}"] = rng.choice(values)
     if name == "llama" and rng.random() < 0.6:
-        other = rng.choice(("internlm2", "minicpm", "exaone"))
-        made = {k.replace("llama.", f"{other}."): v for k, v in made.items()}
-        made["general.architecture"] = other
-    return made
+        architecture = rng.choice(("internlm2", "minicpm", "exaone"))
+        copy = {k.replace("llama.", f"{architecture}."): v for k, v in copy.items()}
+        copy["general.architecture"] = architecture
+    return copy
 
 
 _GGUF_KEYS: tuple[tuple[Any, ...], ...] = (
@@ -204,6 +204,10 @@ _GGUF_KEYS: tuple[tuple[Any, ...], ...] = (
 # -- what is read ----------------------------------------------------------------------------------
 
 
+_XIELU = {"xielu.alpha_p": 0.5, "xielu.alpha_n": 0.25, "xielu.beta": 0.5, "xielu.eps": -1e-6}
+"""What a folder has in tensors, which are not read here."""
+
+
 def read(folder: Path, values: Values, rng: Random) -> str:
     """What is read of a config, and of its metadata changed, in one form: a text."""
     (folder / CONFIG).write_text(json.dumps(values))
@@ -213,14 +217,16 @@ def read(folder: Path, values: Values, rng: Random) -> str:
     except FormatError:
         return "refused"
     metadata = {k: v for k, v in config.metadata.items() if k != "general.name"}
-    others = [_model(metadata), *(_model(_changed_metadata(metadata, rng)) for _ in range(3))]
-    own = {
+    if metadata["general.architecture"] == "apertus":
+        metadata |= _XIELU
+    models = [_model(metadata), *(_model(_change_metadata(metadata, rng)) for _ in range(3))]
+    config_values = {
         "metadata": metadata, "tensors": config.tensors, "tied": config.tied,
         "is_body": config.is_body, "draft_layers": config.draft_layers, "layers": config.layers,
         "behind": [*config.behind], "sees_all": config.sees_all, "experts": config.experts,
         "heads": [config.heads, config.kv_heads],
     }  # fmt: skip
-    return json.dumps([plain(own), *others], sort_keys=True)
+    return json.dumps([plain(config_values), *models], sort_keys=True)
 
 
 def _model(metadata: Values) -> Any:
@@ -236,13 +242,13 @@ def facts(config: model.ModelConfig) -> Values:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it; of arrays as many digits as every machine's powers agree in."""
+    """Return what JSON can hold; of arrays, as many digits as every machine's powers agree in."""
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return [str(value.dtype.kind), *(plain(each) for each in value.ravel().tolist())]
+        return [str(value.dtype.kind), *(plain(item) for item in value.ravel().tolist())]
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -251,13 +257,13 @@ def texts(name: str, count: int) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         for seed in range(count):
             rng = Random(f"{name} {seed}")
-            values = changed(rng.choice(BEGUN[name]), rng, SEEN, 4 if seed else 0)
+            values = change(rng.choice(CONFIGS[name]), rng, SEEN, 4 if seed else 0)
             yield read(Path(folder), values, rng)
 
 
-BEGUN = begun()
-"""By kind; see `begun`."""
-SEEN = _seen(BEGUN)
+CONFIGS = sound_configs()
+"""See `sound_configs`."""
+SEEN = _seen(CONFIGS)
 
 
 def digest(name: str, count: int) -> str:
@@ -271,8 +277,8 @@ def digest(name: str, count: int) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--whole"]:
         with Path(sys.argv[2]).open("w") as file:
-            for name in BEGUN:
-                file.writelines(f"{name} {i} {t}\n" for i, t in enumerate(texts(name, MANY)))
+            for name in CONFIGS:
+                file.writelines(f"{name} {i} {t}\n" for i, t in enumerate(texts(name, SLOW)))
     else:
-        lines = [json.dumps({n: [digest(n, FEW), digest(n, MANY)]})[1:-1] for n in BEGUN]
+        lines = [json.dumps({n: [digest(n, USUAL), digest(n, SLOW)]})[1:-1] for n in CONFIGS]
         PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")

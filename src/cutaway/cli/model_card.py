@@ -11,6 +11,8 @@ from cutaway.cli.terminal.drawing import print_lines
 from cutaway.cli.terminal.streams import print_json
 from cutaway.compute.loading.info import ModelInfo, Special
 from cutaway.compute.model import ModelConfig
+from cutaway.compute.model.architectures.gemma import Gemma4
+from cutaway.compute.model.architectures.mixtures import DeepSeek
 from cutaway.files import hub
 
 
@@ -118,10 +120,10 @@ def _each_token(card: ModelInfo) -> str:
 
 def _heads(c: ModelConfig) -> str:
     """What queries attend to."""
-    if c.latent:
+    if isinstance(c, DeepSeek):
         stored = f"a latent of {c.latent.rank} numbers and {c.latent.rotated} with positions"
         return f"{c.heads} heads on {stored}, which all share"
-    if c.own_heads:
+    if isinstance(c, Gemma4):
         widths = " and ".join(map(str, sorted({one.head_dim for one in c.own_heads})))
         again = sum(one.reads != layer for layer, one in enumerate(c.own_heads))
         read = "layer reads" if again == 1 else "layers read"

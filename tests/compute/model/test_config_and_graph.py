@@ -9,7 +9,7 @@ import pytest
 from cutaway import FormatError
 from cutaway.compute import model
 from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.compute.model.layers import xielu_of
+from cutaway.compute.model.architectures.llama import xielu_of
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 
@@ -79,7 +79,6 @@ MOE = {"llama.expert_count": 8, "llama.expert_used_count": 2}
         ({"llama.attention.sliding_window_pattern": np.array([True])}, "not one flag a layer"),
         ({"llama.attention.sliding_window_pattern": np.array([1, 2])}, "window_pattern must"),
         ({"llama.attention.sliding_window_pattern": np.array([], np.int32)}, "pattern must be a"),
-        ({"llama.use_parallel_residual": 1}, "must be true or false"),
         ({"general.architecture": "gpt2"}, "lacks the metadata key gpt2"),
         ({"llama.context_length": 2**24 + 1}, "must be a whole number up to 16777216"),
         ({"llama.embedding_length": 48}, "token_embd.weight is 32 wide and the metadata says 48"),
@@ -292,25 +291,26 @@ def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
     assert not sizes("dream", besides={key: False}).shift
 
 
+XIELU = dict.fromkeys((f"xielu.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps")), 0.0)
+
+
 def test_each_architecture_has_its_own_epsilon():
-    states = {
+    needed = {  # by one or another
         "ssm__group_count": 2, "ssm__time_step_rank": 4, "ssm__state_size": 8,
-        "ssm__inner_size": 64, "ssm__conv_kernel": 4,
+        "ssm__inner_size": 64, "ssm__conv_kernel": 4, "attention__kv_lora_rank": 16,
+        "rope__dimension_count": 2, "attention__relative_buckets_count": 8,
     }  # fmt: skip
-    latent = {"attention__kv_lora_rank": 16, "rope__dimension_count": 2}
     for name in ARCHITECTURES:
         eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
-        own = states if ARCHITECTURES[name].attends_every else {}
-        own = latent if ARCHITECTURES[name].has_latent else own
-        if ARCHITECTURES[name].has_relative:
-            own = {"attention__relative_buckets_count": 8}
-        assert sizes(name, **own).norm_eps == eps
+        assert sizes(name, besides=XIELU, **needed).norm_eps == eps
 
 
 def test_neox_is_parallel_unless_it_says_otherwise():
     assert sizes("gptneox").is_parallel
     assert not sizes("gptneox", use_parallel_residual=False).is_parallel
-    assert not sizes("llama").is_parallel
+    assert not sizes("starcoder2").is_parallel
+    with pytest.raises(FormatError, match=r"gptneox\.use_parallel_residual must be true or false"):
+        sizes("gptneox", use_parallel_residual=1)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,9 @@ def test_files_have_what_softplus_is_taken_of_for_each_layer_or_for_all():
     assert [each.linear for each in found] == [0.5] * 3
 
 
-def test_a_file_without_them_has_none():
-    assert xielu_of({}, 3) == ()
+def test_a_file_without_them_is_refused():
+    with pytest.raises(FormatError, match=r"xielu\.alpha_p must be a number for each of 4 layers"):
+        sizes("apertus")
 
 
 @pytest.mark.parametrize("key, value, said", [

@@ -10,31 +10,31 @@ import pytest
 from cutaway.compute.model.architectures import ARCHITECTURES
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.families.diffusion import DIFFUSION
-from support.family_configs import BEGUN, FEW, MANY, PATH, digest, texts
+from support.family_configs import CONFIGS, PATH, SLOW, USUAL, digest, texts
 
 DIGESTS = json.loads(PATH.read_text())
 
 
-@pytest.mark.parametrize("name", BEGUN)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_few_are_read_as_before(name):
-    assert digest(name, FEW) == DIGESTS[name][0]
+    assert digest(name, USUAL) == DIGESTS[name][0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BEGUN)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_many_are_read_as_before(name):
-    assert digest(name, MANY) == DIGESTS[name][1]
+    assert digest(name, SLOW) == DIGESTS[name][1]
 
 
 def test_a_config_that_is_not_changed_is_accepted():
-    assert [name for name in BEGUN if next(texts(name, 1)) == "refused"] == []
+    assert [name for name in CONFIGS if next(texts(name, 1)) == "refused"] == []
 
 
 def test_no_family_is_left_out():
-    read = "".join(text for name in BEGUN for text in texts(name, FEW))
+    read = "".join(text for name in CONFIGS for text in texts(name, USUAL))
     left = {name for name in ARCHITECTURES if f'"general.architecture": "{name}"' not in read}
     assert left == {"internlm2", "minicpm", "exaone"}  # GGUF files alone; their metadata is drawn
-    types = {full["model_type"] for each in BEGUN.values() for full in each}
+    types = {full["model_type"] for each in CONFIGS.values() for full in each}
     assert {*FAMILIES, *DIFFUSION} - types == {  # told by other keys, or by names of tensors
         "gemma_embedding", "jina_bert", "nomic_bert_moe", "lladamoe",
         "diffugpt", "diffullama", "granitehybrid", "granitehybrid_moe", "nemotron_h_moe",

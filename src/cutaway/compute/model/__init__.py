@@ -8,6 +8,7 @@ from cutaway.compute.model.config import ModelConfig, config_from_gguf
 from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
 from cutaway.compute.model.lora import adapted
+from cutaway.compute.model.mixture import GATING_KEY, SIGMOID
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
 from cutaway.errors import FormatError
@@ -71,12 +72,15 @@ def build(
 
 
 def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[str, Any]:
-    """With the gating that follows from a bias for the choice of experts, where none is said."""
+    """With a sigmoid where experts are chosen with a bias, as DeepSeek V3 does (arXiv 2408.15664).
+
+    Unless file or row say otherwise: V3's files and V2's, which has no bias, do not.
+    """
     row = ARCHITECTURES.get(str(name := metadata.get("general.architecture")))
     is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
-    if row is None or not row.biased_gating or not is_biased:
+    if row is None or not is_biased or GATING_KEY in row.defaults:
         return metadata
-    return {f"{name}.expert_gating_func": row.biased_gating, **metadata}
+    return {f"{name}.{GATING_KEY}": SIGMOID, **metadata}
 
 
 def has_draft_head(config: ModelConfig) -> bool:

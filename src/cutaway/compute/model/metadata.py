@@ -12,14 +12,19 @@ _MOST = 2**31 - 1  # of sizes, which the kernels count in 32 bits
 
 
 class MetadataReader:
-    """Typed look-ups with one clear sentence where a key is missing or absurd."""
+    """Typed look-ups with one clear sentence where a key is missing or absurd.
 
-    def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
-        self.metadata, self.prefix = metadata, prefix
+    defaults: what keys mean, without the prefix, that the file lacks
+    """
+
+    def __init__(
+        self, metadata: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        self.metadata, self.prefix, self.defaults = metadata, prefix, defaults or {}
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Whatever the file has."""
-        return self.metadata.get(f"{self.prefix}.{key}", default)
+        """Return what the file has, or else the reader's default, or else this one."""
+        return self.metadata.get(f"{self.prefix}.{key}", self.defaults.get(key, default))
 
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number; FormatError where it is none, or is missing and has no default."""

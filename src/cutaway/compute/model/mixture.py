@@ -131,7 +131,8 @@ def _sigmoid(scores: Floats) -> Floats:
 # -- reading a file's metadata ---------------------------------------------------------------------
 
 
-_GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax"}
+GATING_KEY, SIGMOID = "expert_gating_func", 2
+_GATINGS = {1: "softmax", SIGMOID: "sigmoid", 3: "softmax"}
 _OF_CHOSEN = 3  # a softmax after the choice, which is that of all, normed
 
 
@@ -141,7 +142,7 @@ def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
     usual: what the architecture has where its files do not say
     experts: of a layer
     """
-    gating = read.size_or_zero("expert_gating_func")
+    gating = read.size_or_zero(GATING_KEY)
     if gating not in (0, *_GATINGS):
         raise FormatError(
             f"metadata key {read.prefix}.expert_gating_func is {gating}, which is not supported; "

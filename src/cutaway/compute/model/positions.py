@@ -118,14 +118,10 @@ class GrowingRope(Rope):
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 
-def rope_of(
-    read: MetadataReader, head_dim: int, *, interleaved: bool, yarn_truncates: bool = True,
-    sharpens: bool = True,
-) -> Rope:  # fmt: skip
+def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
     """FormatError for a scaling that is not supported, or numbers that do not fit the head.
 
-    interleaved: whether a rotated pair are neighbours; yarn_truncates: see ``Yarn``;
-    sharpens: whether what is rotated grows under yarn; else scores do: ``latent_sharpness``
+    interleaved: whether a rotated pair are neighbours
     """
     dim = read.size("rope.dimension_count", head_dim)
     check_dim(dim, head_dim)
@@ -135,7 +131,7 @@ def rope_of(
             f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
             f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
         )
-    yarn = _yarn(read, truncates=yarn_truncates) if kind == "yarn" else None
+    yarn = _yarn(read) if kind == "yarn" else None
     own = read.number("rope.scaling.attn_factor", 1.0)
     return Rope(
         dim=dim,
@@ -143,7 +139,7 @@ def rope_of(
         rotate_half=not interleaved,
         linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
         yarn=yarn,
-        attention_factor=own * (_sharpness(read, yarn) if yarn and sharpens else 1.0),
+        attention_factor=own * (_sharpness(read, yarn) if yarn else 1.0),
     )
 
 
@@ -170,12 +166,6 @@ def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
     return GrowingRope(**fields, growth=growth, period=original)
 
 
-def latent_sharpness(read: MetadataReader, rope: Rope) -> float:
-    """By whose square scores grow under yarn; files have the weight of the logarithm itself."""
-    weight = read.or_zero("rope.scaling.yarn_log_multiplier")
-    return 1 + weight * log(rope.yarn.factor) if rope.yarn and rope.yarn.factor > 1 else 1.0
-
-
 def _sharpness(read: MetadataReader, yarn: Yarn) -> float:
     """Yarn's own factor of attention, by the one that DeepSeek and Mistral scale scores by."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
@@ -191,13 +181,13 @@ def _linear_factor(read: MetadataReader) -> float:
     return 1.0
 
 
-def _yarn(read: MetadataReader, *, truncates: bool) -> Yarn:
+def _yarn(read: MetadataReader) -> Yarn:
     return Yarn(
         factor=read.number("rope.scaling.factor"),
         original_context=read.size("rope.scaling.original_context_length"),
         fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
         slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
-        truncates=truncates,
+        truncates=read.flag("rope.scaling.yarn_truncates", True),  # files do not say it
     )
 
 

@@ -1,19 +1,30 @@
-"""BERT, those that are wired like it, and ModernBERT: their tokens see the whole text."""
+"""BERT, those that are wired like it, and ModernBERT: their tokens see the whole text.
 
-from collections.abc import Callable
+What their folders say is in ``files/huggingface/families/bert.py``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
+from cutaway.compute.model.architectures.llama import llama
 from cutaway.compute.model.architectures.parts import (
+    GELU,
     PLAIN,
+    SEES_ALL,
     attention,
     embedding,
     experts,
     gated_mlp,
     plain_mlp,
 )
-from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config import MAX_CONTEXT, Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Buckets
+from cutaway.compute.model.layers import windows_of
+from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Buckets, Relative
+from cutaway.errors import FormatError
 
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 
@@ -24,8 +35,7 @@ def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = N
     A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
     which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types,
     ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
-    rotary positions (nomic, GTE, jina v3) have no others. In DeBERTa (arXiv 2006.03654) queries
-    and keys say what they make of a distance.
+    rotary positions (nomic, GTE, jina v3) have no others.
     gated: whether MLPs are; bias: what attention adds to scores by how far a token is
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
@@ -37,7 +47,6 @@ def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = N
     x = g.layer_norm(x, "token_embd_norm", c.norm_eps)
     if g.has("embd_proj.weight"):
         x = g.linear(x, "embd_proj")
-    bias = bias or c.relative
     rope = None if c.learned_positions or bias else c.rope
     for layer, p in enumerate(g.layers(c.layers)):
         x = g.add(x, attention(g, c, x, layer, rope, bias=bias or NO_BIAS))
@@ -62,6 +71,29 @@ def jina_bert_v2(g: Graph, c: ModelConfig) -> Tensor:
 def gated_bert(g: Graph, c: ModelConfig) -> Tensor:
     """BERT with rotary positions and gated MLPs: nomic (arXiv 2402.01613), GTE (2407.19669)."""
     return bert(g, c, gated=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deberta(ModelConfig):
+    """relative: how distances have rows of a matrix."""
+
+    relative: Relative
+
+
+def _read_deberta(read: MetadataReader, c: ModelConfig) -> Deberta:
+    span = read.size("attention.relative_buckets_count", most=MAX_CONTEXT)
+    farthest = read.size_or_zero("attention.relative_farthest")
+    if farthest and farthest <= span // 2 + 1:
+        raise FormatError(
+            f"{read.prefix}.attention.relative_farthest is {farthest}, within the {span // 2} "
+            "distances that have buckets of their own"
+        )
+    return c.as_kind(Deberta, relative=Relative(span, farthest))
+
+
+def deberta(g: Graph, c: Deberta) -> Tensor:
+    """He et al. 2020, arXiv 2006.03654: queries and keys say what they make of a distance."""
+    return bert(g, c, bias=c.relative)
 
 
 def _plain(c: ModelConfig) -> Callable[[Graph, Tensor], Tensor]:
@@ -97,6 +129,13 @@ def modern_bert(g: Graph, c: ModelConfig) -> Tensor:
     return x if g.has("cls.output.weight") else _masked_head(g, c, x, g.gelu_exact)
 
 
+def eurobert(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama whose tokens see the whole text (Boizard et al. 2025, arXiv 2503.05500); without the
+    head that predicts masked tokens, the rows that it would read."""
+    logits = llama(g, c)
+    return logits if g.has("output.weight") else g.cut_head()
+
+
 def _norm(g: Graph, c: ModelConfig, x: Tensor, name: str) -> Tensor:
     """With a bias where the model's norms have one: the first says so for all."""
     return g.layer_norm(x, name, c.norm_eps, bias=g.has("token_embd_norm.bias"))
@@ -108,3 +147,31 @@ def _masked_head(g: Graph, c: ModelConfig, x: Tensor, act: Callable[[Tensor], Te
         return x
     h = _norm(g, c, act(g.linear(x, "cls")), "cls.norm")
     return g.linear(h, "output" if g.has("output.weight") else "token_embd", bias="output")
+
+
+def _see_first(read: MetadataReader, c: ModelConfig) -> ModelConfig:
+    """Let the first of so many layers see the whole text, not the last."""
+    return replace(c, windows=windows_of(read, c.layers, c.attention, full_first=True))
+
+
+_BERT = Architecture(bert, layer_norm=True, defaults=SEES_ALL, activations=GELU)
+
+ROWS: Mapping[str, Architecture] = {
+    "bert": replace(_BERT, learned_positions=True),  # and roberta, distilbert
+    "mpnet": replace(_BERT, build=mpnet, learned_positions=True),
+    "jina-bert-v2": replace(
+        _BERT, build=jina_bert_v2, must_be={"attention.max_alibi_bias": (8,)}
+    ),
+    "deberta-v2": replace(_BERT, build=deberta, extend=_read_deberta),  # and v3
+    "jina-bert-v3": _BERT,
+    "nomic-bert": replace(_BERT, build=gated_bert, activations={"silu": "silu"}),
+    "nomic-bert-moe": replace(
+        _BERT, mixture=Mixture(used=1, normed=False, activation="gelu_exact")
+    ),
+    "gte": replace(_BERT, build=gated_bert),
+    "eurobert": Architecture(eurobert, defaults=SEES_ALL),
+    "modern-bert": replace(
+        _BERT, build=modern_bert, activations=GELU | {"silu": "silu"}, extend=_see_first,
+        defaults=SEES_ALL | {"attention.sliding_window_pattern": 3},
+    ),
+}  # fmt: skip

@@ -1,11 +1,27 @@
 """Gemma: scaled embeddings; 2 and 3 have norms after attention and MLP, too, and windows.
 
-In Gemma 4 layers differ in their heads, and each has an embedding of the token of its own.
+In Gemma 4 layers differ in their heads, and each has an embedding of the token of its own. What
+their folders say is in ``files/huggingface/families/gemma.py``.
 """
 
-from cutaway.compute.model.architectures.parts import attention, embedding, gated_mlp, head
-from cutaway.compute.model.config import ModelConfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cutaway.compute.model.architectures.llama import llama, sandwich
+from cutaway.compute.model.architectures.parts import (
+    SEES_ALL,
+    embedding,
+    gated_mlp,
+    head,
+)
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.layers import head_dim
+from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.errors import FormatError
 
@@ -15,14 +31,7 @@ def gemma(g: Graph, c: ModelConfig) -> Tensor:
 
     GGUF's norm weights have their 1 added already.
     """
-    x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, attention(g, c, h, layer, c.rope))
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        x = g.add(x, gated_mlp(g, h, p, g.gelu_mul))
-
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+    return llama(g, c, mlp=_mlp, scale=c.hidden**0.5)
 
 
 def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
@@ -31,17 +40,12 @@ def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
     norms: see ``attention``. Returns the logits, (L, vocab).
     """
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        rope = c.rope_local if norms and c.windows[layer] else c.rope
-        a = attention(g, c, h, layer, rope, norms=norms)
-        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
+    ropes = [c.rope_local if norms and window else c.rope for window in c.windows]
+    return sandwich(g, c, x, ropes, mlp=_mlp, norms=norms)
 
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        m = gated_mlp(g, h, p, g.gelu_mul)
-        x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
 
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+def _mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
+    return [gated_mlp(g, h, f"blk.{layer}.", g.gelu_mul)]
 
 
 def gemma3(g: Graph, c: ModelConfig) -> Tensor:
@@ -55,10 +59,62 @@ def gemma_embedding(g: Graph, c: ModelConfig) -> Tensor:
     return g.cut_head()
 
 
-# -- Gemma 4 ---------------------------------------------------------------------------------------
+# -- Gemma 4: what only it has ---------------------------------------------------------------------
 
 
-def gemma4(g: Graph, c: ModelConfig) -> Tensor:
+class OwnHeads(NamedTuple):
+    """The key-value heads of one layer, where layers differ, and of which layer they are read.
+
+    reads  a layer's number: its own, or an earlier one's, whose keys and values it reads again
+    """
+
+    kv_heads: int
+    head_dim: int
+    reads: int
+
+
+def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
+    """Read each layer's; the last ones, as many as a key says, use those of the last such layer."""
+    layers, heads = len(windows), read.size("attention.head_count")
+    found = read.value("attention.head_count_kv", heads)
+    counts = found.tolist() if isinstance(found, np.ndarray) else [found] * layers
+    width = max(read.size("embedding_length") // heads, 1)
+    full, local = (head_dim(read, width, ending) for ending in ("", "_swa"))
+    dims = [local if window else full for window in windows]
+    if len(counts) != layers or any(type(n) is not int or n < 1 or heads % n for n in counts):
+        raise FormatError(
+            f"metadata key {read.prefix}.attention.head_count_kv must say for each of {layers} "
+            f"layers how many kv heads share {heads} heads evenly"
+        )
+    first = layers - read.size_or_zero("attention.shared_kv_layers")
+    last = {bool(windows[i]): i for i in range(first)}
+    if any(bool(window) not in last for window in windows[max(first, 0) :]):
+        raise FormatError(
+            f"{read.prefix}.attention.shared_kv_layers leaves no layer whose keys could be read"
+        )
+    reads = [i if i < first else last[bool(windows[i])] for i in range(layers)]
+    return tuple(OwnHeads(counts[i], dims[i], reads[i]) for i in range(layers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemma4(ModelConfig):
+    """own_heads: of each layer; ``head_dim`` is the largest."""
+
+    own_heads: tuple[OwnHeads, ...]
+
+
+def _heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
+    layers = _own_heads(read, windows)
+    widest = max(layer.head_dim for layer in layers)
+    return Heads(read.size("attention.head_count"), layers[-1].kv_heads, widest)
+
+
+def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
+    scale = read.or_zero("attention.scale") or 1.0
+    return c.as_kind(Gemma4, own_heads=_own_heads(read, c.windows), attention_scale=scale)
+
+
+def gemma4(g: Graph, c: Gemma4) -> Tensor:
     """Gemma Team 2026: E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     beside = _of_layers(g, c, x)
@@ -96,7 +152,7 @@ def _of_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
     return g.scale(g.add(seen, token), 2**-0.5)
 
 
-def _attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     """Attention with norms of queries, keys and values: (M, hidden) -> (M, hidden).
 
     Values are keys before their norm where a layer has no matrix for them.
@@ -135,3 +191,33 @@ def _feed_forward(g: Graph, c: ModelConfig, x: Tensor, p: str) -> Tensor:
     scores = g.linear(g.scale(read, c.hidden**-0.5), f"{p}ffn_gate_inp")
     y = g.experts(g.rms_norm(x, f"{p}pre_ffw_norm_2", c.norm_eps), scores, p, c.mixture)
     return g.add(m, g.rms_norm(y, f"{p}post_ffw_norm_2", c.norm_eps))
+
+
+_PATTERN = "attention.sliding_window_pattern"
+
+
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+
+
+def _scale_27b(read: MetadataReader, c: ModelConfig) -> ModelConfig:
+    """The 27B's scores are scaled by hidden / heads, not by the heads' own width."""
+    if c.layers != _LAYERS_OF_27B[c.architecture] or read.or_zero("attention.scale"):
+        return c
+    return replace(c, attention_scale=(c.hidden / c.heads) ** -0.5)
+
+
+ROWS: Mapping[str, Architecture] = {
+    "gemma": Architecture(gemma),
+    "gemma2": Architecture(
+        gemma2, extend=_scale_27b,
+        defaults={
+            "attention.sliding_window": 4096, _PATTERN: 2, "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+    ),
+    "gemma3": Architecture(gemma3, extend=_scale_27b, defaults={_PATTERN: 6}),
+    "gemma4": Architecture(
+        gemma4, heads=_heads, extend=_read_gemma4, mixture=Mixture(used=1, activation="gelu_mul")
+    ),
+    "gemma-embedding": Architecture(gemma_embedding, defaults={_PATTERN: 6} | SEES_ALL),
+}  # fmt: skip

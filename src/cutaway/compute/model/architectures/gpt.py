@@ -1,17 +1,24 @@
-"""GPT-2, GPT-NeoX and what descends from them: layer norms with biases, as a rule a plain MLP."""
+"""GPT-2, GPT-NeoX and what descends from them: layer norms with biases, as a rule a plain MLP.
 
+What their folders say is in ``files/huggingface/families/gpt.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
+from cutaway.compute.model.architectures.llama import llama
 from cutaway.compute.model.architectures.parts import (
+    GELU,
     PLAIN,
     attention,
     embedding,
-    gated_mlp,
     head,
     plain_mlp,
 )
-from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.metadata import MetadataReader
 
 
 def gpt2(g: Graph, c: ModelConfig) -> Tensor:
@@ -30,7 +37,18 @@ def gpt2(g: Graph, c: ModelConfig) -> Tensor:
     return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def gptneox(g: Graph, c: ModelConfig) -> Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GptNeox(ModelConfig):
+    """is_parallel: whether attention and MLP of a layer read the same input."""
+
+    is_parallel: bool
+
+
+def _read_neox(read: MetadataReader, c: ModelConfig) -> GptNeox:
+    return c.as_kind(GptNeox, is_parallel=read.flag("use_parallel_residual", False))
+
+
+def gptneox(g: Graph, c: GptNeox) -> Tensor:
     """Black et al. 2022, arXiv 2204.06745: attention and MLP side by side in most models.
 
     And StarCoder 2 (Lozhkov et al. 2024, arXiv 2402.19173), where they are not.
@@ -58,12 +76,20 @@ def phi2(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def stablelm(g: Graph, c: ModelConfig) -> Tensor:
-    """StableLM (Bellagente et al. 2024, arXiv 2402.17834): llama with layer norms."""
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, attention(g, c, h, layer, c.rope))
-        h = g.layer_norm(x, f"{p}ffn_norm", c.norm_eps)
-        x = g.add(x, gated_mlp(g, h, p, g.silu_mul))
+    """Llama with layer norms (Bellagente et al. 2024, arXiv 2402.17834)."""
+    return llama(g, c, norm=Graph.layer_norm)
 
-    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+_NEOX = Architecture(gptneox, layer_norm=True, extend=_read_neox, activations={"relu2": "relu2"})
+
+ROWS: Mapping[str, Architecture] = {
+    "gpt2": Architecture(gpt2, layer_norm=True, learned_positions=True),
+    "gptneox": replace(  # and pythia
+        _NEOX, activations=GELU, defaults={"use_parallel_residual": True}
+    ),
+    "starcoder2": replace(_NEOX, activations={"gelu_pytorch_tanh": "gelu_tanh"}),
+    "nemotron": _NEOX,
+    "jais2": _NEOX,
+    "phi2": Architecture(phi2, layer_norm=True),
+    "stablelm": Architecture(stablelm, layer_norm=True),
+}

@@ -1,7 +1,13 @@
-"""Llama and those that are wired like it, or differ in where their norms stand."""
+"""Llama and those that are wired like it, or differ in where their norms stand.
 
-from collections.abc import Callable
-from functools import partial
+What their folders say is in ``files/huggingface/families/llama.py``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from cutaway.compute.model.architectures.parts import (
     attention,
@@ -11,50 +17,57 @@ from cutaway.compute.model.architectures.parts import (
     head,
     plain_mlp,
 )
-from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 
-_SECOND_NORM = "post_attention_norm"  # as some files call the one before the MLP
+SECOND_NORM = "post_attention_norm"
+"""What some files call the norm before the MLP."""
 Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
 """What the MLP of a layer, or its experts, add to the stream, of its normed input."""
+Norm = Callable[[Graph, Tensor, str, float], Tensor]
+"""Of the stream, by the name of its weights and its epsilon."""
 
 
 def llama(
     g: Graph, c: ModelConfig,
     *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
-    mlp: Mlp = feed_forward, has_sinks: bool = False,
+    mlp: Mlp = feed_forward, has_sinks: bool = False, norm: Norm = Graph.rms_norm,
+    scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
     norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
     second_norm: what files call the norm before the MLP; mlp: gated, or experts;
-    has_sinks: whether each head has a score beside those of the tokens.
+    has_sinks: whether each head has a score beside those of the tokens; norm: of the stream;
+    scale: of the embedding.
     Returns the logits, (L, vocab).
     """
-    x = embedding(g, c)  # (M, hidden)
+    x = g.scale(embedding(g, c), scale)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
         is_rotated = not nope_interval or (layer + 1) % nope_interval
-        x = _layer(
+        x = llama_layer(
             g, c, x, layer, c.rope if is_rotated else None,
-            norms=norms, second_norm=second_norm, mlp=mlp, has_sinks=has_sinks,
+            norms=norms, second_norm=second_norm, mlp=mlp, has_sinks=has_sinks, norm=norm,
         )  # fmt: skip
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+    return head(g, c, norm(g, g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def _layer(
+def llama_layer(
     g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None,
-    *, norms: str, second_norm: str, mlp: Mlp, has_sinks: bool,
+    *, norms: str, second_norm: str = "ffn_norm", mlp: Mlp = feed_forward,
+    has_sinks: bool = False, norm: Norm = Graph.rms_norm,
 ) -> Tensor:  # fmt: skip
     """(M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
-    h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+    h = norm(g, x, f"{p}attn_norm", c.norm_eps)
     a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
     x = g.add(x, g.scale(a, c.residual_scale))
 
-    h = g.rms_norm(x, f"{p}{second_norm}", c.norm_eps)
+    h = norm(g, x, f"{p}{second_norm}", c.norm_eps)
     for m in mlp(g, c, h, layer):
         x = g.add(x, g.scale(m, c.residual_scale))
     return x
@@ -63,37 +76,6 @@ def _layer(
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
     return llama(g, c, norms="head")
-
-
-def qwen2_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with experts, and one that each row has a share of (arXiv 2407.10671)."""
-    return llama(g, c, mlp=partial(feed_forward, shared_gate=True))
-
-
-def olmoe(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with one norm of all queries and one of all keys (OLMoE, arXiv 2409.02060)."""
-    return llama(g, c, norms="all")
-
-
-def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """GLM 4.5 and 4.6 (arXiv 2508.06471); not all sizes norm heads, nor is GGUF's second norm
-    called as elsewhere."""
-    norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
-    return llama(g, c, norms=norms, second_norm=_SECOND_NORM)
-
-
-def glm4_moe_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
-    """One of them."""
-    norms = "head" if g.has(f"blk.{layer}.attn_q_norm.weight") else ""
-    return _layer(
-        g, c, x, layer, c.rope, norms=norms, second_norm=_SECOND_NORM, mlp=feed_forward,
-        has_sinks=False,
-    )  # fmt: skip
-
-
-def gpt_oss(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with experts, windows and sinks (arXiv 2508.10925)."""
-    return llama(g, c, second_norm=_SECOND_NORM, has_sinks=True)
 
 
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
@@ -106,18 +88,6 @@ def arcee(g: Graph, c: ModelConfig) -> Tensor:
     return llama(g, c, mlp=lambda g, _, h, layer: [plain_mlp(g, h, f"blk.{layer}.", g.relu2)])
 
 
-def apertus(g: Graph, c: ModelConfig) -> Tensor:
-    """Qwen 3's attention, and a plain MLP with xIELU (Apertus 2025, arXiv 2509.14233)."""
-
-    if not c.xielu:
-        raise FormatError("the model file lacks the metadata key xielu.alpha_p")
-
-    def mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
-        return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))]
-
-    return llama(g, c, norms="head", mlp=mlp)
-
-
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a norm of each head's query and key, after they are rotated (Hunyuan, dense)."""
     return llama(g, c, norms="rotated head")
@@ -125,14 +95,7 @@ def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
 
 def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
     """Llama, with biases; GGUF calls the norm before the MLP after what comes before it."""
-    return llama(g, c, second_norm=_SECOND_NORM)
-
-
-def eurobert(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama whose tokens see the whole text (Boizard et al. 2025, arXiv 2503.05500); without the
-    head that predicts masked tokens, the rows that it would read."""
-    logits = llama(g, c)
-    return logits if g.has("output.weight") else g.cut_head()
+    return llama(g, c, second_norm=SECOND_NORM)
 
 
 def minicpm(g: Graph, c: ModelConfig) -> Tensor:
@@ -140,6 +103,78 @@ def minicpm(g: Graph, c: ModelConfig) -> Tensor:
     if c.embedding_scale == 1:
         raise FormatError("minicpm.embedding_scale is missing: convert the model again")
     return llama(g, c)
+
+
+# -- Apertus: xIELU, the activation whose constants each layer has learned -------------------------
+
+
+_NEAR_ZERO = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Xielu:
+    """above·x² + linear·x above 0; below·(e^x - 1 - x) + linear·x below.
+
+    Huang & Schlag 2024, arXiv 2411.13010.
+    """
+
+    above: float
+    below: float
+    linear: float
+
+    def of(self, g: Graph, x: Tensor) -> Tensor:
+        """Of each number: (M, n) -> (M, n)."""
+        curved = g.add(g.scale(g.relu2(x), self.above), g.scale(g.elu_less_x(x), self.below))
+        return g.add(curved, g.scale(x, self.linear))
+
+
+def xielu_of(metadata: Mapping[str, Any], layers: int) -> tuple[Xielu, ...]:
+    """Read those of each layer.
+
+    Files hold what softplus is taken of, as ``xielu.alpha_p`` and ``xielu.alpha_n``.
+    """
+    p, n, beta, eps = (
+        _constants(metadata, f"xielu.{key}", layers)
+        for key in ("alpha_p", "alpha_n", "beta", "eps")
+    )
+    if (abs(eps) > _NEAR_ZERO).any():
+        raise FormatError(
+            f"metadata key xielu.eps must be within {_NEAR_ZERO} of 0; no other is supported"
+        )
+    above, below = np.logaddexp(0, p), beta + np.logaddexp(0, n)  # softplus
+    return tuple(map(Xielu, above.tolist(), below.tolist(), beta.tolist()))
+
+
+def _constants(metadata: Mapping[str, Any], key: str, layers: int) -> np.ndarray[Any, Any]:
+    """One a layer: (layers,); files also write one number for all."""
+    value = metadata.get(key)
+    try:
+        found = np.broadcast_to(np.asarray(value, np.float64), (layers,))
+    except (TypeError, ValueError):
+        found = np.full(layers, np.nan)
+    if value is None or not np.isfinite(found).all():
+        raise FormatError(f"metadata key {key} must be a number for each of {layers} layers")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apertus(ModelConfig):
+    """xielu: the constants of the MLP's activation, by layer."""
+
+    xielu: tuple[Xielu, ...]
+
+
+def _read_apertus(read: MetadataReader, c: ModelConfig) -> Apertus:
+    return c.as_kind(Apertus, xielu=xielu_of(read.metadata, c.layers))
+
+
+def apertus(g: Graph, c: Apertus) -> Tensor:
+    """Qwen 3's attention, and a plain MLP with xIELU (Apertus 2025, arXiv 2509.14233)."""
+
+    def mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
+        return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))]
+
+    return llama(g, c, norms="head", mlp=mlp)
 
 
 # -- OLMo 2 and 3, EXAONE 4: norms after attention and MLP only ------------------------------------
@@ -175,14 +210,24 @@ def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: 
 
 def glm4(g: Graph, c: ModelConfig) -> Tensor:
     """GLM-4-0414. Returns the logits, (L, vocab)."""
-    x = embedding(g, c)  # (M, hidden)
+    return sandwich(g, c, embedding(g, c), [c.rope] * c.layers)
+
+
+def sandwich(
+    g: Graph, c: ModelConfig, x: Tensor, ropes: Sequence[Rope | None],
+    *, norms: str = "", has_gate: bool = False, mlp: Mlp = feed_forward,
+) -> Tensor:  # fmt: skip
+    """From the embedding to the logits, (L, vocab). ropes: of each layer; others: see ``llama``."""
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        a = attention(g, c, h, layer, c.rope)
+        a = attention(g, c, h, layer, ropes[layer], norms=norms, has_gate=has_gate)
         x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
+
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        m = gated_mlp(g, h, p, g.silu_mul)
-        x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
+        first, *others = mlp(g, c, h, layer)
+        for other in others:
+            first = g.add(first, other)
+        x = g.add(x, g.rms_norm(first, f"{p}post_ffw_norm", c.norm_eps))
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
@@ -208,3 +253,42 @@ def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
 def cohere2(g: Graph, c: ModelConfig) -> Tensor:
     """Command A and R7B (Cohere 2025, arXiv 2504.00698): three of four layers see a window."""
     return cohere(g, c, rotates_all=False)
+
+
+def _divide_logits(_read: MetadataReader, c: ModelConfig) -> ModelConfig:
+    """Turn the factor of logits that Cohere's files have into the divisor that others' have."""
+    return replace(c, logit_scale=1 / c.logit_scale)
+
+
+_EVERY_FOURTH = {"attention.sliding_window_pattern": 4}
+_LLAMA = Architecture(llama, interleaved_rope=True)
+_COHERE = Architecture(cohere, layer_norm=True, interleaved_rope=True, extend=_divide_logits)
+
+ROWS: Mapping[str, Architecture] = {
+    "llama": _LLAMA,  # smollm 1 and 2, mistral, mixtral and many descendants
+    "mistral3": _LLAMA,  # Mistral Small 3, Ministral 3
+    "internlm2": _LLAMA,
+    "chatglm": _LLAMA,  # GLM 4 9B of 2024
+    "ernie4_5": _LLAMA,
+    "minicpm": replace(_LLAMA, build=minicpm),
+    "exaone": Architecture(llama),
+    "seed_oss": Architecture(seed_oss),
+    "hunyuan-dense": Architecture(hunyuan),
+    "smollm3": replace(_LLAMA, build=smollm3),
+    "qwen2": Architecture(llama),  # and 2.5: it has biases
+    "qwen3": Architecture(qwen3),
+    # those that read pictures, for text alone, in which their three positions are one
+    "qwen2vl": Architecture(llama),
+    "qwen3vl": Architecture(qwen3),
+    "qwen3vlmoe": Architecture(qwen3),
+    "phi3": Architecture(llama),  # and 4: its matrices are fused
+    "arcee": replace(_LLAMA, build=arcee),
+    "apertus": Architecture(apertus, extend=_read_apertus),
+    "olmo2": Architecture(olmo2, defaults=_EVERY_FOURTH | {"rope.freq_base_swa": 0}),  # and 3
+    "exaone4": Architecture(exaone4, defaults=_EVERY_FOURTH),
+    "glm4": replace(_LLAMA, build=glm4),
+    "command-r": _COHERE,
+    "cohere2": replace(_COHERE, build=cohere2, defaults=_EVERY_FOURTH),
+    # it has scales; where rope's scaling is not "finetuned", nothing is rotated
+    "granite": replace(_LLAMA, must_be={"rope.scaling.finetuned": (True,)}),
+}

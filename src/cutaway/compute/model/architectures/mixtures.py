@@ -1,46 +1,90 @@
-"""Mixtures of experts that are wired otherwise than llama: Phi 3.5, AFMoE, Llama 4, DeepSeek."""
+"""Mixtures of experts: those wired as Llama or Qwen 3, and Phi 3.5, AFMoE, Llama 4, DeepSeek.
 
-from dataclasses import fields
+What their folders say is in ``files/huggingface/families/mixtures.py``.
+"""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import log
+from typing import NamedTuple
+
+from cutaway.compute.model.architectures.llama import (
+    SECOND_NORM,
+    hunyuan,
+    llama,
+    llama_layer,
+    qwen3,
+    sandwich,
+)
 from cutaway.compute.model.architectures.parts import attention, embedding, feed_forward, head
-from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.positions import GrowingRope
+from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.mixture import Mixture
+from cutaway.compute.model.ops.attention import Heads
+from cutaway.compute.model.positions import GrowingRope, Rope
 from cutaway.errors import FormatError
 
 
-def phimoe(g: Graph, c: ModelConfig) -> Tensor:
-    """Abdin et al. 2024, arXiv 2404.14219: layer norms, experts in each layer."""
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, attention(g, c, h, layer, c.rope))
-        h = g.layer_norm(x, f"{p}ffn_norm", c.norm_eps)
-        for m in feed_forward(g, c, h, layer):
-            x = g.add(x, m)
+def qwen2_moe(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with experts, and one that each row has a share of (arXiv 2407.10671)."""
+    return llama(g, c, mlp=partial(feed_forward, shared_gate=True))
 
-    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+def olmoe(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with one norm of all queries and one of all keys (OLMoE, arXiv 2409.02060)."""
+    return llama(g, c, norms="all")
+
+
+def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
+    """GLM 4.5 and 4.6 (arXiv 2508.06471); not all sizes norm heads, nor is GGUF's second norm
+    called as elsewhere."""
+    norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
+    return llama(g, c, norms=norms, second_norm=SECOND_NORM)
+
+
+def glm4_moe_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
+    """One of them."""
+    norms = "head" if g.has(f"blk.{layer}.attn_q_norm.weight") else ""
+    return llama_layer(g, c, x, layer, c.rope, norms=norms, second_norm=SECOND_NORM)
+
+
+def gpt_oss(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with experts, windows and sinks (arXiv 2508.10925)."""
+    return llama(g, c, second_norm=SECOND_NORM, has_sinks=True)
+
+
+def phimoe(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with layer norms, and experts in each layer (arXiv 2404.14219)."""
+    return llama(g, c, norm=Graph.layer_norm)
 
 
 def afmoe(g: Graph, c: ModelConfig) -> Tensor:
     """Arcee 2025, Trinity: norms on both sides, attention with a gate, rotated in windows alone."""
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        rope = c.rope if c.windows[layer] else None
-        a = attention(g, c, h, layer, rope, norms="head", has_gate=True)
-        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
-
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        first, *others = feed_forward(g, c, h, layer)
-        for other in others:
-            first = g.add(first, other)
-        x = g.add(x, g.rms_norm(first, f"{p}post_ffw_norm", c.norm_eps))
-
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+    ropes = [c.rope if window else None for window in c.windows]
+    return sandwich(g, c, x, ropes, norms="head", has_gate=True)
 
 
-def llama4(g: Graph, c: ModelConfig) -> Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama4(ModelConfig):
+    """temperature_*: how much queries of layers without positions grow, and after how many tokens.
+
+    See ``GrowingRope``; 0: they stay.
+    """
+
+    temperature_growth: float
+    temperature_period: int
+
+
+def _read_llama4(read: MetadataReader, c: ModelConfig) -> Llama4:
+    growth = read.or_zero("attention.temperature_scale", 0.1)
+    period = read.size_or_zero("attention.temperature_length") if growth else 0
+    return c.as_kind(Llama4, temperature_growth=growth, temperature_period=period)
+
+
+def llama4(g: Graph, c: Llama4) -> Tensor:
     """Meta 2025: most layers see a chunk of the text and are rotated; the others see all of it,
     without positions, and their queries grow (arXiv 2501.19399)."""
     norms = "" if c.experts == 128 else "rotated head, unweighted"  # Maverick has none
@@ -60,7 +104,7 @@ def llama4(g: Graph, c: ModelConfig) -> Tensor:
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def _grown(c: ModelConfig) -> GrowingRope | None:
+def _grown(c: Llama4) -> GrowingRope | None:
     """What queries that are not rotated are multiplied by."""
     if not c.temperature_period:
         return None
@@ -73,10 +117,64 @@ def _grown(c: ModelConfig) -> GrowingRope | None:
 # -- DeepSeek V2 and V3: a latent in place of keys and values (arXiv 2405.04434, 2412.19437) -------
 
 
+class Latent(NamedTuple):
+    """A latent attention: what is stored of a token, and its heads.
+
+    rank     numbers that keys and values are made of
+    rotated  numbers of a key that all heads share, with positions
+    keys     numbers of a head's key that have none
+    values   numbers of a head's value
+    """
+
+    rank: int
+    rotated: int
+    keys: int
+    values: int
+
+
+def _latent(read: MetadataReader) -> Latent:
+    """Read it, of files of before 2025, too, whose heads are as long as they are computed."""
+    of_heads = "_mla" if read.value("attention.key_length_mla") is not None else ""
+    key = read.size(f"attention.key_length{of_heads}")
+    rank, rotated = read.size("attention.kv_lora_rank"), read.size("rope.dimension_count")
+    if rotated >= key:
+        raise FormatError(f"{rotated} numbers of a key of {key} are rotated, which leaves none")
+    return Latent(rank, rotated, key - rotated, read.size(f"attention.value_length{of_heads}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSeek(ModelConfig):
+    """latent: what is stored of a token in place of keys and values."""
+
+    latent: Latent
+
+
+def _heads(read: MetadataReader, _windows: Sequence[int]) -> Heads:
+    latent = _latent(read)
+    return Heads(read.size("attention.head_count"), 1, latent.rank + latent.rotated)
+
+
+def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
+    """Under yarn scores grow, and not what is rotated."""
+    latent, factor = _latent(read), read.number("rope.scaling.attn_factor", 1.0)
+    rope, queries = (replace(r, attention_factor=factor) for r in (c.rope, c.rope_queries))
+    scale = (latent.keys + latent.rotated) ** -0.5 * _sharpness(read, rope) ** 2
+    return c.as_kind(
+        DeepSeek, latent=latent, rope=rope, rope_queries=queries,
+        attention_scale=read.or_zero("attention.scale") or scale,
+    )  # fmt: skip
+
+
+def _sharpness(read: MetadataReader, rope: Rope) -> float:
+    """Return by whose square scores grow; files have the weight of the logarithm itself."""
+    weight = read.or_zero("rope.scaling.yarn_log_multiplier")
+    return 1 + weight * log(rope.yarn.factor) if rope.yarn and rope.yarn.factor > 1 else 1.0
+
+
 _EPS = 1e-6  # of the norms within attention, whatever the others' is
 
 
-def deepseek2(g: Graph, c: ModelConfig) -> Tensor:
+def deepseek2(g: Graph, c: DeepSeek) -> Tensor:
     """Llama with latent attention, and experts behind the first layers. Returns the logits."""
     x = embedding(g, c)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
@@ -84,7 +182,7 @@ def deepseek2(g: Graph, c: ModelConfig) -> Tensor:
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def deepseek2_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
+def deepseek2_layer(g: Graph, c: DeepSeek, x: Tensor, layer: int) -> Tensor:
     """One of them: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
     h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -95,15 +193,13 @@ def deepseek2_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
     return x
 
 
-def _latent_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     """Attention to latents: (M, hidden) -> (M, hidden).
 
     A head's key is K·latent beside the rotated numbers that all heads share, its value V·latent.
     Since q · K·latent = Kᵀq · latent, K goes into the query and V behind the attention, and all
     heads share one key, of which the latent is the value. Prompts and decoding alike.
     """
-    if c.latent is None:
-        raise FormatError("the model file lacks the metadata key attention.kv_lora_rank")
     p, (rank, rotated, keys, _) = f"blk.{layer}.", c.latent
     q = _queries(g, h, p)  # (M, heads·(keys + rotated))
     absorbed = g.heads_linear(g.pick(q, keys + rotated, 0, keys), f"{p}attn_k_b")
@@ -126,3 +222,47 @@ def _queries(g: Graph, h: Tensor, p: str) -> Tensor:
         return g.linear(h, f"{p}attn_q")
     narrow = g.rms_norm(g.linear(h, f"{p}attn_q_a"), f"{p}attn_q_a_norm", _EPS)
     return g.linear(narrow, f"{p}attn_q_b")
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+_UNNORMED = Mixture(used=1, normed=False)
+_SIGMOID = Mixture(used=1, gating="sigmoid", normed=False)
+_PATTERN = "attention.sliding_window_pattern"
+
+ROWS: Mapping[str, Architecture] = {
+    "qwen3moe": Architecture(qwen3),
+    # experts that all rows share are where the file has them
+    "qwen2moe": Architecture(qwen2_moe, mixture=_UNNORMED),
+    "olmoe": Architecture(olmoe, mixture=_UNNORMED),
+    "granitemoe": Architecture(llama, interleaved_rope=True),  # as granite
+    "ernie4_5-moe": Architecture(  # chosen with a bias, and not by sigmoid
+        llama, interleaved_rope=True, defaults={"expert_gating_func": 1}
+    ),
+    "glm4moe": Architecture(glm4_moe, mixture=_SIGMOID, layer=glm4_moe_layer),
+    "dots1": Architecture(qwen3, mixture=_SIGMOID),
+    "hunyuan-moe": Architecture(hunyuan),
+    "gpt-oss": Architecture(
+        gpt_oss,
+        defaults={
+            "attention.sliding_window": 128, _PATTERN: 2, "rope.scaling.yarn_truncates": False,
+        },
+        mixture=Mixture(used=1, activation="clamped_swiglu", limit=7.0),
+    ),
+    "phimoe": Architecture(
+        phimoe, mixture=Mixture(used=1, gating="sparsemixer", normed=False, tolerance=0.02)
+    ),
+    "afmoe": Architecture(afmoe, defaults={_PATTERN: 4}, mixture=_SIGMOID),
+    "llama4": Architecture(
+        llama4, interleaved_rope=True, extend=_read_llama4,
+        defaults={
+            "attention.sliding_window": 8192, _PATTERN: 4, "attention.temperature_length": 8192,
+        },
+        mixture=Mixture(used=1, gating="sigmoid", normed=False, weighs_input=True),
+    ),
+    "deepseek2": Architecture(  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
+        deepseek2, interleaved_rope=True, layer=deepseek2_layer, heads=_heads,
+        extend=_read_deepseek, mixture=Mixture(used=1, normed=False, best_of_group=1),
+    ),
+}  # fmt: skip

@@ -5,9 +5,12 @@ of the config that is neutral elsewhere, or by the tensors of the file (one matr
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.layers import StateHeads, state_heads
+from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.compute.model.positions import NO_BIAS, Bias, Rope
 from cutaway.errors import FormatError
@@ -20,6 +23,10 @@ PLAIN = {
     "relu": Graph.relu,
 }
 """By ``ModelConfig.activation``, where nothing is gated."""
+GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+"""See ``Architecture.activations``."""
+SEES_ALL = {"attention.causal": False}
+"""Of ``Architecture.defaults``: each token sees the whole text."""
 
 
 def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
@@ -168,3 +175,18 @@ def head(g: Graph, c: ModelConfig, x: Tensor, own: str = "") -> Tensor:
     weight = own or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")
     return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)
+
+
+# -- layers with a recurrent state -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithStates(ModelConfig):
+    """A model with layers that are gated delta nets or Mamba 2, and their heads."""
+
+    state_heads: StateHeads
+
+
+def read_states(read: MetadataReader, c: ModelConfig) -> WithStates:
+    """Read the heads of such layers."""
+    return c.as_kind(WithStates, state_heads=state_heads(read))

@@ -1,17 +1,24 @@
-"""Architectures in which layers have a recurrent state: LFM2, Qwen 3.5, those with Mamba 2."""
+"""Architectures in which layers have a recurrent state: LFM2, Qwen3-Next, Qwen 3.5.
+
+What their folders say is in ``files/huggingface/families/recurrent.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 from cutaway.compute.model.architectures.parts import (
+    WithStates,
     attention,
     embedding,
-    experts,
     feed_forward,
     head,
-    plain_mlp,
+    read_states,
 )
-from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
-from cutaway.errors import FormatError
 
 # -- LFM2: in most layers a short convolution between two gates, attention in the others -----------
 
@@ -42,7 +49,7 @@ def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
 # -- Qwen 3.5, Qwen3-Next: delta nets in three of four layers, gated attention in the others -------
 
 
-def qwen35(g: Graph, c: ModelConfig, *, grouped: bool = False) -> Tensor:
+def qwen35(g: Graph, c: WithStates, *, grouped: bool = False) -> Tensor:
     """Qwen team 2025 and 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464.
 
     grouped: whether files have the value heads that share a key head side by side
@@ -54,7 +61,7 @@ def qwen35(g: Graph, c: ModelConfig, *, grouped: bool = False) -> Tensor:
 
 
 def qwen35_layer(
-    g: Graph, c: ModelConfig, x: Tensor, layer: int, *, grouped: bool = False
+    g: Graph, c: WithStates, x: Tensor, layer: int, *, grouped: bool = False
 ) -> Tensor:
     """One of them: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
@@ -69,7 +76,7 @@ def qwen35_layer(
     return x
 
 
-def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
+def _gated_attention(g: Graph, c: WithStates, h: Tensor, layer: int) -> Tensor:
     """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
     p = f"blk.{layer}."
     both = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
@@ -85,11 +92,9 @@ def _gated_attention(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> Tensor:
     return g.linear(g.sigmoid_mul(gate, a), f"{p}attn_output")
 
 
-def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
+def _delta_net(g: Graph, c: WithStates, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
     """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
     p, heads = f"blk.{layer}.", c.state_heads
-    if heads is None:
-        raise FormatError("the model file does not say how many heads its delta nets have")
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
     if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
         both, each = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
@@ -101,78 +106,16 @@ def _delta_net(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, grouped: bool
     return g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out")
 
 
-# -- Mamba 2 in some layers, or in all beside attention --------------------------------------------
+_LFM2 = Architecture(lfm2, has_states=True)
+_QWEN35 = Architecture(
+    qwen35, has_states=True, extend=read_states, layer=qwen35_layer,
+    defaults={"full_attention_interval": 4},
+)  # fmt: skip
 
-
-def mamba2(g: Graph, c: ModelConfig) -> Tensor:
-    """Mamba 2 in every layer, and nothing else (Dao & Gu 2024, arXiv 2405.21060)."""
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, _mamba(g, c, h, layer))  # (M, hidden)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
-
-
-def granite_hybrid(g: Graph, c: ModelConfig) -> Tensor:
-    """Granite 4's h models, IBM 2025, and Bamba: Mamba 2 or attention, then an MLP or experts."""
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        if c.recurrent[layer]:
-            mixed = _mamba(g, c, h, layer)
-        else:
-            mixed = attention(g, c, h, layer, c.rope if c.is_rotated else None)
-        x = g.add(x, g.scale(mixed, c.residual_scale))
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        for m in feed_forward(g, c, h, layer):
-            x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
-
-
-def falcon_h1(g: Graph, c: ModelConfig) -> Tensor:
-    """Mamba 2 and attention side by side in every layer (Zuo et al. 2025, arXiv 2507.22448)."""
-    x, normed = embedding(g, c), g.has("blk.0.ssm_norm.weight")  # (M, hidden)
-    ending = "weight" if g.has("blk.0.ffn_norm.weight") else ""  # llama.cpp's converter gives none
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        x = g.add(x, _mamba(g, c, h, layer, normed=normed))
-        x = g.add(x, attention(g, c, h, layer, c.rope))
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps, ending=ending)
-        for m in feed_forward(g, c, h, layer):
-            x = g.add(x, m)  # (M, hidden)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
-
-
-def nemotron_h(g: Graph, c: ModelConfig) -> Tensor:
-    """Each layer is one thing (NVIDIA 2025, arXiv 2504.03624): Mamba 2, attention without
-    positions, an MLP with relu², or experts with it."""
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        if c.recurrent[layer]:
-            parts = [_mamba(g, c, h, layer)]
-        elif g.has(f"{p}attn_q.weight"):
-            parts = [attention(g, c, h, layer, None)]
-        elif g.has(f"{p}ffn_gate_inp.weight"):
-            parts = [experts(g, c, h, p), plain_mlp(g, h, p, g.relu2, of="_shexp")]
-        else:
-            parts = [plain_mlp(g, h, p, g.relu2)]
-        for part in parts:
-            x = g.add(x, part)  # (M, hidden)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
-
-
-def _mamba(g: Graph, c: ModelConfig, h: Tensor, layer: int, *, normed: bool = True) -> Tensor:
-    """A short convolution of values, keys and queries, the heads, a gate, perhaps a norm."""
-    p, heads = f"blk.{layer}.", c.state_heads
-    if heads is None:
-        raise FormatError("the model file does not say how many heads its layers of Mamba 2 have")
-    inner = heads.heads * heads.values
-    mixed = inner + 2 * heads.k_heads * heads.keys
-    ends = (0, inner, inner + mixed, inner + mixed + heads.heads)
-    z, x, dt = (g.linear(h, f"{p}ssm_in", (ends[i], ends[i + 1])) for i in range(3))
-    x = g.silu(g.conv(x, f"{p}ssm_conv1d", layer=layer))
-    y = g.silu_mul(z, g.mamba2(x, dt, p, layer=layer, **heads._asdict()))  # (M, heads·values)
-    if normed:
-        y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=inner // heads.k_heads)
-    return g.linear(y, f"{p}ssm_out")
+ROWS: Mapping[str, Architecture] = {
+    "lfm2": _LFM2,  # and 2.5
+    "lfm2moe": replace(_LFM2, mixture=Mixture(used=1, gating="sigmoid")),
+    "qwen35": _QWEN35,  # and 3.6
+    "qwen35moe": _QWEN35,
+    "qwen3next": replace(_QWEN35, build=partial(qwen35, grouped=True)),
+}

@@ -1,0 +1,20 @@
+"""Masked diffusion models, which are wired as models that write: each token sees the whole text.
+
+What their folders say is in ``files/huggingface/families/diffusion.py``.
+"""
+
+from collections.abc import Mapping
+
+from cutaway.compute.model.architectures.llama import llama, qwen3
+from cutaway.compute.model.architectures.parts import SEES_ALL
+from cutaway.compute.model.config import Architecture
+from cutaway.compute.model.mixture import Mixture
+
+_SHIFTED = SEES_ALL | {"shift_logits": True}
+
+ROWS: Mapping[str, Architecture] = {
+    "llada": Architecture(llama, interleaved_rope=True, defaults=SEES_ALL),  # and 1.5
+    "llada-moe": Architecture(qwen3, defaults=SEES_ALL, mixture=Mixture(used=1, normed=False)),
+    "dream": Architecture(llama, defaults=_SHIFTED),  # and diffucoder
+    "rnd1": Architecture(qwen3, defaults=_SHIFTED),
+}

@@ -1,0 +1,15 @@
+"""Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2: wired as Llama and Qwen 3, with experts.
+
+What their folders say is in ``files/huggingface/families/ling.py``.
+"""
+
+from collections.abc import Mapping
+
+from cutaway.compute.model.architectures.llama import llama, qwen3
+from cutaway.compute.model.config import Architecture
+from cutaway.compute.model.mixture import Mixture
+
+ROWS: Mapping[str, Architecture] = {
+    "bailingmoe": Architecture(llama, interleaved_rope=True, mixture=Mixture(used=1, normed=False)),
+    "bailingmoe2": Architecture(qwen3, mixture=Mixture(used=1, gating="sigmoid", normed=False)),
+}
