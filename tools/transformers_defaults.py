@@ -18,7 +18,6 @@ from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 
 from cutaway.files.huggingface.families import FAMILIES
-from cutaway.files.huggingface.families.diffusion import DIFFUSION
 
 BROKEN_WITHOUT = {
     "vocab_size", "hidden_size", "n_embd", "dim", "num_hidden_layers", "n_layer", "n_layers"
@@ -36,7 +35,7 @@ BASE = {field.name for field in dataclasses.fields(PreTrainedConfig)}
 def main() -> None:
     """Print the table."""
     lines = []
-    for name in sorted({*FAMILIES, *DIFFUSION}):
+    for name in sorted(FAMILIES):
         if name in CONFIG_MAPPING:
             lines += [f"{json.dumps(key)}: {json.dumps(values)}" for key, values in tables(name)]
     print("{\n" + ",\n".join(dict.fromkeys(lines)) + "\n}")

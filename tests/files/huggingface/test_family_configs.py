@@ -8,8 +8,8 @@ import json
 import pytest
 
 from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.files.huggingface.families import FAMILIES
-from cutaway.files.huggingface.families.diffusion import DIFFUSION
+from cutaway.compute.model.architectures import MODULES as GRAPHS
+from cutaway.files.huggingface.families import FAMILIES, MODULES
 from support.family_configs import CONFIGS, PATH, SLOW, USUAL, digest, texts
 
 DIGESTS = json.loads(PATH.read_text())
@@ -35,7 +35,22 @@ def test_no_family_is_left_out():
     left = {name for name in ARCHITECTURES if f'"general.architecture": "{name}"' not in read}
     assert left == {"internlm2", "minicpm", "exaone"}  # GGUF files alone; their metadata is drawn
     types = {full["model_type"] for each in CONFIGS.values() for full in each}
-    assert {*FAMILIES, *DIFFUSION} - types == {  # told by other keys, or by names of tensors
+    assert {*FAMILIES} - types == {  # told by other keys, or by names of tensors
         "gemma_embedding", "jina_bert", "nomic_bert_moe", "lladamoe",
         "diffugpt", "diffullama", "granitehybrid", "granitehybrid_moe", "nemotron_h_moe",
     }  # fmt: skip
+
+
+def test_a_family_s_row_stands_in_the_module_that_has_the_name_of_its_graph_s():
+    rows = {(row.architecture, name_of(module)) for module in MODULES for row in rows_of(module)}
+    graphs = {(name, name_of(module)) for module in GRAPHS for name in module.ROWS}
+    with_folders = {architecture for architecture, _ in rows}
+    assert {graph for graph in graphs if graph[0] in with_folders} <= rows
+
+
+def name_of(module):
+    return module.__name__.rpartition(".")[2]
+
+
+def rows_of(module):
+    return module.ROWS.values()

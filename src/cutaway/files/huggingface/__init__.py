@@ -11,9 +11,7 @@ from types import MappingProxyType
 
 from cutaway.files.huggingface import sentences
 from cutaway.files.huggingface.config import CONFIG, Config
-from cutaway.files.huggingface.families.encoders import span
 from cutaway.files.huggingface.families.family import as_layer
-from cutaway.files.huggingface.folded import folded, projected, scalars
 from cutaway.files.huggingface.quantization import OLD_CONFIGS, QuantisedShards
 from cutaway.files.huggingface.sentences import (
     ARTIFACT,
@@ -21,8 +19,15 @@ from cutaway.files.huggingface.sentences import (
     late_metadata,
     sentence_metadata,
 )
-from cutaway.files.huggingface.shards import INDEX, UNREAD, shard_paths, unread
-from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, tensor_sources
+from cutaway.files.huggingface.shards import (
+    INDEX,
+    UNREAD,
+    SourcedFile,
+    TensorSource,
+    shard_paths,
+    unread,
+)
+from cutaway.files.huggingface.tensors import tensor_sources
 from cutaway.files.huggingface.tokenizer import (
     sampling_metadata,
     tokenizer_files,
@@ -56,9 +61,7 @@ class HuggingFaceFolder(SourcedFile):
         if config.quantization is not None:
             self._shards = shards = QuantisedShards(shards, config.quantization)
         sources = tensor_sources(config, shards)
-        sources = folded(sources, shards) if config.family.modulated else sources
-        if config.family.relative:
-            sources = projected(sources, config.settings, span(config.settings))
+        more = config.family.remade(sources, config.settings, shards)
         for name, values in dense_tensors(path).items():
             sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
         self.tensors = MappingProxyType(sources)
@@ -74,7 +77,7 @@ class HuggingFaceFolder(SourcedFile):
             | sampling_metadata(self.path)
             | self._token_types(config)
             | self._body(config)
-            | scalars(config.family.scalars, shards, config.layers)
+            | more
             | {UNREAD: self._unread(config, shards)}
         )
 

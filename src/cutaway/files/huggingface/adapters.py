@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.families import FAMILIES
-from cutaway.files.huggingface.families.diffusion import DIFFUSION
 from cutaway.files.huggingface.families.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
-from cutaway.files.huggingface.shards import ADDED, Shards, shard_paths
-from cutaway.files.huggingface.tensors import SourcedFile, TensorSource, gguf_name
+from cutaway.files.huggingface.shards import ADDED, Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.huggingface.tensors import gguf_name
 from cutaway.files.weights import TensorInfo
 from cutaway.files.weights.cursor import quoted
 
@@ -92,8 +91,10 @@ def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
 
 def _families(architecture: str) -> list[Family]:
     """The families whose adapters fit a model of this architecture."""
-    known = {**FAMILIES, **DIFFUSION}.values()
-    found = [each for each in known if each.architecture == architecture and not each.modulated]
+    found = [
+        family for name, family in FAMILIES.items()
+        if family.architecture == architecture and name != "mdlm"  # whose matrices are folded
+    ]  # fmt: skip
     if found:
         return found
     raise FormatError(

@@ -4,7 +4,6 @@ Knows the sizes that every family has.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.families import FAMILIES
+from cutaway.files.huggingface.families import FAMILIES, VARIANTS
 from cutaway.files.huggingface.families.class_defaults import TIED, completed
-from cutaway.files.huggingface.families.diffusion import (
-    DIFFUSION,
-    REFUSED,
-    meant,
-    with_mask,
-)
-from cutaway.files.huggingface.families.encoders import NOMIC_NAMES
+from cutaway.files.huggingface.families.diffusion import REFUSED
 from cutaway.files.huggingface.families.family import Family, has_draft_head
-from cutaway.files.huggingface.families.ling import meant as of_ling
-from cutaway.files.huggingface.families.mamba import meant as of_mamba
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
@@ -66,7 +57,7 @@ class Config:
         self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
         named = s.get("architectures")
         self.is_body = isinstance(named, list) and bool(named) and all(map(_is_body, named))
-        self.is_body &= str(s.get("model_type")) not in DIFFUSION  # DreamModel writes
+        self.is_body &= self.family.attention == "causal"  # DreamModel writes
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
         self.sees_all = self.metadata.get(f"{self.family.architecture}.attention.causal") is False
@@ -75,10 +66,10 @@ class Config:
         s, family = self.settings, self.family
         hidden, head = s.size("hidden_size"), self._head_dim()
         values: dict[str, Any] = {
-            "context_length": self._context(),
+            "context_length": s.size("max_position_embeddings"),
             "embedding_length": hidden,
             "block_count": self.layers + self.draft_layers,
-            "feed_forward_length": 0 if family.own_width else self._feed_forward(hidden),
+            "feed_forward_length": 0,
             "attention.head_count": self.heads,
             "attention.head_count_kv": self.kv_heads,
             "attention.key_length": head,
@@ -90,13 +81,14 @@ class Config:
             values["attention.layer_norm_rms_epsilon"] = s.positive("rms_norm_eps")
         tensors: Mapping[str, NDArray[np.float32]] = {}
         if family.rope:
-            rope, tensors = rope_metadata(
-                s, head, partial=family.partial_rope, longrope=family.longrope,
-                ntk_alpha=family.ntk_alpha, yarn_truncates=family.yarn_truncates,
-                layer_type="full_attention", proportional=family.proportional_rope,
-            )  # fmt: skip
+            rope, tensors = rope_metadata(s, head, family.rope, "full_attention")
             values |= rope
-        values |= family.own(s)
+        for key, allowed in family.must_be.items():
+            s.must_be(key, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+        own = family.own(s)
+        if "feed_forward_length" not in own:
+            values["feed_forward_length"] = s.size("intermediate_size")
+        values |= own
         if self.draft_layers:
             values["nextn_predict_layers"] = self.draft_layers
         self.experts = values.get("expert_count", 0)
@@ -138,12 +130,6 @@ class Config:
             s.refuse("block_size", "of such models only those that see the whole text are")
         return besides | {"cutaway.block_size": s.size("block_size")}
 
-    def _context(self) -> int:
-        s, unused = self.settings, self.family.first_position
-        if (rows := s.size("max_position_embeddings")) <= unused:
-            s.fail("max_position_embeddings", f"above {unused}, which no token has")
-        return rows - unused
-
     def _head_dim(self) -> int:
         s = self.settings
         if self.family.head_dim is not None:
@@ -154,13 +140,6 @@ class Config:
         if hidden % self.heads or hidden // self.heads > _WIDEST_HEAD:
             s.fail("hidden_size", f"a whole number of times the {self.heads} attention heads")
         return hidden // self.heads
-
-    def _feed_forward(self, hidden: int) -> int:
-        s = self.settings
-        plain = self.family.architecture == "gpt2" or self.family.modulated
-        if plain and s.get("intermediate_size") is None:
-            return 4 * hidden
-        return s.size("intermediate_size")
 
 
 def _layers(config: JsonObject) -> int:
@@ -189,42 +168,15 @@ def _is_body(name: object) -> bool:
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
-    config = completed(config)
-    name = of_mamba(meant(config.text("model_type"), config, tensors), config)
-    name = of_ling(name, config)
-    families = {**FAMILIES, **DIFFUSION}
-    if name == "bert" and config.get("position_embedding_type") == "alibi":
-        name = "jina_bert"
-    if name == "xlm-roberta" and config.get("position_embedding_type") == "rotary":
-        name = "jina_embeddings_v3"  # as its publisher calls it
-    if config.get("use_bidirectional_attention") and name in ("gemma3", "gemma3_text"):
-        name = "gemma_embedding"
-    if name == "nomic_bert" and config.get("num_experts"):
-        name = "nomic_bert_moe"
-    if name is None or name not in families:
+    config, name = completed(config), config.text("model_type")
+    if name is None and isinstance(config.get("graph"), dict) and config.get("noise") is not None:
+        name = "sedd"
+    if name is None or name not in FAMILIES:
         said = "is missing" if name is None else f"{name!r:.40} is not supported"
         said = f"{name!r}: {REFUSED[name]} is not supported" if name in REFUSED else said
-        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(families)}")
-    family = with_mask(name, families[name], config)
-    if name == "nomic_bert" and config.get("n_embd") is not None:
-        family = replace(family, names=NOMIC_NAMES)
-    if name == "jina_embeddings_v3" and config.get("rotary_emb_base") is not None:
-        family = replace(family, names={**family.names, "rope_theta": "rotary_emb_base"})
-    return with_rank(family, tensors)
-
-
-def with_rank(family: Family, tensors: Iterable[str]) -> Family:
-    """With a head that scores texts, where the folder has one."""
-    last = next((name for name, new in family.rank.items() if new == "cls.output"), None)
-    if last is None or not any(name.endswith(f"{last}.weight") for name in tensors):
-        return family
-    first = tuple(f"{name}.{end}" for name in family.rank for end in ("weight", "bias"))
-    heads = ("cls", "cls.norm", "output")
-    body = {name: new for name, new in family.outside.items() if new not in heads}
-    return replace(
-        family, outside={**body, **family.rank}, is_rank=True,
-        skipped=tuple(end for end in family.skipped if not end.endswith(first)),
-    )  # fmt: skip
+        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(FAMILIES)}")
+    variant = VARIANTS[name](config, tensors) if name in VARIANTS else None
+    return (variant or FAMILIES[name]).ranking(tensors)
 
 
 def _text(config: JsonObject) -> JsonObject:

@@ -17,9 +17,8 @@ import numpy as np
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rope import rope_metadata
-from cutaway.files.huggingface.shards import Shards, shard_paths
-from cutaway.files.huggingface.tensors import SourcedFile, TensorSource
+from cutaway.files.huggingface.rope import Ropes, rope_metadata
+from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
 from cutaway.files.weights.cursor import quoted
 
 _LAYER = {
@@ -99,7 +98,7 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
         "rms_norm_eps"
     )
     made["norm_before_residual"] = config.flag("norm_before_residual")
-    rope, tensors = rope_metadata(config, width, partial=False, longrope=False)
+    rope, tensors = rope_metadata(config, width, Ropes())
     if (layers := _layers(config)) is not None:
         made["target_layers"] = layers
     return made | rope, tensors

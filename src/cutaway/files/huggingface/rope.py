@@ -4,7 +4,7 @@ Knows where transformers 4 and 5 write them, and the kinds of scaling that GGUF 
 """
 
 from math import log, pi, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,26 @@ from cutaway.files.huggingface.json_object import JsonObject
 
 FloatTensors = dict[str, NDArray[np.float32]]
 _KIND = "rope_type"
+
+
+class Ropes(NamedTuple):
+    """The kinds of rotary positions that are known of a family, beside those of all.
+
+    partial       a part of each head is rotated
+    proportional  the frequencies of that part are those of the whole
+    longrope      phi's
+    ntk_alpha     dynamic with an alpha is one with a larger base
+    truncates     yarn's ramp begins and ends at a pair, not in between
+    """
+
+    partial: bool = False
+    proportional: bool = False
+    longrope: bool = False
+    ntk_alpha: bool = False
+    truncates: bool = True
+
+
+USUAL, PARTIAL = Ropes(), Ropes(partial=True)
 
 
 def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject:
@@ -41,63 +61,47 @@ def share_of(config: JsonObject, layer_type: str | None = None) -> float:
 
 
 def rope_metadata(
-    config: JsonObject,
-    head_dim: int,
-    *,
-    partial: bool,
-    longrope: bool,
-    ntk_alpha: bool = False,
-    yarn_truncates: bool = True,
-    layer_type: str | None = None,
-    proportional: bool = False,
+    config: JsonObject, head_dim: int, kinds: Ropes, layer_type: str | None = None
 ) -> tuple[dict[str, Any], FloatTensors]:
-    """(metadata without the architecture's prefix, tensors).
-
-    proportional: whether the frequencies of a part of each head are those of the whole
-    partial: whether the family can rotate a part of each head; longrope, ntk_alpha: whether it
-    knows that kind; yarn_truncates: whether its yarn does
-    """
+    """(metadata without the architecture's prefix, tensors)."""
     rope = settings_of(config, layer_type)
     share = share_of(config, layer_type)
     base = config.get("rope_theta") or 10000.0
     rope = rope.meant({}, {"rope_theta": base, "partial_rotary_factor": share})
     dims = int(head_dim * share)
-    if proportional and rope.text(_KIND) == "proportional":
+    if kinds.proportional and rope.text(_KIND) == "proportional":
         rope.must_be("factor", 1.0)
         tensors = {"rope_freqs.weight": _proportional(head_dim, dims)}
         base = rope.positive("rope_theta")
         return {"rope.freq_base": base, "rope.dimension_count": head_dim}, tensors
-    if dims != head_dim and not partial:
+    if dims != head_dim and not kinds.partial:
         rope.refuse("partial_rotary_factor", "this family rotates whole heads")
     metadata: dict[str, Any] = {
         "rope.freq_base": rope.positive("rope_theta"),
         "rope.dimension_count": dims,
     }
-    more, tensors = _scaling(
-        config, rope, dims, longrope=longrope, ntk_alpha=ntk_alpha, yarn_truncates=yarn_truncates
-    )
+    more, tensors = _scaling(config, rope, dims, kinds)
     return metadata | more, tensors
 
 
 def _scaling(
-    config: JsonObject, rope: JsonObject, dims: int,
-    *, longrope: bool, ntk_alpha: bool, yarn_truncates: bool,
-) -> tuple[dict[str, Any], FloatTensors]:  # fmt: skip
+    config: JsonObject, rope: JsonObject, dims: int, kinds: Ropes
+) -> tuple[dict[str, Any], FloatTensors]:
     """What a kind of rope says beyond base and dims, or says instead: see ``rope_metadata``."""
     kind = rope.text(_KIND) or "default"
-    if longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
+    if kinds.longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
         return _longrope(config, rope, dims)
     if kind == "linear":
         return {"rope.scaling.type": kind, "rope.scaling.factor": rope.positive("factor")}, {}
     if kind == "yarn":
-        return _yarn(config, rope, truncates=yarn_truncates), {}
+        return _yarn(config, rope, truncates=kinds.truncates), {}
     if kind == "llama3":
         return {}, {"rope_freqs.weight": _llama3(config, rope, dims)}
-    is_ntk_alpha = kind == "ntk_alpha" and ntk_alpha and rope.get("alpha")
+    is_ntk_alpha = kind == "ntk_alpha" and kinds.ntk_alpha and rope.get("alpha")
     if kind not in ("default", "dynamic", "mrope", "ntk") and not is_ntk_alpha:
         # Dynamic is the plain one in texts of at most max_position_embeddings, mrope in text.
         rope.refuse(_KIND, "default, dynamic, linear, yarn, llama3 are")
-    return _larger_base(rope, kind, dims, ntk_alpha=ntk_alpha), {}
+    return _larger_base(rope, kind, dims, ntk_alpha=kinds.ntk_alpha), {}
 
 
 def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> dict[str, Any]:

@@ -5,16 +5,15 @@ layer in one tensor, both ways round are known.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.families.family import Family, as_layer
 from cutaway.files.huggingface.rewrites import (
@@ -28,8 +27,15 @@ from cutaway.files.huggingface.rewrites import (
     flat,
     transposed,
 )
-from cutaway.files.huggingface.shards import ADDED, Shards, plain_name, unread_part
-from cutaway.files.weights import FORMATS, ModelFile, TensorBytes, TensorInfo, dequantize
+from cutaway.files.huggingface.shards import (
+    ADDED,
+    Shards,
+    Sources,
+    TensorSource,
+    plain_name,
+    unread_part,
+)
+from cutaway.files.weights import FORMATS, TensorInfo
 from cutaway.files.weights.cursor import quoted
 
 # -- the experts of a layer in one tensor ----------------------------------------------------------
@@ -119,71 +125,7 @@ _PIECE = 1 << 24  # bytes compared at once
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSource(TensorInfo):
-    """What a tensor is made of: one tensor of the files, one for each expert, or values."""
-
-    sources: tuple[str, ...]
-    rewrite: Rewrite = as_it_is
-    values: NDArray[np.float32] | None = None
-
-    def make(self, shards: Shards) -> TensorBytes:
-        """The bytes, in `format`: (nbytes,), read-only."""
-        if self.values is not None:
-            made: NDArray[Any] = self.values
-        elif len(self.shape) > 2 and len(self.sources) > 1:
-            made = np.empty(self.nbytes, np.uint8)
-            for place, source in zip(np.split(made, len(self.sources)), self.sources, strict=True):
-                place[:] = _flat_bytes(self._rewritten(shards, source))
-        elif self.rewrite is as_it_is and shards.info(self.sources[0]).format == self.format:
-            return shards.raw(self.sources[0])
-        else:
-            made = self._rewritten(shards, self.sources[0])
-        data = _flat_bytes(made)
-        data.flags.writeable = False
-        return data
-
-    def _rewritten(self, shards: Shards, source: str) -> NDArray[Any]:
-        return self.rewrite(self._read(shards, source))
-
-    def _read(self, shards: Shards, source: str) -> NDArray[Any]:
-        elements = shards.read(source)
-        stored = shards.info(source).format
-        if stored == self.format:
-            return elements
-        return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(
-            elements.shape
-        )
-
-
-def _flat_bytes(elements: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
-
-
-class SourcedFile(ModelFile):
-    """A folder whose tensors are made of those in its safetensors files when they are asked for."""
-
-    tensors: Mapping[str, TensorSource]
-
-    def __init__(self, path: Path, paths: Iterable[Path]) -> None:
-        self.path = path
-        self._shards: Shards | None = Shards(paths)
-
-    def raw(self, name: str) -> TensorBytes:
-        """See `ModelFile`; what is not rewritten is read when it is sliced."""
-        self.info(name)
-        if self._shards is None:
-            raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
-        return self.tensors[name].make(self._shards)
-
-    def close(self) -> None:
-        """See `ModelFile`."""
-        if self._shards is not None:
-            self._shards.close()
-        self._shards = None
-
-
-def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
+def tensor_sources(config: Config, shards: Shards) -> Sources:
     """The source of each tensor by GGUF's name, in the order of the files.
 
     `FormatError` for a tensor that is not the family's.

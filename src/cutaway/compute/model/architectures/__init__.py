@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from cutaway.compute.model.architectures import (
     bert,
+    deberta,
     diffusion,
     gemma,
     gpt,
@@ -22,9 +23,9 @@ from cutaway.compute.model.architectures import (
 )
 from cutaway.compute.model.config import Architecture
 
-_MODULES = (llama, mixtures, ling, gemma, gpt, recurrent, mamba, diffusion, bert)
+MODULES = (llama, mixtures, ling, gemma, gpt, recurrent, mamba, diffusion, bert, deberta)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    name: row for module in _MODULES for name, row in module.ROWS.items()
+    name: row for module in MODULES for name, row in module.ROWS.items()
 }
 """By GGUF's ``general.architecture``."""

@@ -4,7 +4,7 @@ What their folders say is in ``files/huggingface/families/bert.py``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from cutaway.compute.model.architectures.llama import llama
@@ -18,13 +18,12 @@ from cutaway.compute.model.architectures.parts import (
     gated_mlp,
     plain_mlp,
 )
-from cutaway.compute.model.config import MAX_CONTEXT, Architecture, ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.layers import windows_of
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Buckets, Relative
-from cutaway.errors import FormatError
+from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Buckets
 
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 
@@ -71,29 +70,6 @@ def jina_bert_v2(g: Graph, c: ModelConfig) -> Tensor:
 def gated_bert(g: Graph, c: ModelConfig) -> Tensor:
     """BERT with rotary positions and gated MLPs: nomic (arXiv 2402.01613), GTE (2407.19669)."""
     return bert(g, c, gated=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deberta(ModelConfig):
-    """relative: how distances have rows of a matrix."""
-
-    relative: Relative
-
-
-def _read_deberta(read: MetadataReader, c: ModelConfig) -> Deberta:
-    span = read.size("attention.relative_buckets_count", most=MAX_CONTEXT)
-    farthest = read.size_or_zero("attention.relative_farthest")
-    if farthest and farthest <= span // 2 + 1:
-        raise FormatError(
-            f"{read.prefix}.attention.relative_farthest is {farthest}, within the {span // 2} "
-            "distances that have buckets of their own"
-        )
-    return c.as_kind(Deberta, relative=Relative(span, farthest))
-
-
-def deberta(g: Graph, c: Deberta) -> Tensor:
-    """He et al. 2020, arXiv 2006.03654: queries and keys say what they make of a distance."""
-    return bert(g, c, bias=c.relative)
 
 
 def _plain(c: ModelConfig) -> Callable[[Graph, Tensor], Tensor]:
@@ -154,24 +130,23 @@ def _see_first(read: MetadataReader, c: ModelConfig) -> ModelConfig:
     return replace(c, windows=windows_of(read, c.layers, c.attention, full_first=True))
 
 
-_BERT = Architecture(bert, layer_norm=True, defaults=SEES_ALL, activations=GELU)
+BERT = Architecture(bert, layer_norm=True, defaults=SEES_ALL, activations=GELU)
 
 ROWS: Mapping[str, Architecture] = {
-    "bert": replace(_BERT, learned_positions=True),  # and roberta, distilbert
-    "mpnet": replace(_BERT, build=mpnet, learned_positions=True),
+    "bert": replace(BERT, learned_positions=True),  # and roberta, distilbert
+    "mpnet": replace(BERT, build=mpnet, learned_positions=True),
     "jina-bert-v2": replace(
-        _BERT, build=jina_bert_v2, must_be={"attention.max_alibi_bias": (8,)}
+        BERT, build=jina_bert_v2, must_be={"attention.max_alibi_bias": (8,)}
     ),
-    "deberta-v2": replace(_BERT, build=deberta, extend=_read_deberta),  # and v3
-    "jina-bert-v3": _BERT,
-    "nomic-bert": replace(_BERT, build=gated_bert, activations={"silu": "silu"}),
+    "jina-bert-v3": BERT,
+    "nomic-bert": replace(BERT, build=gated_bert, activations={"silu": "silu"}),
     "nomic-bert-moe": replace(
-        _BERT, mixture=Mixture(used=1, normed=False, activation="gelu_exact")
+        BERT, mixture=Mixture(used=1, normed=False, activation="gelu_exact")
     ),
-    "gte": replace(_BERT, build=gated_bert),
+    "gte": replace(BERT, build=gated_bert),
     "eurobert": Architecture(eurobert, defaults=SEES_ALL),
     "modern-bert": replace(
-        _BERT, build=modern_bert, activations=GELU | {"silu": "silu"}, extend=_see_first,
+        BERT, build=modern_bert, activations=GELU | {"silu": "silu"}, extend=_see_first,
         defaults=SEES_ALL | {"attention.sliding_window_pattern": 3},
     ),
 }  # fmt: skip

@@ -1,48 +1,40 @@
 """The families of masked diffusion models: each has another family's body, and another attention.
 
 Knows what their configs call things and must say, whether their rows are shifted, and which token
-masks where neither config nor tokenizer says so: papers and code do.
+masks where neither config nor tokenizer says so: papers and code do. Their rows of graphs are in
+``compute/model/architectures/diffusion.py``, or their bodies'.
+
+*MDLM's modulation by time*: each block has a shift, a scale and a gate for each of its two halves,
+which a matrix makes of an embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv 2212.09748).
+MDLM is always given 0 for it, so that these are constants: LN(x) · w · (1 + scale) + shift is a
+norm with a bias, and gate · (W x + b) a matrix with other rows.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cutaway.files.huggingface.families import FAMILIES, keys
-from cutaway.files.huggingface.families.family import Family
-from cutaway.files.huggingface.families.ling import LLADA2
-from cutaway.files.huggingface.json_object import JsonObject
+import numpy as np
+from numpy.typing import NDArray
 
-_LLAMA, _QWEN3, _MOE = FAMILIES["llama"], FAMILIES["qwen3"], FAMILIES["qwen3_moe"]
-_GPT2 = FAMILIES["gpt2"]
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.families import gpt, keys, llama, mixtures
+from cutaway.files.huggingface.families.family import SILU, Family, Variant
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
+
+_LLAMA, _QWEN2, _QWEN3 = (llama.ROWS[name] for name in ("llama", "qwen2", "qwen3"))
+_MOE, _GPT2 = mixtures.ROWS["qwen3_moe"], gpt.ROWS["gpt2"]
 _WRAPPED = "denoise_model."  # before the names of a body in a wrapper that has its embedding beside
 
 
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def llada(config: JsonObject) -> dict[str, Any]:
-    """OLMo's settings, of which those of a llama alone are supported."""
-    config.must_be("block_type", "llama")
-    config.must_be("layer_norm_type", "rms")
-    config.must_be("rope", True)
-    config.must_be("block_group_size", 1)
-    config.must_be("layer_norm_with_affine", True)
-    for name in (
-        "alibi", "attention_layer_norm", "input_emb_norm", "multi_query_attention", "scale_logits",
-    ):  # fmt: skip
-        config.must_be(name, False)
-    return keys.plain(config)
-
-
 def llada_moe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer, without groups or shared ones."""
     layers = config.size("num_hidden_layers")
     config.must_be("moe_layer_freq", [1] * layers)
-    config.must_be("qk_layernorm", True)
-    config.must_be("moe_router_score_function", "softmax")
-    config.must_be("moe_router_enable_expert_bias", False)
-    config.must_be("routed_scaling_factor", 1)
     for name in ("router_num_group", "router_topk_group", "shared_expert_intermediate_size"):
         config.must_be(name, 0, 1, -1, -2)  # some of which its own code writes for none
     if config.get("clip_qkv") is not None:
@@ -52,14 +44,103 @@ def llada_moe(config: JsonObject) -> dict[str, Any]:
 
 def mdlm(config: JsonObject) -> dict[str, Any]:
     """A GPT-NeoX with the other GELU, once it needs no time."""
-    config.must_be("time_conditioning", False)
-    return {"use_parallel_residual": False, "hidden_activation": "gelu_new"}
+    return {
+        "use_parallel_residual": False, "hidden_activation": "gelu_new",
+        **gpt.width(config),
+    }  # fmt: skip
 
 
-def dream(config: JsonObject) -> dict[str, Any]:
-    """Qwen 2."""
-    config.must_be("use_mrope", False)
-    return keys.qwen(config)
+# -- MDLM's modulation, folded into norms and matrices ---------------------------------------------
+
+
+Array = NDArray[Any]
+_ROOT = "backbone."
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The rows of a tensor, each times a number of its own."""
+
+    by: Array
+
+    def __call__(self, x: Array) -> Array:
+        """As float32."""
+        return (x * self.by.reshape(-1, *[1] * (x.ndim - 1))).astype(np.float32)
+
+
+def _folded(sources: Sources, _: JsonObject, shards: Shards) -> dict[str, Any]:
+    """Leave norms and matrices as the modulation makes them, and the norms' biases.
+
+    `FormatError` for a tensor of the modulation that is missing, or does not fit.
+    """
+    time, made = _time(shards), sources
+    layers = sum(name.endswith(".attn_norm.weight") for name in sources)
+    for p, block in ((f"blk.{i}.", f"{_ROOT}blocks.{i}.") for i in range(layers)):
+        six = _modulated(shards, block, time, 6)
+        for half, (norm, last) in enumerate(
+            (("attn_norm", "attn_output"), ("ffn_norm", "ffn_down"))
+        ):
+            shift, scale, gate = six[3 * half : 3 * half + 3]
+            _fold_norm(made, f"{p}{norm}", shift, scale)
+            for name in (f"{p}{last}.weight", f"{p}{last}.bias"):
+                if name in made:
+                    made[name] = _scaled(made[name], gate)
+    shift, scale = _modulated(shards, f"{_ROOT}output_layer.", time, 2)
+    _fold_norm(made, "output_norm", shift, scale)
+    return {}
+
+
+def _fold_norm(made: Sources, name: str, shift: Array, scale: Array) -> None:
+    if f"{name}.weight" in made:  # else the graph will say what is missing
+        made[f"{name}.weight"] = _scaled(made[f"{name}.weight"], 1 + scale)
+        values = shift.astype(np.float32)
+        made[f"{name}.bias"] = TensorSource(f"{name}.bias", "F32", values.shape, (), values=values)
+
+
+def _scaled(source: TensorSource, by: Array) -> TensorSource:
+    if source.shape[0] != len(by):
+        raise FormatError(f"{source.name} has {source.shape[0]} rows, and its modulation {len(by)}")
+    return replace(source, format="F32", rewrite=Scaled(by))
+
+
+def _time(shards: Shards) -> Array:
+    """What the blocks are given of sigma 0: its waves, all cosines 1 and all sines 0, embedded."""
+    first = f"{_ROOT}sigma_map.mlp.0"
+    width = _read(shards, f"{first}.weight").shape[-1]
+    waves = np.repeat([1.0, 0.0], [width // 2, width - width // 2])
+    hidden = _silu(_linear(shards, first, waves))
+    return _silu(_linear(shards, f"{_ROOT}sigma_map.mlp.2", hidden))
+
+
+def _modulated(shards: Shards, part: str, time: Array, count: int) -> list[Array]:
+    """The modulation, split into `count` vectors."""
+    made = _linear(shards, f"{part}adaLN_modulation", time)
+    if len(made) % count:
+        raise FormatError(f"{part}adaLN_modulation has {len(made)} rows, no {count} equal parts")
+    return np.split(made, count)
+
+
+def _linear(shards: Shards, name: str, x: Array) -> Array:
+    weight, bias = _read(shards, f"{name}.weight"), _read(shards, f"{name}.bias")
+    if weight.ndim != 2 or weight.shape != (*bias.shape, len(x)):
+        raise FormatError(
+            f"{name} has a matrix of {weight.shape} and a bias of {bias.shape}, and {len(x)} inputs"
+        )
+    made: Array = weight @ x + bias
+    return made
+
+
+def _read(shards: Shards, name: str) -> Array:
+    if name not in {*shards}:
+        raise FormatError(f"the files lack the tensor {name}; download the model again")
+    shape = shards.info(name).shape
+    made: Array = TensorSource(name, "F32", shape, (name,)).make(shards)[:].view(np.float32)
+    return made.reshape(shape).astype(np.float64)
+
+
+def _silu(x: Array) -> Array:
+    made: Array = x / (1 + np.exp(-x))
+    return made
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -71,7 +152,7 @@ def _masked_by(token_id: int, family: Family, **more: Any) -> Family:
 
 _SEES_ALL_SHIFTED: dict[str, Any] = {"attention": "bidirectional", "shifts": True}
 
-DIFFUSION: Mapping[str, Family] = {
+ROWS: Mapping[str, Family] = {
     # Nie et al. 2025, arXiv 2502.09992; the names are OLMo's
     "llada": replace(
         _LLAMA, architecture="llada", prefixes=("model.transformer.",), attention="bidirectional",
@@ -93,12 +174,21 @@ DIFFUSION: Mapping[str, Family] = {
             "block_type": "sequential", "layer_norm_type": "default", "rope": False,
             "mask_token_id": 126336,
         },
-        own=llada,
+        must_be={
+            "hidden_act": "silu", "block_type": "llama", "layer_norm_type": "rms", "rope": True,
+            "block_group_size": 1, "layer_norm_with_affine": True, "alibi": False,
+            "attention_layer_norm": False, "input_emb_norm": False, "scale_logits": False,
+            "multi_query_attention": False,
+        },
     ),
     "lladamoe": _masked_by(
         156895,
         replace(
             _MOE, architecture="llada-moe", attention="bidirectional", own=llada_moe,
+            must_be=SILU | {
+                "qk_layernorm": True, "moe_router_score_function": "softmax",
+                "moe_router_enable_expert_bias": False, "routed_scaling_factor": 1,
+            },
             names={
                 "intermediate_size": "dense_intermediate_size",
                 "moe_intermediate_size": "expert_intermediate_size",
@@ -109,15 +199,16 @@ DIFFUSION: Mapping[str, Family] = {
     # Ye et al. 2025, arXiv 2508.15487; and DiffuCoder
     "Dream": _masked_by(
         151666,
-        replace(FAMILIES["qwen2"], architecture="dream", own=dream, **_SEES_ALL_SHIFTED),
+        replace(
+            _QWEN2, architecture="dream", must_be=SILU | {"use_mrope": False}, **_SEES_ALL_SHIFTED
+        ),
     ),
     # Cheng et al. 2025, arXiv 2510.06303
     "sdar": _masked_by(151669, replace(_QWEN3, attention="block-causal"), block_size=4),
     "sdar_moe": _masked_by(151669, replace(_MOE, attention="block-causal"), block_size=4),
-    "llada2_moe": LLADA2,
     # of dLLM, arXiv 2602.22661; those made with BD3-LM's objective see blocks
     "a2d-llama": replace(_LLAMA, attention="block-causal"),
-    "a2d-qwen2": replace(FAMILIES["qwen2"], attention="block-causal"),
+    "a2d-qwen2": replace(_QWEN2, attention="block-causal"),
     "a2d-qwen3": replace(_QWEN3, attention="block-causal"),
     # Gong et al. 2024, arXiv 2410.17891; the mask is a word of the vocabulary
     "diffugpt": replace(
@@ -132,7 +223,7 @@ DIFFUSION: Mapping[str, Family] = {
     ),
     # Sahoo et al. 2024, arXiv 2406.07524: a DiT, whose mask is behind GPT-2's vocabulary
     "mdlm": Family(
-        architecture="gptneox", prefixes=("backbone.",), attention="bidirectional", modulated=True,
+        architecture="gptneox", prefixes=("backbone.",), attention="bidirectional", remade=_folded,
         outside={
             "vocab_embed": "token_embd", "output_layer.norm_final": "output_norm",
             "output_layer.linear": "output",
@@ -150,32 +241,39 @@ DIFFUSION: Mapping[str, Family] = {
             "hidden_size": "hidden_dim", "num_hidden_layers": "n_blocks",
             "num_attention_heads": "n_heads", "max_position_embeddings": "model_length",
         },
-        defaults={"layer_norm_epsilon": 1e-5}, own=mdlm, grouped=False, layer_norm=True,
+        defaults={"layer_norm_epsilon": 1e-5}, own=mdlm,
+        must_be={"time_conditioning": False}, grouped=False, layer_norm=True,
     ),
 }  # fmt: skip
-"""By config.json's model_type, or as ``meant`` says."""
 
 REFUSED = {
     "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "sedd": "SEDD",
 }  # fmt: skip
-_WRAPPED_AS = {"gpt2": "diffugpt", "llama": "diffullama"}
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
 
 
-def meant(name: str | None, config: JsonObject, tensors: Iterable[str]) -> str | None:
-    """What a model is to be called where its config calls it as another is called."""
-    if name == "llada" and config.get("num_experts") is not None:
-        return "lladamoe"
-    if name is None and isinstance(config.get("graph"), dict) and config.get("noise") is not None:
-        return "sedd"
-    if name in _WRAPPED_AS and any(tensor.startswith(_WRAPPED) for tensor in tensors):
-        return _WRAPPED_AS[name]
-    return name
+def _mixture(config: JsonObject, _: Iterable[str]) -> Family | None:
+    return ROWS["lladamoe"] if config.get("num_experts") is not None else None
 
 
-def with_mask(name: str, family: Family, config: JsonObject) -> Family:
-    """The family, with the mask of a model that is known by its size."""
-    mask = _GPT2_MASKS.get(config.size("n_embd")) if name == "diffugpt" else None
-    if name == "mdlm":
-        mask = config.size("vocab_size") - 1
+def _mdlm(config: JsonObject, _: Iterable[str]) -> Family:
+    return _masked_by(config.size("vocab_size") - 1, ROWS["mdlm"])
+
+
+def _diffugpt(config: JsonObject, _: Iterable[str] = ()) -> Family:
+    """The mask of a model that is known by its size."""
+    family, mask = ROWS["diffugpt"], _GPT2_MASKS.get(config.size("n_embd"))
     return family if mask is None else _masked_by(mask, family)
+
+
+def _wrapped(tensors: Iterable[str]) -> bool:
+    return any(tensor.startswith(_WRAPPED) for tensor in tensors)
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "llada": _mixture,
+    "mdlm": _mdlm,
+    "diffugpt": _diffugpt,
+    "gpt2": lambda config, tensors: _diffugpt(config) if _wrapped(tensors) else None,
+    "llama": lambda _, tensors: ROWS["diffullama"] if _wrapped(tensors) else None,
+}

@@ -4,15 +4,17 @@ Some folders have a draft head as one more layer, others apart under mtp. Knows 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cutaway.files.huggingface.families import keys
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite
+from cutaway.files.huggingface.rope import USUAL, Ropes
+from cutaway.files.huggingface.shards import Shards, Sources
 
 Names = Mapping[str, str]
 
+SILU = {"hidden_act": "silu"}
 OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 """Outside the layers, as llama and most others have it."""
 ATTENTION = {
@@ -21,6 +23,25 @@ ATTENTION = {
     "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
 """Of each layer, its norms included."""
+
+
+def mlp(name: str = "mlp", ending: str = "") -> dict[str, str]:
+    """Return the three matrices of a gated MLP; ending: of GGUF's names."""
+    return {f"{name}.{part}_proj": f"ffn_{part}{ending}" for part in ("gate", "up", "down")}
+
+
+LAYER = ATTENTION | mlp()
+HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+EXPERTS = mlp("mlp.experts.{}", "_exps")
+FUSED_EXPERTS = {
+    "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}
+"""All experts of a layer in two tensors."""
+MIXTRAL_EXPERTS = {
+    f"block_sparse_moe.experts.{{}}.{old}": f"ffn_{new}_exps"
+    for old, new in (("w1", "gate"), ("w2", "down"), ("w3", "up"))
+}
 TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 """Prefixes of models that read pictures, for which the rest is a part."""
 
@@ -36,69 +57,76 @@ class Family:
     layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
     whole         tensors of each layer by their whole names, of both
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
-    scalars       tensors of one number in each layer, whole names with {} for the layer's number ->
-                  GGUF's key of all of them
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
                   outputs), not (experts, outputs, inputs); None where the shapes say it
     experts_alternate  whether an output of gate and one of up take turns in these
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
-    first_position  which row of the matrix of positions is the first position's
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
     rewrites      by GGUF's name of a tensor, from the heads; rewrites_of: from all of the config
+    must_be       values that keys must have, tuples of those that they may: the first where absent
     own           gives the family's own metadata, and refuses what GGUF cannot express
+    remade        replaces tensors that the graph has otherwise, by others made of them, and gives
+                  metadata that the files have as tensors
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
     head_dim      gives the width of heads, where config.json does not say it under that name
-    own_width     whether its own metadata has the MLP's width
-    proportional_rope  whether the pairs of a head that are not rotated lie behind those that are
-    ntk_alpha     whether dynamic rope with an alpha is one with a larger base
-    yarn_truncates  whether yarn's ramp begins and ends at a pair, not in between
+    rope          the kinds of rotary positions that are known of it; None: it has none
     rank          tensors outside the layers of a head that scores texts, likewise, in the place of
-                  one that predicts tokens; rank_activation: its own;
-                  is_rank: whether a folder has one
+                  one that predicts tokens; rank_activation: its own
     shared        whether all layers are one, named as layer 0
-    relative      whether distances have rows that each layer projects: DeBERTa's
-    modulated     whether MDLM's modulation is folded into norms and matrices
     """
 
     architecture: str
     prefixes: tuple[str, ...] = ("model.",)
-    outside: Names
-    layer: Names
+    outside: Names = field(default_factory=lambda: OUTSIDE)
+    layer: Names = field(default_factory=lambda: LAYER)
     whole: Names = field(default_factory=dict)
     experts: Names = field(default_factory=dict)
-    scalars: Names = field(default_factory=dict)
     experts_turned: bool | None = None
     experts_alternate: bool = False
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
-    first_position: int = 0
     names: Names = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    own: Callable[[JsonObject], dict[str, Any]] = keys.plain
+    must_be: Mapping[str, Any] = field(default_factory=lambda: SILU)
+    own: Callable[[JsonObject], dict[str, Any]] = lambda _config: {}
     rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
     rewrites_of: Callable[[JsonObject], Mapping[str, Rewrite]] = lambda _config: {}
+    remade: Callable[[Sources, JsonObject, Shards], dict[str, Any]] = lambda *_: {}
     grouped: bool = True
     layer_norm: bool = False
-    rope: bool = True
-    partial_rope: bool = False
-    longrope: bool = False
-    proportional_rope: bool = False
-    ntk_alpha: bool = False
+    rope: Ropes | None = USUAL
     head_dim: Callable[[JsonObject], int] | None = None
-    own_width: bool = False
-    yarn_truncates: bool = True
     attention: str = "causal"
     shifts: bool = False
     rank: Names = field(default_factory=dict)
     rank_activation: str = "tanh"
-    is_rank: bool = False
     shared: bool = False
-    relative: bool = False
-    modulated: bool = False
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it has a head that scores texts."""
+        return RANK_HEAD in self.outside.values()
+
+    def ranking(self, tensors: Iterable[str]) -> "Family":
+        """Return the family with a head that scores texts, where a folder has one."""
+        last = next((name for name, new in self.rank.items() if new == RANK_HEAD), None)
+        if last is None or not any(name.endswith(f"{last}.weight") for name in tensors):
+            return self
+        first = tuple(f"{name}.{end}" for name in self.rank for end in ("weight", "bias"))
+        heads = ("cls", "cls.norm", "output")
+        body = {name: new for name, new in self.outside.items() if new not in heads}
+        skipped = tuple(end for end in self.skipped if not end.endswith(first))
+        return replace(self, outside={**body, **self.rank}, skipped=skipped)
+
+
+RANK_HEAD = "cls.output"
+"""GGUF's name of the last matrix of such a head."""
+Variant = Callable[[JsonObject, Iterable[str]], Family | None]
+"""Another family that a config means beside its model_type, or that its tensors' names tell."""
 
 
 # -- a draft head (multi-token prediction), which GGUF calls nextn ---------------------------------

@@ -1,6 +1,6 @@
 """The families of Gemma, EmbeddingGemma included: names and keys, and how Gemma 4's layers differ.
 
-As `families`, of which this is a part. Knows no files.
+Their graphs are in ``compute/model/architectures/gemma.py``.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from cutaway.files.huggingface.families import keys
-from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.families.family import (
+    HEAD_NORMS,
+    LAYER,
+    OUTSIDE,
+    TEXT,
+    Family,
+    Variant,
+)
 from cutaway.files.huggingface.families.keys import FULL, SLIDING
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, add_one
-from cutaway.files.huggingface.rope import settings_of
+from cutaway.files.huggingface.rope import Ropes, settings_of
 
-_LAYER = ATTENTION | {
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"
-}  # fmt: skip
-_QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-_BETWEEN_NORMS = _LAYER | {
+_BETWEEN_NORMS = LAYER | {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
 }  # fmt: skip
@@ -150,24 +153,24 @@ def _head_dim(config: JsonObject) -> int:
 
 
 def _norms(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
-    norms = [name for name in (_BETWEEN_NORMS | _QK_NORMS).values() if name.endswith("norm")]
+    norms = [name for name in (_BETWEEN_NORMS | HEAD_NORMS).values() if name.endswith("norm")]
     return dict.fromkeys(["output_norm", *norms], add_one)
 
 
 _GEMMA3 = Family(
-    architecture="gemma3", prefixes=TEXT, outside=OUTSIDE, layer=_BETWEEN_NORMS | _QK_NORMS,
+    architecture="gemma3", must_be={}, prefixes=TEXT, layer=_BETWEEN_NORMS | HEAD_NORMS,
     own=gemma3, rewrites=_norms,
 )  # fmt: skip
 _GEMMA4 = Family(
-    architecture="gemma4", prefixes=TEXT, own=gemma4, own_width=True, head_dim=_head_dim,
-    proportional_rope=True,
+    architecture="gemma4", must_be={}, prefixes=TEXT, own=gemma4, head_dim=_head_dim,
+    rope=Ropes(proportional=True),
     outside=OUTSIDE | {
         "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj",
         "per_layer_projection_norm": "per_layer_proj_norm",
     },
     layer={
-        **_BETWEEN_NORMS, **_QK_NORMS,
+        **_BETWEEN_NORMS, **HEAD_NORMS,
         "post_feedforward_layernorm_1": "post_ffw_norm_1",
         "post_feedforward_layernorm_2": "post_ffw_norm_2",
         "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
@@ -183,12 +186,10 @@ _GEMMA4 = Family(
     defaults={"global_head_dim": 512},
 )  # fmt: skip
 
-GEMMA: Mapping[str, Family] = {
-    "gemma": Family(
-        architecture="gemma", outside=OUTSIDE, layer=_LAYER, own=gemma, rewrites=_norms
-    ),
+ROWS: Mapping[str, Family] = {
+    "gemma": Family(architecture="gemma", must_be={}, own=gemma, rewrites=_norms),
     "gemma2": Family(
-        architecture="gemma2", outside=OUTSIDE, layer=_BETWEEN_NORMS, own=gemma2, rewrites=_norms
+        architecture="gemma2", must_be={}, layer=_BETWEEN_NORMS, own=gemma2, rewrites=_norms
     ),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
@@ -198,4 +199,11 @@ GEMMA: Mapping[str, Family] = {
     "gemma4_unified": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,
 }
-"""By config.json's model_type."""
+
+
+VARIANTS: Mapping[str, Variant] = dict.fromkeys(
+    ("gemma3", "gemma3_text"),
+    lambda config, _: (
+        ROWS["gemma_embedding"] if config.get("use_bidirectional_attention") else None
+    ),
+)

@@ -18,19 +18,13 @@ WINDOW = "attention.sliding_window"
 GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 
 
-def plain(config: JsonObject) -> dict[str, Any]:
-    """Nothing beyond the sizes."""
-    config.must_be("hidden_act", "silu")
-    return {}
-
-
 def mixtral(config: JsonObject) -> dict[str, Any]:
     """Experts, and perhaps a window."""
     experts = {
         "expert_count": config.size("num_local_experts"),
         "expert_used_count": config.size("num_experts_per_tok"),
     }
-    return plain(config) | window(config) | experts
+    return window(config) | experts
 
 
 def granite(config: JsonObject) -> dict[str, Any]:
@@ -39,7 +33,7 @@ def granite(config: JsonObject) -> dict[str, Any]:
         "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
         "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
     }  # fmt: skip
-    return plain(config) | {new: config.positive(old) for old, new in names.items()}
+    return {new: config.positive(old) for old, new in names.items()}
 
 
 def qwen(config: JsonObject) -> dict[str, Any]:
@@ -48,7 +42,7 @@ def qwen(config: JsonObject) -> dict[str, Any]:
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or SLIDING in kinds:
         config.refuse("layer_types", f"of this family only {FULL} is")
-    return plain(config)
+    return {}
 
 
 def sections(config: JsonObject, default: list[int] | None) -> Any:

@@ -1,15 +1,15 @@
 """Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2, which has the body of Ling 2: names and keys.
 
-transformers has none of them; names are those of their publisher's own code (bailing_moe).
+transformers has none of them; names are those of their publisher's own code (bailing_moe). Their
+rows of graphs are in ``compute/model/architectures/ling.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from cutaway.files.huggingface.families import mixtures
-from cutaway.files.huggingface.families.family import Family
-from cutaway.files.huggingface.families.keys import plain
+from cutaway.files.huggingface.families.family import EXPERTS, Family, Variant, mlp
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Rewrite,
@@ -18,8 +18,8 @@ from cutaway.files.huggingface.rewrites import (
     interleave_rope_rows,
     over_column_norms,
 )
+from cutaway.files.huggingface.rope import PARTIAL
 
-_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 _V2 = "BailingMoeV2ForCausalLM"
 
 
@@ -50,7 +50,7 @@ def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
     shared = 0 if none else config.size("num_shared_experts", 1 << 16)
     width = config.size("moe_intermediate_size")
     config.must_be("moe_shared_expert_intermediate_size", width * shared)
-    return plain(config) | chosen | {
+    return chosen | {
         "expert_feed_forward_length": width,
         "expert_shared_count": shared,
         "expert_weights_norm": normed and chosen["expert_used_count"] > 1,
@@ -78,10 +78,9 @@ _LING1 = Family(
         "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
         "attention.query_key_value": "attn_q+attn_k+attn_v", "attention.dense": "attn_output",
         "mlp.gate": "ffn_gate_inp",
-        **{f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()},
-        **{f"mlp.shared_experts.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()},
+        **mlp(), **mixtures.SHARED,
     },
-    experts={f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()},
+    experts=EXPERTS,
     defaults={"first_k_dense_replace": 0},
 )  # fmt: skip
 _LING2 = replace(
@@ -91,22 +90,27 @@ _LING2 = replace(
         "attention.query_layernorm": "attn_q_norm", "attention.key_layernorm": "attn_k_norm",
         "mlp.gate.expert_bias": "exp_probs_b",
     },
-    partial_rope=True,
+    rope=PARTIAL,
     defaults={"first_k_dense_replace": 0, "rotary_share": 0.5, "n_group": 8, "topk_group": 4},
 )  # fmt: skip
 
-LING: Mapping[str, Family] = {"bailing_moe": _LING1, "bailing_moe_v2": _LING2}
-"""By config.json's model_type, or as ``meant`` says."""
-
 # Bie et al. 2025, arXiv 2512.15745; neither the block nor the mask is in its config.json
-LLADA2 = replace(
+_LLADA2 = replace(
     _LING2, attention="block-causal",
     defaults={**_LING2.defaults, "block_size": 32, "mask_token_id": 156895},
 )  # fmt: skip
 
+ROWS: Mapping[str, Family] = {
+    "bailing_moe": _LING1,
+    "bailing_moe_v2": _LING2,
+    "llada2_moe": _LLADA2,
+}
 
-def meant(name: str | None, config: JsonObject) -> str | None:
+
+def _second(config: JsonObject, _: Iterable[str]) -> Family | None:
     """Ling 2's folders have the model_type of the first: their class tells them apart."""
     classes = config.get("architectures")
-    is_v2 = isinstance(classes, list) and _V2 in classes
-    return "bailing_moe_v2" if name == "bailing_moe" and is_v2 else name
+    return _LING2 if isinstance(classes, list) and _V2 in classes else None
+
+
+VARIANTS: Mapping[str, Variant] = {"bailing_moe": _second}

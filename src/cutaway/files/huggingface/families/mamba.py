@@ -1,9 +1,9 @@
 """The families with Mamba 2 in some layers: which layers those are, names of tensors and keys.
 
-As `families`, of which this is a part. Knows no files.
+Their graphs are in ``compute/model/architectures/mamba.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import isinf
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.files.huggingface.families import keys
-from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, Family
+from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, Family, Variant
 from cutaway.files.huggingface.families.keys import FULL
 from cutaway.files.huggingface.families.mixtures import granite_moe, sigmoid_routing
 from cutaway.files.huggingface.json_object import JsonObject
@@ -24,7 +24,7 @@ from cutaway.files.huggingface.rewrites import (
     interleave_rope_rows,
     minus_exp,
 )
-from cutaway.files.huggingface.rope import share_of
+from cutaway.files.huggingface.rope import PARTIAL, share_of
 
 _LINEAR = "linear_attention"  # what transformers 5 calls any layer with a state
 _KINDS = {"attention": FULL, "mamba": _LINEAR, "hybrid": FULL}  # and 4 calls them
@@ -99,7 +99,6 @@ def mamba2(config: JsonObject) -> dict[str, Any]:
     """Mamba 2 alone: GGUF says that there are no heads of attention."""
     for name in ("use_bias", "norm_before_gate"):
         config.must_be(name, False)
-    config.must_be("hidden_act", "silu")
     kinds = [_LINEAR] * config.size("num_hidden_layers")
     return _mamba(config, kinds) | {
         "feed_forward_length": 0, "attention.head_count": 0, "attention.head_count_kv": 0,
@@ -119,11 +118,10 @@ def falcon_h1(config: JsonObject) -> dict[str, Any]:
     _check_no_limit(config)
     for name in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
         config.must_be(name, False)
-    for name in ("hidden_act", "mamba_hidden_act"):
-        config.must_be(name, "silu")
+    config.must_be("mamba_hidden_act", "silu")
     if config.flag("mamba_rms_norm"):
         config.must_be("mamba_norm_before_gate", False)
-    return keys.plain(config) | {
+    return {
         "embedding_scale": config.number("embedding_multiplier"),
         "logit_scale": 1 / config.positive("lm_head_multiplier"),
         "ssm.conv_kernel": config.size("mamba_d_conv"),
@@ -149,7 +147,7 @@ def granite_hybrid_moe(config: JsonObject) -> dict[str, Any]:
 
 def bamba(config: JsonObject) -> dict[str, Any]:
     """Granite 4's h models without its factors, with positions."""
-    metadata = keys.plain(config) | _mamba(config, kinds_of(config))
+    metadata = _mamba(config, kinds_of(config))
     return metadata | {"rope.scaling.finetuned": True}
 
 
@@ -166,7 +164,6 @@ def granite_dense(config: JsonObject) -> dict[str, Any]:
 def nemotron_h(config: JsonObject) -> dict[str, Any]:
     """Each layer is one thing: Mamba 2, attention without positions, an MLP, or experts."""
     kinds = kinds_of(config)
-    config.must_be("hidden_act", "relu2")
     for name in ("use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias"):
         config.must_be(name, False)
     has_experts = "moe" in kinds
@@ -238,7 +235,7 @@ def _nemotron(config: JsonObject) -> Mapping[str, Rewrite]:
 
 
 _GRANITE_DENSE = Family(
-    architecture="granite", outside=OUTSIDE, own=granite_dense, rewrites_of=_granite,
+    architecture="granite", own=granite_dense, rewrites_of=_granite,
     layer=ATTENTION | {
         "shared_mlp.input_linear": "ffn_gate+ffn_up", "shared_mlp.output_linear": "ffn_down",
     },
@@ -260,7 +257,7 @@ _GRANITE_HYBRID_MOE = replace(
     },
 )  # fmt: skip
 _BAMBA = Family(
-    architecture="granitehybrid", own=bamba, rewrites_of=_bamba, partial_rope=True,
+    architecture="granitehybrid", own=bamba, rewrites_of=_bamba, rope=PARTIAL,
     outside={**OUTSIDE, "final_layernorm": "output_norm"},
     layer=ATTENTION | _MAMBA | {
         "pre_ff_layernorm": "ffn_norm", "feed_forward.gate_proj": "ffn_gate",
@@ -274,13 +271,14 @@ _MIXER = {
     "mixer.down_proj": "ffn_down",
 } | {f"mixer.{old.removeprefix('mamba.')}": new for old, new in _MAMBA.items()}  # fmt: skip
 _NEMOTRON_H = Family(
-    architecture="nemotron_h", prefixes=("backbone.", "model."), own=nemotron_h, rope=False,
+    architecture="nemotron_h", must_be={"hidden_act": "relu2"}, own=nemotron_h,
+    prefixes=("backbone.", "model."), rope=None,
     outside={
         "embeddings": "token_embd", "embed_tokens": "token_embd", "norm_f": "output_norm",
         "lm_head": "output",
     },
     layer=_MIXER, whole={f"mixer.{old}": new for old, new in _SCALARS.items()},
-    rewrites_of=_nemotron, own_width=True,
+    rewrites_of=_nemotron,
     names={
         "hidden_act": "mlp_hidden_act", "rms_norm_eps": "layer_norm_epsilon",
         "mamba_n_heads": "mamba_num_heads", "mamba_d_head": "mamba_head_dim",
@@ -289,9 +287,9 @@ _NEMOTRON_H = Family(
     },
 )  # fmt: skip
 _MAMBA2 = Family(
-    architecture="mamba2", prefixes=("backbone.",), own=mamba2, rope=False,
+    architecture="mamba2", prefixes=("backbone.",), own=mamba2, rope=None,
     outside=_NEMOTRON_H.outside, whole=_NEMOTRON_H.whole, rewrites_of=_mamba_rewrites,
-    own_width=True, layer={"norm": "attn_norm"} | {
+     layer={"norm": "attn_norm"} | {
         f"mixer.{old.removeprefix('mamba.')}": new for old, new in _MAMBA.items()
     },
     names={
@@ -345,7 +343,7 @@ _FALCON_H1 = Family(
     defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
 )  # fmt: skip
 
-MAMBA: Mapping[str, Family] = {
+ROWS: Mapping[str, Family] = {
     "falcon_h1": _FALCON_H1,
     "mamba2": _MAMBA2,
     "granitemoehybrid": _GRANITE_DENSE,
@@ -355,13 +353,18 @@ MAMBA: Mapping[str, Family] = {
     "nemotron_h": _NEMOTRON_H,
     "nemotron_h_moe": _NEMOTRON_H_MOE,
 }
-"""By config.json's model_type, or as ``meant`` says."""
 
 
-def meant(name: str | None, config: JsonObject) -> str | None:
-    """What a model is to be called where its layers say more than its model_type."""
-    if name == "nemotron_h" and "moe" in kinds_of(config):
-        return "nemotron_h_moe"
-    if name == "granitemoehybrid" and {*kinds_of(config)} - {FULL}:
-        return "granitehybrid_moe" if config.get("num_local_experts") else "granitehybrid"
-    return name
+def _nemotron_mixture(config: JsonObject, _: Iterable[str]) -> Family | None:
+    return ROWS["nemotron_h_moe"] if "moe" in kinds_of(config) else None
+
+
+def _granite_kind(config: JsonObject, _: Iterable[str]) -> Family | None:
+    if not {*kinds_of(config)} - {FULL}:
+        return None
+    return ROWS[f"granitehybrid{'_moe' if config.get('num_local_experts') else ''}"]
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "nemotron_h": _nemotron_mixture, "granitemoehybrid": _granite_kind,
+}  # fmt: skip

@@ -1,7 +1,7 @@
 """The families of mixtures: what each has beside the family whose attention it has.
 
-As `families`, of which this is a part: how many experts there are, how they are chosen, what all
-rows share, and the names of tensors. Knows no files.
+How many experts there are, how they are chosen, what all rows share, and the names of tensors.
+Their graphs are in ``compute/model/architectures/mixtures.py``.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,21 @@ from typing import Any
 import numpy as np
 
 from cutaway.files.huggingface.families import keys
-from cutaway.files.huggingface.families.family import ATTENTION, NEXTN, OUTSIDE, TEXT, Family
+from cutaway.files.huggingface.families.family import (
+    ATTENTION,
+    EXPERTS,
+    FUSED_EXPERTS,
+    HEAD_NORMS,
+    LAYER,
+    MIXTRAL_EXPERTS,
+    NEXTN,
+    TEXT,
+    Family,
+    mlp,
+)
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Half, OfHeads, Rewrite, interleave_rope_rows
-from cutaway.files.huggingface.rope import settings_of
+from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 
 SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
 
@@ -40,7 +51,7 @@ def olmoe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer."""
     if config.get("clip_qkv") is not None:
         config.refuse("clip_qkv", "only null is")
-    return keys.plain(config) | experts(config, "num_experts") | {
+    return experts(config, "num_experts") | {
         "expert_weights_norm": config.flag("norm_topk_prob"),
     }  # fmt: skip
 
@@ -58,7 +69,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
     width, layers = config.size("moe_intermediate_size"), config.size("num_hidden_layers")
     config.must_be("moe_layer_end_index", -1, layers - 1)
     shared = config.get("moe_num_shared_experts") or 0
-    metadata = keys.plain(config) | experts(config, "num_experts") | {
+    metadata = experts(config, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": shared,
         "interleave_moe_layer_step": config.size("moe_layer_interval"),
@@ -69,7 +80,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
 
 def sigmoid_router(config: JsonObject) -> dict[str, Any]:
     """As DeepSeek-V3's; the first layers have no experts."""
-    return keys.plain(config) | sigmoid_routing(config) | {
+    return sigmoid_routing(config) | {
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "leading_dense_block_count": config.id("first_k_dense_replace"),
     }  # fmt: skip
@@ -168,7 +179,7 @@ def gpt_oss(config: JsonObject) -> dict[str, Any]:
     keys.check_layers(config, lambda layer: keys.FULL if layer % 2 else keys.SLIDING)
     config.must_be("swiglu_limit", 7.0)
     config.must_be("swiglu_alpha", 1.702)
-    return keys.plain(config) | experts(config, "num_local_experts") | {
+    return experts(config, "num_local_experts") | {
         "attention.sliding_window": config.size("sliding_window"),
         "expert_feed_forward_length": config.size("intermediate_size"),
     }  # fmt: skip
@@ -188,7 +199,7 @@ def afmoe(config: JsonObject) -> dict[str, Any]:
         config.must_be(name, value)
     for name in ("n_group", "num_expert_groups"):
         config.must_be(name, 1)
-    return keys.flagged_windows(config) | keys.plain(config) | experts(config, "num_experts") | {
+    return keys.flagged_windows(config) | experts(config, "num_experts") | {
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "expert_shared_count": config.size("num_shared_experts"),
         "expert_gating_func": SIGMOID,
@@ -215,7 +226,7 @@ def llama4(config: JsonObject) -> dict[str, Any]:
     config.must_be("moe_layers", [*range(step - 1, layers, step)])
     grows = config.get("attn_temperature_tuning")
     growth = config.number("attn_scale") if grows in (None, True) else 0.0
-    return keys.plain(config) | experts(config, "num_local_experts") | {
+    return experts(config, "num_local_experts") | {
         "feed_forward_length": config.size("intermediate_size_mlp"),
         "expert_feed_forward_length": config.size("intermediate_size"),
         "interleave_moe_layer_step": step,
@@ -236,7 +247,7 @@ def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
     if one.get("moe_intermediate_size") is not None:
         one.must_be("moe_intermediate_size", width)
     one.must_be("num_shared_expert", 1)
-    return keys.plain(config) | experts(one, "num_experts") | {
+    return experts(one, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": 1,
         "expert_shared_feed_forward_length": width,
@@ -246,16 +257,10 @@ def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
 # -- names and rewrites of tensors -----------------------------------------------------------------
 
 
-_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-_ROUTER = {"mlp.gate": "ffn_gate_inp"}
-_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-_DENSE = {f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()}
-_EXPERTS = {f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()}
-
-
-def _shared(name: str) -> dict[str, str]:
-    """What all rows go through."""
-    return {f"mlp.{name}.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()}
+ROUTER = {"mlp.gate": "ffn_gate_inp"}
+CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
+SHARED = mlp("mlp.shared_experts", "_shexp")
+"""What all rows go through."""
 
 
 def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
@@ -266,7 +271,7 @@ def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 _GRANITE_MOE = Family(
-    architecture="granitemoe", outside=OUTSIDE, own=granite_moe, rewrites=_granite,
+    architecture="granitemoe", own=granite_moe, rewrites=_granite,
     layer=ATTENTION | {
         "block_sparse_moe.router.layer": "ffn_gate_inp",
         "block_sparse_moe.input_linear": "ffn_gate_exps+ffn_up_exps",
@@ -277,17 +282,15 @@ _GRANITE_MOE = Family(
     experts_turned=False,
 )  # fmt: skip
 _LLAMA4 = Family(
-    architecture="llama4", prefixes=TEXT, outside=OUTSIDE, own=llama4, own_width=True,
+    architecture="llama4", prefixes=TEXT, own=llama4,
     layer=ATTENTION | {
-        **{f"feed_forward.{old}": f"ffn_{new}" for old, new in _MLP.items()},
-        **{f"feed_forward.shared_expert.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()},
+        **mlp("feed_forward"), **mlp("feed_forward.shared_expert", "_shexp"),
         "feed_forward.router": "ffn_gate_inp",
         "feed_forward.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
         "feed_forward.experts.down_proj": "ffn_down_exps",
     },
     experts_turned=True,
 )  # fmt: skip
-_CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
 
 
 def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
@@ -300,8 +303,8 @@ def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
 
 
 _DEEPSEEK = Family(
-    architecture="deepseek2", outside=OUTSIDE, experts=_EXPERTS, own=deepseek_v3,
-    layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | _CHOOSING | NEXTN | {
+    architecture="deepseek2", experts=EXPERTS, own=deepseek_v3,
+    layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | {
         "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
         "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
         "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
@@ -309,63 +312,62 @@ _DEEPSEEK = Family(
     names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent_rewrites,
 )  # fmt: skip
 
-MIXTURES: Mapping[str, Family] = {
+ROWS: Mapping[str, Family] = {
+    "qwen3_moe": Family(
+        architecture="qwen3moe",
+        layer=ATTENTION | HEAD_NORMS | ROUTER,
+        experts=EXPERTS, own=keys.qwen3_moe,
+    ),
     "qwen2_moe": Family(
-        architecture="qwen2moe", outside=OUTSIDE, own=qwen2_moe, experts=_EXPERTS,
-        layer=ATTENTION | _ROUTER | _shared("shared_expert") | {
+        architecture="qwen2moe", own=qwen2_moe, experts=EXPERTS,
+        layer=ATTENTION | ROUTER | mlp("mlp.shared_expert", "_shexp") | {
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
     ),
     "olmoe": Family(
-        architecture="olmoe", outside=OUTSIDE, own=olmoe, experts=_EXPERTS,
-        layer=ATTENTION | _HEAD_NORMS | _ROUTER,
+        architecture="olmoe", own=olmoe, experts=EXPERTS,
+        layer=ATTENTION | HEAD_NORMS | ROUTER,
     ),
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_MOE,
     "ernie4_5_moe": Family(
-        architecture="ernie4_5-moe", outside=OUTSIDE, own=ernie4_5_moe, experts=_EXPERTS,
-        layer=ATTENTION | _DENSE | _ROUTER | _shared("shared_experts") | {
+        architecture="ernie4_5-moe", own=ernie4_5_moe, experts=EXPERTS,
+        layer=LAYER | ROUTER | SHARED | {
             "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
         },
         names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
     ),
     "glm4_moe": Family(
-        architecture="glm4moe", outside=OUTSIDE, own=sigmoid_router, experts=_EXPERTS,
+        architecture="glm4moe", own=sigmoid_router, experts=EXPERTS,
         layer={
-            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
-            **_CHOOSING, **NEXTN, "post_attention_layernorm": "post_attention_norm",
+            **LAYER, **HEAD_NORMS, **ROUTER, **SHARED, **CHOOSING, **NEXTN,
+            "post_attention_layernorm": "post_attention_norm",
         },
-        partial_rope=True,
+        rope=PARTIAL,
     ),
     "dots1": Family(
-        architecture="dots1", outside=OUTSIDE, own=dots1, experts=_EXPERTS,
+        architecture="dots1", own=dots1, experts=EXPERTS,
         layer={
-            **ATTENTION, **_HEAD_NORMS, **_DENSE, **_ROUTER, **_shared("shared_experts"),
-            **_CHOOSING,
+            **LAYER, **HEAD_NORMS, **ROUTER, **SHARED, **CHOOSING,
         },
     ),
     "gpt_oss": Family(
-        architecture="gpt-oss", outside=OUTSIDE, own=gpt_oss,
+        architecture="gpt-oss", own=gpt_oss,
         layer={
             **ATTENTION, "post_attention_layernorm": "post_attention_norm",
             "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
-            "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
-            "mlp.experts.down_proj": "ffn_down_exps",
+            **FUSED_EXPERTS,
         },
-        experts_turned=True, experts_alternate=True, yarn_truncates=False,
+        experts_turned=True, experts_alternate=True, rope=Ropes(truncates=False),
     ),
     "phimoe": Family(
-        architecture="phimoe", outside=OUTSIDE, own=phimoe, longrope=True,
+        architecture="phimoe", own=phimoe, rope=Ropes(longrope=True),
         layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
-        experts={
-            "block_sparse_moe.experts.{}.w1": "ffn_gate_exps",
-            "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
-            "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
-        },
+        experts=MIXTRAL_EXPERTS,
     ),
     "afmoe": Family(
-        architecture="afmoe", outside=OUTSIDE, own=afmoe, experts=_EXPERTS,
-        layer=ATTENTION | _HEAD_NORMS | _DENSE | _shared("shared_experts") | {
+        architecture="afmoe", own=afmoe, experts=EXPERTS,
+        layer=LAYER | HEAD_NORMS | SHARED | {
             "post_attention_layernorm": "post_attention_norm",
             "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
             "self_attn.gate_proj": "attn_gate",
@@ -374,19 +376,18 @@ MIXTURES: Mapping[str, Family] = {
     ),
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
+    "hunyuan_v1_moe": Family(
+        architecture="hunyuan-moe", own=hunyuan_moe, experts=EXPERTS,
+        layer=ATTENTION | mlp("mlp.shared_mlp", "_shexp") | {
+            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
+            "mlp.gate.wg": "ffn_gate_inp",
+        },
+        rope=Ropes(ntk_alpha=True),
+    ),
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
     "deepseek_v2": replace(_DEEPSEEK, own=deepseek_v2),
     "glm4_moe_lite": replace(
         _DEEPSEEK, own=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
-    "hunyuan_v1_moe": Family(
-        architecture="hunyuan-moe", outside=OUTSIDE, own=hunyuan_moe, experts=_EXPERTS,
-        layer=ATTENTION | _shared("shared_mlp") | {
-            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
-            "mlp.gate.wg": "ffn_gate_inp",
-        },
-        ntk_alpha=True,
-    ),
 }  # fmt: skip
-"""By config.json's model_type."""

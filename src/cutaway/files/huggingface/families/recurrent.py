@@ -1,7 +1,7 @@
 """The families in which layers have a recurrent state: short convolutions and gated delta nets.
 
-As `families`, of which this is a part: which layers have one and how large it is, and the names of
-tensors. Knows no files.
+Which layers have one and how large it is, and the names of tensors. Their graphs are in
+``compute/model/architectures/recurrent.py``.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,15 @@ import numpy as np
 from cutaway.files.huggingface.families import keys, mixtures
 from cutaway.files.huggingface.families.family import (
     ATTENTION,
+    EXPERTS,
+    FUSED_EXPERTS,
+    HEAD_NORMS,
     NEXTN,
     NEXTN_NORMS,
     OUTSIDE,
     TEXT,
     Family,
+    mlp,
 )
 from cutaway.files.huggingface.families.keys import FULL
 from cutaway.files.huggingface.json_object import JsonObject
@@ -30,6 +34,7 @@ from cutaway.files.huggingface.rewrites import (
     add_one,
     minus_exp,
 )
+from cutaway.files.huggingface.rope import PARTIAL
 
 _LINEAR = "linear_attention"  # what transformers 5 calls any layer with a state
 
@@ -118,7 +123,7 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
         config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
     config.must_be("attention_bias", False)
     heads = config.size("linear_num_value_heads")
-    return keys.plain(config) | {
+    return {
         "attention.recurrent_layers": np.array([kind != FULL for kind in kinds]),
         "ssm.conv_kernel": config.size("linear_conv_kernel_dim"),
         "ssm.state_size": config.size("linear_key_head_dim"),
@@ -131,9 +136,6 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
 # -- names and rewrites of tensors -----------------------------------------------------------------
 
 
-_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-_DENSE = {f"mlp.{old}": f"ffn_{new}" for old, new in _MLP.items()}
-_EXPERTS = {f"mlp.experts.{{}}.{old}": f"ffn_{new}_exps" for old, new in _MLP.items()}
 _MOST = 1 << 16
 
 
@@ -142,7 +144,7 @@ def _lfm2_rewrites(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 _LFM2 = Family(
-    architecture="lfm2", own=lfm2, rewrites=_lfm2_rewrites,
+    architecture="lfm2", must_be={}, own=lfm2, rewrites=_lfm2_rewrites,
     outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
     layer={
         "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
@@ -154,7 +156,7 @@ _LFM2 = Family(
         "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
         "feed_forward.w2": "ffn_down",
     },
-    names={"rms_norm_eps": "norm_eps"}, own_width=True,
+    names={"rms_norm_eps": "norm_eps"},
 )  # fmt: skip
 _LFM2_MOE = replace(
     _LFM2, architecture="lfm2moe", own=lfm2_moe,
@@ -206,22 +208,20 @@ def _qwen3_next(config: JsonObject) -> Mapping[str, Rewrite]:
     }  # fmt: skip
 
 
-_GATED_ATTENTION = ATTENTION | NEXTN | {
+_GATED_ATTENTION = ATTENTION | NEXTN | HEAD_NORMS | {
     "post_attention_layernorm": "post_attention_norm",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
 }  # fmt: skip
 _DELTA_NET = {
     "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
 }  # fmt: skip
-_MIXTURE = {f"mlp.shared_expert.{old}": f"ffn_{new}_shexp" for old, new in _MLP.items()} | {
+_MIXTURE = mlp("mlp.shared_expert", "_shexp") | {
     "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-    "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
-    "mlp.experts.down_proj": "ffn_down_exps",
+    **FUSED_EXPERTS,
 }  # fmt: skip
 _QWEN35 = Family(
-    architecture="qwen35", prefixes=TEXT, outside=OUTSIDE, own=qwen35, partial_rope=True,
-    layer=_GATED_ATTENTION | _DELTA_NET | _DENSE | {
+    architecture="qwen35", prefixes=TEXT, own=qwen35, rope=PARTIAL,
+    layer=_GATED_ATTENTION | _DELTA_NET | mlp() | {
         "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
         "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
     },
@@ -229,8 +229,8 @@ _QWEN35 = Family(
     rewrites_of=_qwen35, defaults={"full_attention_interval": 4},
 )  # fmt: skip
 _QWEN35_MOE = replace(
-    _QWEN35, architecture="qwen35moe", own=qwen35_moe, own_width=True,
-    layer={**_QWEN35.layer, **_MIXTURE}, experts=_EXPERTS, experts_turned=False,
+    _QWEN35, architecture="qwen35moe", own=qwen35_moe,
+    layer={**_QWEN35.layer, **_MIXTURE}, experts=EXPERTS, experts_turned=False,
     defaults={**_QWEN35.defaults, "norm_topk_prob": True},
 )  # fmt: skip
 _QWEN3_NEXT = replace(
@@ -241,8 +241,7 @@ _QWEN3_NEXT = replace(
     rewrites_of=_qwen3_next,
 )  # fmt: skip
 
-
-RECURRENT: Mapping[str, Family] = {
+ROWS: Mapping[str, Family] = {
     "lfm2": _LFM2,
     "lfm2_moe": _LFM2_MOE,
     "qwen3_5": _QWEN35,
@@ -251,4 +250,3 @@ RECURRENT: Mapping[str, Family] = {
     "qwen3_5_moe_text": _QWEN35_MOE,
     "qwen3_next": _QWEN3_NEXT,
 }
-"""By config.json's model_type, or as ``meant`` says."""

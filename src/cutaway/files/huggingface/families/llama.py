@@ -1,0 +1,238 @@
+"""Llama and what descends from it or is wired nearly so: names and keys.
+
+Their graphs are in ``compute/model/architectures/llama.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.families import keys
+from cutaway.files.huggingface.families.family import (
+    ATTENTION,
+    FUSED_EXPERTS,
+    HEAD_NORMS,
+    LAYER,
+    MIXTRAL_EXPERTS,
+    TEXT,
+    Family,
+)
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import Rewrite, interleave_rope_rows
+from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
+from cutaway.files.huggingface.shards import Shards, Sources
+from cutaway.files.weights.cursor import quoted
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def mistral(config: JsonObject) -> dict[str, Any]:
+    """A window, of all layers."""
+    kind = keys.FULL if config.get("sliding_window") is None else keys.SLIDING
+    keys.check_layers(config, lambda _: kind)
+    return keys.window(config)
+
+
+def mistral3(config: JsonObject) -> dict[str, Any]:
+    """Ministral 3's queries grow with their positions, and its yarn has a scale of scores."""
+    rope = settings_of(config)
+    beta = rope.get("llama_4_scaling_beta")
+    if not beta:
+        return mistral(config)
+    growth = float(np.float32(rope.number("llama_4_scaling_beta")))  # as a file will hold it
+    metadata = mistral(config) | {"attention.temperature_scale": growth}
+    if rope.get("mscale") == 1 and rope.get("mscale_all_dim"):  # as the converter says it
+        weight = rope.positive("mscale_all_dim")
+        metadata |= {"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": weight}
+    return metadata
+
+
+def smollm3(config: JsonObject) -> dict[str, Any]:
+    """Every fourth layer has no positions: GGUF takes that for granted."""
+    layers = config.size("num_hidden_layers")
+    flags = config.get("no_rope_layers")
+    if flags is None:
+        config.must_be("no_rope_layer_interval", 4)
+    elif not isinstance(flags, list) or flags[:layers] != [
+        int((layer + 1) % 4 != 0) for layer in range(layers)
+    ]:
+        config.refuse("no_rope_layers", "only 0 in every fourth layer and 1 elsewhere is")
+    config.must_be("use_sliding_window", False)
+    config.must_be("layer_types", [keys.FULL] * layers)
+    return {}
+
+
+def qwen_vl(config: JsonObject) -> dict[str, Any]:
+    """For text, whose position is the same three times: how they share a head makes no difference.
+
+    llama.cpp asks for the shares.
+    """
+    return keys.qwen(config) | {"rope.dimension_sections": keys.sections(config, None)}
+
+
+def qwen3_vl_moe(config: JsonObject) -> dict[str, Any]:
+    """Experts in every layer, and positions as the others that read pictures have."""
+    return qwen_vl(config) | keys.qwen3_moe(config)
+
+
+def olmo3(config: JsonObject) -> dict[str, Any]:
+    """A window in three of four layers, whose rope is never scaled."""
+    base = config.get("rope_theta")
+    if isinstance(config.part("rope_parameters").get(keys.SLIDING), dict):
+        rope = settings_of(config, keys.SLIDING).meant({}, {"rope_theta": base})
+        rope.must_be("rope_type", "default")
+        base = rope.positive("rope_theta")
+    return keys.flagged_windows(config) | {"rope.freq_base_swa": base}
+
+
+def exaone4(config: JsonObject) -> dict[str, Any]:
+    """Without a window, or with one in three of four layers, which alone are rotated."""
+    if config.get("sliding_window") is None:
+        return {}
+    config.must_be("sliding_window_pattern", 4, "LLLG")
+    metadata = keys.flagged_windows(config)
+    if not metadata[f"{keys.WINDOW}_pattern"].any():  # GGUF has every layer rotated then
+        config.refuse("layer_types", f"beside a sliding_window, only with {keys.SLIDING} in it")
+    return metadata
+
+
+def cohere(config: JsonObject) -> dict[str, Any]:
+    """A factor of logits."""
+    config.must_be("use_qk_norm", False)
+    return {"logit_scale": config.positive("logit_scale")}
+
+
+def cohere2(config: JsonObject) -> dict[str, Any]:
+    """A window in three of four layers, which alone are rotated."""
+    config.must_be("sliding_window_pattern", 4)
+    keys.check_layers(config, lambda layer: keys.SLIDING if (layer + 1) % 4 else keys.FULL)
+    return cohere(config) | keys.window(config)
+
+
+def phi3(config: JsonObject) -> dict[str, Any]:
+    """A window, 0 for none as GGUF has it."""
+    return {keys.WINDOW: 0} | keys.window(config)
+
+
+# -- names and rewrites of tensors -----------------------------------------------------------------
+
+
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_SANDWICH = {
+    "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+}  # fmt: skip
+_GATE_UP = {"mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+_NORMS_BEHIND = (
+    {k: v for k, v in LAYER.items() if k != "input_layernorm"} | HEAD_NORMS | _POST_NORMS
+)
+
+
+def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
+
+
+_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
+
+
+def _constants(_: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
+    """Read what Apertus' activation has learned, a tensor of one number in each layer."""
+    layers, name = config.size("num_hidden_layers"), "model.layers.{}.mlp.act_fn.{}"
+    return {
+        f"xielu.{key}": np.array(
+            [_number(shards, name.format(i, key)) for i in range(layers)], np.float32
+        )
+        for key in _XIELU
+    }
+
+
+def _number(shards: Shards, name: str) -> float:
+    if name not in shards:
+        raise FormatError(f"the tensor {quoted(name)} is missing; download the model again")
+    numbers = shards.part(name)
+    if numbers.size != 1:
+        raise FormatError(f"the tensor {quoted(name)} has {numbers.size} numbers, not one")
+    return float(numbers.reshape(-1)[0])
+
+
+# Llama and what descends from it: GGUF stores the rows of q and k interleaved.
+_LLAMA = Family(architecture="llama", rewrites=_interleaved)
+_MISTRAL3 = replace(_LLAMA, architecture="mistral3", prefixes=TEXT, own=mistral3)
+_QWEN2_VL = Family(architecture="qwen2vl", prefixes=TEXT, own=qwen_vl)
+_QWEN3_VL = replace(_QWEN2_VL, architecture="qwen3vl", layer=LAYER | HEAD_NORMS)
+_OLMO2 = Family(architecture="olmo2", layer=_NORMS_BEHIND)
+_GLM = Family(architecture="chatglm", layer=ATTENTION | _GATE_UP, rope=PARTIAL)
+_COHERE = Family(
+    architecture="command-r", own=cohere, layer_norm=True,
+    names={"layer_norm_epsilon": "layer_norm_eps"},
+)  # fmt: skip
+
+ROWS: Mapping[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": replace(_LLAMA, own=mistral),
+    "mixtral": replace(
+        _LLAMA, layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        experts=MIXTRAL_EXPERTS, own=keys.mixtral,
+    ),
+    "smollm3": replace(_LLAMA, architecture="smollm3", own=smollm3),
+    "granite": replace(_LLAMA, architecture="granite", own=keys.granite),
+    "qwen2": Family(architecture="qwen2", own=keys.qwen),
+    "qwen3": Family(architecture="qwen3", layer=LAYER | HEAD_NORMS, own=keys.qwen),
+    "phi3": Family(
+        architecture="phi3",
+        layer={
+            "input_layernorm": "attn_norm", "self_attn.qkv_proj": "attn_qkv",
+            "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+            "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        },
+        own=phi3, rope=Ropes(partial=True, longrope=True),
+    ),
+    "olmo2": _OLMO2,
+    "olmo3": replace(_OLMO2, own=olmo3),
+    "exaone4": replace(_OLMO2, architecture="exaone4", own=exaone4),
+    "mistral3": _MISTRAL3,
+    "ministral3": _MISTRAL3,
+    "ministral": replace(_LLAMA, own=mistral),
+    "iquestcoder": _LLAMA,
+    "helium": Family(architecture="llama"),  # its rows of q and k are as GGUF has them
+    "internlm3": _LLAMA,
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_5_vl": _QWEN2_VL,
+    "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": replace(
+        _QWEN3_VL, architecture="qwen3vlmoe", own=qwen3_vl_moe,
+        layer=ATTENTION | HEAD_NORMS | FUSED_EXPERTS | {"mlp.gate": "ffn_gate_inp"},
+        defaults={"norm_topk_prob": True},
+    ),
+    "ernie4_5": Family(architecture="ernie4_5"),
+    "hunyuan_v1_dense": Family(
+        architecture="hunyuan-dense", rope=Ropes(ntk_alpha=True),
+        layer=LAYER | {
+            "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
+        },
+    ),
+    "seed_oss": Family(
+        architecture="seed_oss",
+        layer=LAYER | {"post_attention_layernorm": "post_attention_norm"},
+    ),
+    "glm": _GLM,
+    "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
+    "cohere": _COHERE,
+    "cohere2": replace(_COHERE, architecture="cohere2", own=cohere2),
+    "arcee": replace(_LLAMA, architecture="arcee", must_be={"hidden_act": "relu2"}),
+    "apertus": Family(
+        architecture="apertus", must_be={"hidden_act": "xielu"}, remade=_constants,
+        skipped=tuple(f".mlp.act_fn.{key}" for key in _XIELU),
+        layer={
+            "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm",
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        } | HEAD_NORMS,
+    ),
+}  # fmt: skip
