@@ -222,7 +222,8 @@ def unending(node, place, *, checked=False):
     if not isinstance(node, dict):
         return
     kind, items = node.get("type"), node.get("items_schema") or node.get("values_schema") or {}
-    ends = checked or node.get("fail_fast") or node.get("max_length")
+    counted = kind != "dict" and node.get("max_length")  # of an object after its last name
+    ends = checked or node.get("fail_fast") or counted
     if kind in ("list", "set", "dict") and items.get("type", "any") != "any" and not ends:
         yield place
     if kind == "model":

@@ -17,7 +17,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -169,9 +169,21 @@ Texts = Annotated[
     BeforeValidator(_one_or_many, json_schema_input_type=str | list[int] | list[str | list[int]]),
 ]
 
+_MOST_METADATA = 16
+
+
+def _few(value: Any) -> Any:
+    """Refuses too many before any is read: Pydantic counts an object's names after the last."""
+    if isinstance(value, dict) and len(value) > _MOST_METADATA:
+        most = {"field_type": "Dictionary", "max_length": _MOST_METADATA}
+        raise PydanticKnownError("too_long", {**most, "actual_length": len(value)})
+    return value
+
+
 MetadataField = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-    Field(max_length=16),
+    Field(max_length=_MOST_METADATA),
+    BeforeValidator(_few),
 ]
 
 
