@@ -14,9 +14,15 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
 
+static const AttendShape& check(const AttendShape& s) {
+  if (s.heads <= 0 || s.kv_heads <= 0 || s.head_dim <= 0 || s.window < 0 || s.reach < 0 || (s.chunked && !s.window))
+    throw std::invalid_argument("attention: these heads are not supported");
+  return s;
+}
+
 Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias,
                Relative relative)
-    : at_(at), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
+    : at_(at), shape_(check(s)), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
       place_(s.reads >= 0 ? plan.kv_of(s.reads)

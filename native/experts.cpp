@@ -22,17 +22,15 @@ template <class Do> void each_matrix(const Expert& expert, Do act) {
   act(expert.up.weight), act(expert.down.weight);
 }
 
-}  // namespace
-
-Gating gating_of(const std::string& name) {
-  if (name == "softmax") return Gating::softmax;
-  if (name == "sigmoid") return Gating::sigmoid;
-  if (name == "sparsemixer") return Gating::sparsemixer;
-  throw std::invalid_argument("no gating is called " + name);
+std::vector<Expert> check(std::vector<Expert> experts) {
+  if (experts.empty()) throw std::invalid_argument("there are no experts");
+  return experts;
 }
 
+}  // namespace
+
 Experts::Experts(Args args, std::vector<Expert> experts)
-    : args_(std::move(args)), experts_(std::move(experts)), hidden_(experts_[0].up.weight.cols),
+    : args_(std::move(args)), experts_(check(std::move(experts))), hidden_(experts_[0].up.weight.cols),
       inner_(experts_[0].up.weight.rows), float_in_(is_float(experts_[0].up.weight.format)),
       float_down_(is_float(experts_[0].down.weight.format)), by_expert_(experts_.size()), order_(experts_.size()),
       weight_(experts_.size()), wanted_(experts_.size()) {

@@ -6,7 +6,6 @@ namespace cutaway {
 
 // As compute/model/mixture.py has it.
 enum class Gating { softmax, sigmoid, sparsemixer };
-Gating gating_of(const std::string& name);
 struct Mixture {
   int used;  // experts of a row
   Gating gating;
@@ -44,6 +43,7 @@ class Experts : public Op {
     View inner{-1, 0};  // where what each expert's down reads is left, by rank; nowhere without a buffer
   };
   Experts(Args args, std::vector<Expert> experts);
+  bool streams() const override { return true; }
   void run(Step& step, int thread) override;
   void keep_share(double share) override;
   const KeptExperts* kept() const override { return kept_ ? &*kept_ : nullptr; }

@@ -26,14 +26,19 @@ void Embed::run(Step& step, int thread) {
     table_.decode_row(by ? by[i] : 0, step.at(out_, i));
 }
 
-void EmbedStored::prepare(Step& step) {
+EmbedStored::EmbedStored(const Plan& plan, StoredTable table, int cols, View out)
+    : table_(std::move(table)), cols_(cols), out_(out), row_bytes_(source_bytes(table_.format, 1, cols)) {
+  if (table_.bytes / row_bytes_ < (size_t)plan.vocab()) throw std::invalid_argument("fewer rows than tokens");
+}
+
+void EmbedStored::prepare(Step& step) {  // before the threads start, since it may throw
   if (rows_.size() < step.batch.rows * row_bytes_) rows_.resize(step.batch.rows * row_bytes_);
-  read_({step.batch.tokens, (size_t)step.batch.rows}, rows_.data());
+  table_.read({step.batch.tokens, (size_t)step.batch.rows}, row_bytes_, rows_.data());
 }
 
 void EmbedStored::run(Step& step, int thread) {
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    decode_stored_row(format_, rows_.data() + i * row_bytes_, cols_, step.at(out_, i));
+    decode_stored_row(table_.format, rows_.data() + i * row_bytes_, cols_, step.at(out_, i));
 }
 
 void Gather::run(Step& step, int thread) {
@@ -129,12 +134,6 @@ void Elementwise::run(Step& step, int thread) {
   }
 }
 
-Map map_of(const std::string& name) {
-  for (size_t i = 0; i < std::size(kMaps); i++)
-    if (name == kMaps[i].name) return (Map)i;
-  throw std::invalid_argument("no kernel for " + name);
-}
-
 Linear::Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts)
     : rows_(rows), in_(in), finish_(finish), parts_(std::move(parts)) {
   for (const auto& part : parts_) {
@@ -142,6 +141,8 @@ Linear::Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts)
       throw std::invalid_argument("a linear op lacks the kind of input that its weights read");
     if (part.column < 0 || (!is_float(part.weight.format) && part.column % kQuant))
       throw std::invalid_argument("a matrix reads whole quant blocks");
+    if (!part.bias.empty() && (int)part.bias.size() != part.weight.rows)
+      throw std::invalid_argument("a matrix has as many biases as rows");
     begins_.push_back(panels_);
     panels_ += part.weight.panels();
   }

@@ -38,18 +38,22 @@ class Embed : public Op {
   By by_;
 };
 
-// The same by token, of a matrix as the file has it, whose rows are read when they are wanted.
+// A matrix as the file has it. read may throw, and then nothing has been computed.
+struct StoredTable {
+  Format format;
+  size_t bytes;
+  std::function<void(std::span<const int32_t> rows, size_t row_bytes, uint8_t* out)> read;
+};
+
+// The same by token, of a table whose rows are read when they are wanted; after Embed, which knows how many tokens there are.
 class EmbedStored : public Op {
  public:
-  using Read = std::function<void(std::span<const int32_t> rows, uint8_t* out)>;  // may throw: it is called before the threads start
-  EmbedStored(Read read, Format format, int cols, View out)
-      : read_(std::move(read)), format_(format), cols_(cols), out_(out), row_bytes_(source_bytes(format, 1, cols)) {}
+  EmbedStored(const Plan& plan, StoredTable table, int cols, View out);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
  private:
-  const Read read_;
-  const Format format_;
+  const StoredTable table_;
   const int cols_;
   const View out_;
   const size_t row_bytes_;
@@ -153,9 +157,6 @@ class Elementwise : public Op {
   const Args args_;
 };
 
-// The elementwise op of this name; throws std::invalid_argument where there is none.
-Map map_of(const std::string& name);
-
 // One or more matrices on the same input.
 class Linear : public Op {
  public:
@@ -174,6 +175,7 @@ class Linear : public Op {
   Linear(Rows rows, Places in, Finish finish, std::vector<Part> parts);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
+  bool streams() const override { return true; }
   void prefetch(const Step& step, int thread) const override;
   size_t weight_bytes() const override;
   void set_streaming() override { streaming_ = true; }

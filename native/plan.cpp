@@ -19,7 +19,14 @@ int Plan::add_buffer(int width, bool quantised) {
   return (int)buffers_.size() - 1;
 }
 
-void Plan::add(std::unique_ptr<Op> op, bool streams) {
+void Plan::check_place(int buffer, int column, bool quantised) const {
+  if (buffer == -1) return;
+  if (buffer < 0 || buffer >= (int)buffers_.size() || buffers_[buffer].quantised != quantised || column < 0 ||
+      column >= buffers_[buffer].width)
+    throw std::invalid_argument("a plan has no such buffer, or column of one");
+}
+
+void Plan::add(std::unique_ptr<Op> op) {
   upcoming_.push_back(nullptr);
   streaming_.push_back(op->weight_bytes() > resident_budget_);
   resident_budget_ -= std::min(resident_budget_, op->weight_bytes());
@@ -27,7 +34,7 @@ void Plan::add(std::unique_ptr<Op> op, bool streams) {
   op->keep_share(experts_share_);
   scratch_floats_ = std::max(scratch_floats_, (op->scratch() + 15) / 16 * 16);
   ops_.push_back(std::move(op));
-  if (!streams) return;
+  if (!ops_.back()->streams()) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
   last_stream_ = ops_.size() - 1;
 }

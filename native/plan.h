@@ -132,6 +132,8 @@ class Op {
   virtual void run(Step& step, int thread) = 0;
   // Whether a barrier must follow: not where each thread's result is its own.
   virtual bool is_shared(const Step&) const { return true; }
+  // Whether it reads weights, of which the first may be asked for while the op before it ends.
+  virtual bool streams() const { return false; }
   // Ask for what this thread will read first. Called before the barriers that come before run.
   virtual void prefetch(const Step&, int) const {}
   // Floats of Step::scratch that each thread needs.
@@ -198,8 +200,9 @@ class Plan {
   size_t claim_state(size_t floats);
   // Shared by all layers with the same rotation.
   std::shared_ptr<Angles> angles(Rotation rotation);
-  // streams: the op reads weights, which the op before it begins to prefetch.
-  void add(std::unique_ptr<Op> op, bool streams = false);
+  void add(std::unique_ptr<Op> op);
+  // Throws std::invalid_argument where there is no such place in a buffer; -1 is none.
+  void check_place(int buffer, int column, bool quantised) const;
   // Each source block's content becomes its target's too. Throws std::invalid_argument where an id names
   // no block, or where the order of the copies would matter.
   void copy_blocks(const int32_t* sources, const int32_t* targets, size_t count);

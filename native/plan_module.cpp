@@ -1,4 +1,4 @@
-// The Python face of a plan: the ops that are added to it and what they are made from, its runs, its KV blocks and states.
+// The Python face of a plan: what is added to it, its runs, its KV blocks and states.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -14,9 +14,8 @@
 #include <tuple>
 
 #include "arrays.h"
-#include "experts.h"
+#include "calls.h"
 #include "file_bytes.h"
-#include "ops.h"
 
 using namespace nanobind::literals;
 using namespace cutaway;
@@ -40,10 +39,6 @@ KvFormats kv_formats(const std::string& kv) {  // "q8_0", or "q8_0,q4_0": of key
   const KvFormat keys = kv_format(kv.substr(0, comma));
   return {keys, comma == kv.npos ? keys : kv_format(kv.substr(comma + 1))};
 }
-Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
-
-std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
-
 using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 // A name, as an argument of a template.
@@ -139,83 +134,44 @@ std::optional<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> state_memory(Plan& p
   return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory, {plan.states().bytes()}, nb::find(plan));
 }
 
-using RelativeTuple = std::tuple<Where, Where, int, std::vector<int32_t>>;
-using PartTuple = std::tuple<Packed*, Where, std::vector<float>, int>;
-
-void add_linear(Plan& plan, bool logits, const Places& in, const std::vector<PartTuple>& parts, bool adds,
-                std::optional<std::string> gate) {
-  std::vector<Linear::Part> list;
-  for (const auto& [weight, out, bias, column] : parts) list.push_back({*weight, view(out), bias, column});
-  Linear::Finish finish{adds};
-  if (gate) finish.gate = map_of(*gate);
-  plan.add(std::make_unique<Linear>(rows_of(logits), in, finish, std::move(list)), true);
-}
-
-using ExpertTuple = std::tuple<Packed*, Packed*, Packed*>;
-using Biases = std::vector<std::vector<float>>;  // by expert; empty: none
-
-void add_experts(Plan& plan, bool logits, const Places& in, Where scores, const Mixture& mixture,
-                 const std::vector<ExpertTuple>& experts, Where out, Where inner, const std::array<Biases, 3>& biases) {
-  if (experts.empty()) throw std::invalid_argument("there are no experts");
-  const auto biased = [&](const Packed& weight, int role, size_t i) {
-    return Biased{weight, biases[role].empty() ? std::vector<float>() : biases[role].at(i)};
-  };
-  std::vector<Expert> list;
-  for (const auto& [gate, up, down] : experts) {
-    Expert e{{}, biased(*up, 1, list.size()), biased(*down, 2, list.size())};
-    if (gate) e.gate = biased(*gate, 0, list.size());
-    list.push_back(std::move(e));
+// Numbers alone, as numbers.h reads them: of words, numbers, arrays of float32 and lists of these. local/core.js has the same.
+void flatten(nb::handle value, std::vector<double>& to) {
+  if (PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) {
+    to.push_back((double)nb::len(value));
+    for (nb::handle item : value) flatten(item, to);
+  } else if (nb::isinstance<nb::str>(value)) {
+    const std::string letters = nb::cast<std::string>(value);
+    to.push_back((double)letters.size());
+    to.insert(to.end(), letters.begin(), letters.end());
+  } else if (Floats array; nb::try_cast(value, array, false)) {
+    to.push_back((double)array.size());
+    to.insert(to.end(), array.data(), array.data() + array.size());
+  } else {
+    to.push_back(nb::cast<double>(value));
   }
-  Experts::Args args{rows_of(logits), in, view(scores), mixture, view(out), view(inner)};
-  plan.add(std::make_unique<Experts>(std::move(args), std::move(list)), true);
 }
 
-// Bytes of one, of which there must be as many as tokens.
-size_t stored_row(const Plan& plan, const std::string& format, size_t bytes, int cols) {
-  const size_t row = source_bytes(format_of(format), 1, cols);
-  if (bytes / row < (size_t)plan.vocab()) throw std::invalid_argument("fewer rows than tokens");
-  return row;
+void add_all(Plan& plan, nb::handle calls, std::vector<Packed> matrices, std::vector<StoredTable> stored) {
+  std::vector<double> numbers;
+  flatten(calls, numbers);
+  Reader list(numbers.data(), numbers.size());
+  add_calls(plan, list, {std::move(matrices), std::move(stored)});
 }
 
-template <Embed::By by> void add_embed(Plan& plan, const Packed& table, Where out) {
-  plan.add(std::make_unique<Embed>(plan, table, view(out), by));
-}
-
-// What the ops of a plan are made from.
-void bind_arguments(nb::module_& m) {
-  nb::list elementwise, gates;
-  for (const auto& [name, form] : kMaps) {
-    elementwise.append(name);
-    if (form == Form::gate) gates.append(name);
-  }
-  m.attr("ELEMENTWISE") = nb::tuple(elementwise);
-  m.attr("GATES") = nb::tuple(gates);
-
-  nb::class_<Places>(m, "Places", "Where a tensor is: its floats, its quant blocks (a buffer's number), or both.")
-      .def("__init__", [](Places* self, Where floats, int act) { new (self) Places{view(floats), act}; },
-           "floats"_a = Where{-1, 0}, "act"_a = -1);
-  nb::class_<Norm>(m, "Norm", "What a row is divided by; see ops.h.")
-      .def("__init__", [](Norm* self, Floats weight, Floats bias, float eps, int group) {
-        new (self) Norm{floats(weight), floats(bias), eps, group};
-      }, "weight"_a, "bias"_a, "eps"_a, "group"_a);
-  nb::class_<Rotation>(m, "Rotation", "How pairs of a head's numbers are rotated; see plan.h.")
-      .def(nb::init<std::vector<double>, bool, float, double, int, int>(), "frequencies"_a, "rotate_half"_a, "attention_factor"_a,
-           "growth"_a = 0, "period"_a = 1, "offset"_a = 0)
-      .def("__eq__", [](const Rotation& a, nb::object b) {
-        return nb::isinstance<Rotation>(b) && a == nb::cast<const Rotation&>(b);
-      });
-  nb::class_<Mixture>(m, "ExpertsShape", "How experts are chosen and weighed; see compute/model/mixture.py.")
-      .def("__init__", [](Mixture* self, int used, const std::string& gating, bool normed, float scale, int groups,
-                          int used_groups, int best_of_group, const std::string& activation, float limit, bool weighs_input, double tolerance,
-                          Floats bias) {
-        new (self) Mixture{used, gating_of(gating), normed, scale, groups, used_groups, best_of_group, map_of(activation), limit,
-                           weighs_input, tolerance, floats(bias)};
-      }, nb::kw_only(), "used"_a, "gating"_a, "normed"_a, "scale"_a, "groups"_a, "used_groups"_a, "best_of_group"_a, "activation"_a,
-         "limit"_a, "weighs_input"_a, "tolerance"_a, "bias"_a);
-  nb::class_<AttendShape>(m, "AttendShape", "The sizes of an attention; see ops.h.")
-      .def(nb::init<int, int, int, float, float, int, int, bool, int, int, int, int>(), nb::kw_only(), "heads"_a,
-           "kv_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "window"_a, "reach"_a, "chunked"_a = false, "layer"_a = 0,
-           "reads"_a = -1, "value_first"_a = 0, "value_dim"_a = 0);
+void bind_stored(nb::module_& m) {
+  nb::class_<StoredTable>(m, "StoredTable", "A matrix as the file has it, whose rows are read when they are wanted.")
+      .def("__init__", [](StoredTable* self, const std::string& format, const FileBytes& table) {
+        new (self) StoredTable{format_of(format), table.size(), [table](std::span<const int32_t> rows, size_t row, uint8_t* to) {
+          if (rows.size() > 1)  // a disk can read several at once
+            for (const int32_t i : rows) table.expect(i * row, row);
+          for (size_t i = 0; i < rows.size(); i++) table.read(rows[i] * row, to + i * row, row);
+        }};
+      }, "format"_a, "table"_a)
+      .def("__init__", [](StoredTable* self, const std::string& format, Bytes table) {
+        new (self) StoredTable{format_of(format), table.size(), [table](std::span<const int32_t> rows, size_t row, uint8_t* to) {
+          for (size_t i = 0; i < rows.size(); i++) memcpy(to + i * row, table.data() + rows[i] * row, row);
+        }};
+      }, "format"_a, "table"_a, "The same, of bytes that are in memory.");
 }
 
 void bind_class(nb::module_& m) {
@@ -239,83 +195,9 @@ void bind_class(nb::module_& m) {
       .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
       .def_prop_ro("window_blocks", [](Plan& p) { return p.kv(1).count(); },
                    "How many KV blocks have a place in the layers that see a window.")
-      .def_prop_ro("length", &Plan::length, "How many ops there are.")
-      .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
       .def_prop_ro("context", &Plan::context)
-      .def("output", [](Plan& p, Where out) { p.set_output(view(out)); }, "out"_a)
-      .def("given", [](Plan& p, Where in) { p.set_input(view(in)); }, "x"_a)
-      .def("embed", &add_embed<Embed::By::kToken>, "table"_a, "out"_a)
-      .def("embed_positions", &add_embed<Embed::By::kPosition>, "table"_a, "out"_a)
-      .def("embed_types", &add_embed<Embed::By::kType>, "table"_a, "out"_a)
-      .def("embed_stored", [](Plan& p, const std::string& format, const FileBytes& table, int cols, Where out) {
-        const size_t row = stored_row(p, format, table.size(), cols);
-        const auto read = [table, row](std::span<const int32_t> rows, uint8_t* to) {
-          if (rows.size() > 1)  // a disk can read several at once
-            for (const int32_t i : rows) table.expect(i * row, row);
-          for (size_t i = 0; i < rows.size(); i++) table.read(rows[i] * row, to + i * row, row);
-        };
-        p.add(std::make_unique<EmbedStored>(read, format_of(format), cols, view(out)));
-      }, "format"_a, "table"_a, "cols"_a, "out"_a,
-         "By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.")
-      .def("embed_stored", [](Plan& p, const std::string& format, Bytes table, int cols, Where out) {
-        const size_t row = stored_row(p, format, table.size(), cols);
-        const auto read = [at = table.data(), row](std::span<const int32_t> rows, uint8_t* to) {
-          for (size_t i = 0; i < rows.size(); i++) memcpy(to + i * row, at + rows[i] * row, row);
-        };
-        p.add(std::make_unique<EmbedStored>(read, format_of(format), cols, view(out)));
-      }, "format"_a, "table"_a, "cols"_a, "out"_a, nb::keep_alive<1, 3>(), "The same, of bytes that are in memory.")
-      .def("gather", [](Plan& p, Where in, Where out, int width) {
-        p.add(std::make_unique<Gather>(view(in), view(out), width));
-      }, "x"_a, "out"_a, "width"_a)
-      .def("reorder", [](Plan& p, bool logits, Where in, std::vector<int32_t> order, Where out) {
-        p.add(std::make_unique<Reorder>(rows_of(logits), view(in), std::move(order), view(out)));
-      }, "logits"_a, "x"_a, "order"_a, "out"_a, "Number i of a row becomes its number order[i].")
-      .def("join", [](Plan& p, bool logits, std::tuple<Where, int> a, std::tuple<Where, int> b, int groups, Where out) {
-        const auto part = [](const auto& from) { return Join::Part{view(std::get<0>(from)), std::get<1>(from)}; };
-        p.add(std::make_unique<Join>(rows_of(logits), part(a), part(b), groups, view(out)));
-      }, "logits"_a, "a"_a, "b"_a, "groups"_a, "out"_a, "a, b: where, and how many numbers of a group.")
-      .def("normalise", [](Plan& p, bool logits, Where in, int width, const std::optional<Norm>& norm,
-                           const Places& out) {
-        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, norm.value_or(Norm{{}, {}, 0, 0}), out));
-      }, "logits"_a, "x"_a, "width"_a, "norm"_a.none(), "out"_a, "norm None: to quant blocks alone.")
-      .def("map", [](Plan& p, bool logits, const std::string& kind, Where a, Where b, float number, int width,
-                     Where out, bool spread) {
-        p.add(std::make_unique<Elementwise>(Elementwise::Args{
-            rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out), spread}));
-      }, "logits"_a, "kind"_a, "a"_a, "b"_a, "number"_a, "width"_a, "out"_a, "spread"_a = false,
-         "spread: a has one number for all of a row.")
-      .def("linear", &add_linear, "logits"_a, "x"_a, "parts"_a, "adds"_a = false, "gate"_a = nb::none())
-      .def("experts", &add_experts, "logits"_a, "x"_a, "scores"_a, "mixture"_a, "experts"_a, "out"_a,
-           "inner"_a = Where{-1, 0}, "biases"_a = std::array<Biases, 3>{},
-           "inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.")
-      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, const AttendShape& shape, Rotation rotation,
-                        std::vector<float> sinks, Floats bias, const std::optional<RelativeTuple>& relative) {
-        const Attend::Views at{view(q), view(k), view(v), view(out)};
-        Relative by;
-        if (relative)
-          by = {view(std::get<0>(*relative)), view(std::get<1>(*relative)), std::get<2>(*relative), std::get<3>(*relative)};
-        p.add(std::make_unique<Attend>(p, at, shape, std::move(rotation), std::move(sinks), floats(bias), std::move(by)));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "shape"_a, "rotation"_a, "sinks"_a, "bias"_a, "relative"_a = nb::none(),
-         "relative: where queries and keys have their numbers by distance, how many a head, and which by distance.")
-      .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, Rotation rotation) {
-        p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
-      }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "rotation"_a)
-      .def("conv", [](Plan& p, Where in, Where out, Floats weight, Floats bias, int width, int taps) {
-        p.add(std::make_unique<Conv>(p, view(in), view(out), ConvWeights{floats(weight), floats(bias), width, taps}));
-      }, "x"_a, "out"_a, "weight"_a, "bias"_a, "width"_a, "taps"_a)
-      .def("delta_net", [](Plan& p, Where qkv, Where a, Where b, Where out, std::tuple<int, int, int, int, bool> shape,
-                           Floats scale, Floats dt) {
-        const auto [k_heads, heads, keys, values, grouped] = shape;
-        p.add(std::make_unique<DeltaNet>(p, DeltaNet::Views{view(qkv), view(a), view(b), view(out)},
-                                         DeltaShape{k_heads, heads, keys, values, grouped}, floats(scale), floats(dt)));
-      }, "qkv"_a, "a"_a, "b"_a, "out"_a, "shape"_a, "scale"_a, "dt"_a)
-      .def("mamba2", [](Plan& p, Where vkq, Where dt, Where out, std::tuple<int, int, int, int> shape, Floats scale,
-                        Floats dt_bias, Floats skip) {
-        const auto [groups, heads, keys, values] = shape;
-        p.add(std::make_unique<Mamba>(p, Mamba::Views{view(vkq), view(dt), view(out)},
-                                      Mamba::Shape{groups, heads, keys, values},
-                                      Mamba::Weights{floats(scale), floats(dt_bias), floats(skip)}));
-      }, "vkq"_a, "dt"_a, "out"_a, "shape"_a, "scale"_a, "dt_bias"_a, "skip"_a)
+      .def("add", &add_all, "calls"_a, "matrices"_a, "stored"_a = nb::list(),
+           "What calls say (compute/lowering/calls.py), which name matrices and stored tables by their numbers.")
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
@@ -339,6 +221,13 @@ void bind_plan(nb::module_& m) {
     return key_bytes(f.keys, kv_heads, head_dim) + (values ? value_bytes(f.values, kv_heads, head_dim) : 0);
   }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "values"_a = true,
         "Of one layer's keys and values, or keys alone, of KV_BLOCK tokens.");
-  bind_arguments(m);
+  nb::list elementwise, gates;
+  for (const auto& [name, form] : kMaps) {
+    elementwise.append(name);
+    if (form == Form::gate) gates.append(name);
+  }
+  m.attr("ELEMENTWISE") = nb::tuple(elementwise);
+  m.attr("GATES") = nb::tuple(gates);
+  bind_stored(m);
   bind_class(m);
 }

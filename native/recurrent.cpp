@@ -97,7 +97,7 @@ void HeadStates::compute(Step& step, const Step::Segment& segment, const Columns
 
 DeltaNet::DeltaNet(Plan& plan, Views at, DeltaShape shape, std::vector<float> a, std::vector<float> dt)
     : HeadStates(plan, shape.heads, shape.keys, shape.values), at_(at), shape_(shape), a_(std::move(a)), dt_(std::move(dt)) {
-  if (shape.heads % shape.k_heads || (int)a_.size() != shape.heads || dt_.size() != a_.size())
+  if (shape.k_heads <= 0 || shape.heads % shape.k_heads || (int)a_.size() != shape.heads || dt_.size() != a_.size())
     throw std::invalid_argument("a delta net: these heads are not supported");
 }
 

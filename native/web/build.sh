@@ -33,7 +33,7 @@ link() { # OUTPUT TIER FLAGS
 tier wasm $features &
 kernels=$!
 tier wasm-relaxed $features+relaxed_simd
-for name in web/core web/calls platform/wasm $core; do
+for name in web/core platform/wasm $core; do
   # shellcheck disable=SC2086
   $cxx -mcpu=$features $flags -fexceptions -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done

@@ -1,13 +1,13 @@
-// The core without Python: one model, built from the calls that Python recorded (backends/cpu/recorded.py), over one
-// text, and draws from its logits. Who calls it keeps the text and the loop.
+// The core without Python: one model, built from the calls that Python wrote (features/page/plan.py), over one text, and
+// draws from its logits. Who calls it keeps the text and the loop.
 #include <algorithm>
 #include <memory>
 #include <numeric>
 
 #include "../arena.h"
+#include "../calls.h"
 #include "../sampler.h"
 #include "../sampler_math.h"
-#include "calls.h"
 
 using namespace cutaway;
 
@@ -15,7 +15,7 @@ namespace {
 
 struct Model {
   std::unique_ptr<Arena> arena;
-  std::vector<Packed> matrices;
+  Named named;
   std::shared_ptr<Pool> pool;
   std::vector<std::unique_ptr<Plan>> plans;  // the model's; beside it one whose tensors can be read, and the head
   std::vector<int32_t> table;  // the text's KV blocks, in order
@@ -83,7 +83,7 @@ EXPORT(weights)(size_t bytes) -> uint8_t* {
 EXPORT(build)(const double* numbers, size_t count) -> void {
   Reader r(numbers, count);
   const int context = r.integer(), threads = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
-  model.matrices = r.list([&] {
+  model.named.matrices = r.list([&] {
     r.expect(4);
     const std::string format = r.string();
     const int rows = r.integer(), cols = r.integer();
@@ -91,14 +91,13 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
   });
   model.table.resize((size_t)blocks);
   std::iota(model.table.begin(), model.table.end(), 0);
-  Calls calls(r, model.matrices);
   model.plans.clear();
   model.pool = std::make_shared<Pool>(threads);
   const Plan::Options options{.kv_blocks = blocks, .context = context, .prefetch = "none"};
-  for (size_t plans = calls.count(); plans; plans--) {
+  for (size_t plans = r.count(); plans; plans--) {
     model.plans.push_back(model.plans.empty() ? std::make_unique<Plan>(model.pool, choose_kernels(""), options)
                                               : std::make_unique<Plan>(model.plans[0].get()));
-    for (size_t left = calls.count(); left; left--) calls.call(*model.plans.back());
+    add_calls(*model.plans.back(), r, model.named);
   }
 }
 
@@ -126,7 +125,7 @@ EXPORT(read)(int plan, int buffer, int width, float* out) -> void { model.plans.
 
 // Rows of a matrix as floats.
 EXPORT(decode)(int matrix, int first, int last, float* out) -> void {
-  const Packed& packed = model.matrices.at((size_t)matrix);
+  const Packed& packed = model.named.matrices.at((size_t)matrix);
   if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
   for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
 }
@@ -157,7 +156,7 @@ EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const 
   const uint64_t seed = r.uint64(), place = r.uint64();
   Row row{&chain, seed, place, {}, {}, {}, {}};
   row.output = r.ids();
-  row.observe = Observe{r.count(), {}, true, false};
+  row.observe = Observe{(size_t)r.integer(), {}, true, false};
   for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
   for (int64_t id : r.ids()) row.forced = (uint32_t)id;
   const Drawn drawn = sample_row(*model.plans[0]->kernels, logits, (size_t)model.plans[0]->vocab(), row);

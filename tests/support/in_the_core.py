@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import LLM
-from cutaway.compute.backends.cpu.recorded import write_plan
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
+from cutaway.features.page.plan import write_plan
 from cutaway.trace.web import __file__ as web
 from support.wasm import cores, flags_of_relaxed, run
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.compute.backends import Batch
+from cutaway.compute.lowering import calls
 from cutaway.compute.model.positions import Rope
 from cutaway.engine.scheduled import lay_rows
 from cutaway.files.weights import FORMATS
@@ -16,7 +17,6 @@ TIERS = tuple(_native.tiers().split(","))
 FLOATS = ("F32", "F16", "BF16")
 GROUPED_FLOATS = tuple(name for name in FORMATS if name.startswith(("FP8", "NF4")))
 QUANTISED = tuple(name for name in FORMATS if name not in (*FLOATS, *GROUPED_FLOATS))
-NOWHERE = (-1, 0)
 NO_WEIGHT = np.empty(0, np.float32)
 
 
@@ -39,6 +39,11 @@ def new_plan(tier, threads=1, kv_blocks=1, context=32, prefetch="", kv="f16"):
     return _native.Plan(_native.Pool(threads), tier, kv_blocks, context, prefetch, kv)
 
 
+def add(plan, *more, matrices=()):
+    """Calls into a plan; matrices: what they name by number."""
+    plan.add(calls.plain(more), [*matrices])
+
+
 def int32(values):
     return np.array(values, np.int32)
 
@@ -50,9 +55,14 @@ def fed(rows, tier, threads=1, *, width=None, **options):
     """
     n = rows.shape[1]
     plan = new_plan(tier, threads, **options)
-    source, out = plan.buffer(n, False), plan.buffer(width or n, False)
-    plan.embed(table(rows), (source, 0))
-    plan.output((out, 0))
+    source, out = 0, 1
+    add(plan, calls.AddBuffer(n, False), calls.AddBuffer(width or n, False))
+    add(
+        plan,
+        calls.EmbedRows(0, (source, 0), "token"),
+        calls.SetOutput((out, 0)),
+        matrices=[table(rows)],
+    )
     return plan, source, out
 
 
@@ -66,20 +76,23 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     cols = x.shape[1]
     plan, source, out = fed(x, tier, threads, width=rows, prefetch=prefetch)
     act = quantised(plan, name, (source, 0), cols, cols + 64)  # buffers are shared: the widest
-    gate = None if finish == "store" else finish
-    no_bias: list[float] = []
-    parts = [(pack(name, raw, rows, cols, threads), (out, 0), no_bias, 0)] * (2 if gate else 1)
-    plan.linear(False, _native.Places((source, 0), act), parts, gate=gate)
+    gate = () if finish == "store" else (finish,)
+    places, parts = (
+        calls.Places((source, 0), act),
+        [calls.LinearPart(0, (out, 0))] * (2 if gate else 1),
+    )
+    matrix = pack(name, raw, rows, cols, threads)
+    add(plan, calls.Linear(False, places, calls.Finish(gate=gate), parts), matrices=[matrix])
     return plan
 
 
 def quantised(plan, name, x, cols, width):
-    """A buffer with x as quant blocks, where matrices of this format read those; else -1."""
+    """The third buffer, x as quant blocks, where matrices of this format read those; else -1."""
     if name not in QUANTISED:
         return -1
-    act = plan.buffer(width, True)
-    plan.normalise(False, x, cols, None, _native.Places(act=act))
-    return act
+    to_blocks = calls.Normalise(False, x, cols, calls.Norm(), calls.Places(act=2))
+    add(plan, calls.AddBuffer(width, True), to_blocks)
+    return 2
 
 
 def run_apart(plan, count, first=0):
@@ -130,12 +143,11 @@ def add_attend(plan, source, out, shape):
     sizes |= {"kv_heads": kv_heads, "head_dim": d}
     sizes |= {"chunked": False, "value_first": 0, "value_dim": 0}
     frequencies = Rope(dim=dim, base=10000.0).frequencies() if dim else []
-    plan.attend(
-        (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
-        _native.AttendShape(**{key: more.get(key, value) for key, value in sizes.items()}),
-        _native.Rotation(frequencies, more["rotate_half"], more["attention_factor"]),
-        more.get("sinks", []), more.get("bias", np.empty(0, np.float32)),
-    )  # fmt: skip
+    views = (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0)
+    sizes = {key: more.get(key, value) for key, value in sizes.items()}
+    rotation = calls.Rotation(frequencies, more["rotate_half"], more["attention_factor"])
+    sinks, bias = (more.get(key, NO_WEIGHT) for key in ("sinks", "bias"))
+    add(plan, calls.Attend(views, calls.AttendShape(**sizes), rotation, sinks, bias))
 
 
 def spans(length, cuts):

@@ -108,34 +108,15 @@ ELEMENTWISE: tuple = ...
 
 GATES: tuple = ('silu_mul', 'gelu_mul', 'gelu_exact_mul')
 
-class Places:
-    """
-    Where a tensor is: its floats, its quant blocks (a buffer's number), or both.
-    """
+class StoredTable:
+    """A matrix as the file has it, whose rows are read when they are wanted."""
 
-    def __init__(self, floats: tuple[int, int] = (-1, 0), act: int = -1) -> None: ...
+    @overload
+    def __init__(self, format: str, table: FileBytes) -> None: ...
 
-class Norm:
-    """What a row is divided by; see ops.h."""
-
-    def __init__(self, weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, group: int) -> None: ...
-
-class Rotation:
-    """How pairs of a head's numbers are rotated; see plan.h."""
-
-    def __init__(self, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, growth: float = 0, period: int = 1, offset: int = 0) -> None: ...
-
-    def __eq__(self, arg: object, /) -> bool: ...
-
-class ExpertsShape:
-    """How experts are chosen and weighed; see compute/model/mixture.py."""
-
-    def __init__(self, *, used: int, gating: str, normed: bool, scale: float, groups: int, used_groups: int, best_of_group: int, activation: str, limit: float, weighs_input: bool, tolerance: float, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
-
-class AttendShape:
-    """The sizes of an attention; see ops.h."""
-
-    def __init__(self, *, heads: int, kv_heads: int, head_dim: int, scale: float, softcap: float, window: int, reach: int, chunked: bool = False, layer: int = 0, reads: int = -1, value_first: int = 0, value_dim: int = 0) -> None: ...
+    @overload
+    def __init__(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """The same, of bytes that are in memory."""
 
 class Plan:
     def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16', draft_states: int = 0) -> None: ...
@@ -163,67 +144,12 @@ class Plan:
         """How many KV blocks have a place in the layers that see a window."""
 
     @property
-    def length(self) -> int:
-        """How many ops there are."""
-
-    def buffer(self, width: int, quantised: bool) -> int: ...
-
-    @property
     def context(self) -> int: ...
 
-    def output(self, out: tuple[int, int]) -> None: ...
-
-    def given(self, x: tuple[int, int]) -> None: ...
-
-    def embed(self, table: Packed, out: tuple[int, int]) -> None: ...
-
-    def embed_positions(self, table: Packed, out: tuple[int, int]) -> None: ...
-
-    def embed_types(self, table: Packed, out: tuple[int, int]) -> None: ...
-
-    @overload
-    def embed_stored(self, format: str, table: FileBytes, cols: int, out: tuple[int, int]) -> None:
+    def add(self, calls: object, matrices: Sequence[Packed], stored: Sequence[StoredTable] = []) -> None:
         """
-        By token, of a matrix as the file has it, whose bytes are read when they are wanted; after embed.
+        What calls say (compute/lowering/calls.py), which name matrices and stored tables by their numbers.
         """
-
-    @overload
-    def embed_stored(self, format: str, table: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int, out: tuple[int, int]) -> None:
-        """The same, of bytes that are in memory."""
-
-    def gather(self, x: tuple[int, int], out: tuple[int, int], width: int) -> None: ...
-
-    def reorder(self, logits: bool, x: tuple[int, int], order: Sequence[int], out: tuple[int, int]) -> None:
-        """Number i of a row becomes its number order[i]."""
-
-    def join(self, logits: bool, a: tuple[tuple[int, int], int], b: tuple[tuple[int, int], int], groups: int, out: tuple[int, int]) -> None:
-        """a, b: where, and how many numbers of a group."""
-
-    def normalise(self, logits: bool, x: tuple[int, int], width: int, norm: Norm | None, out: Places) -> None:
-        """norm None: to quant blocks alone."""
-
-    def map(self, logits: bool, kind: str, a: tuple[int, int], b: tuple[int, int], number: float, width: int, out: tuple[int, int], spread: bool = False) -> None:
-        """spread: a has one number for all of a row."""
-
-    def linear(self, logits: bool, x: Places, parts: Sequence[tuple[Packed, tuple[int, int], Sequence[float], int]], adds: bool = False, gate: str | None = None) -> None: ...
-
-    def experts(self, logits: bool, x: Places, scores: tuple[int, int], mixture: ExpertsShape, experts: Sequence[tuple[Packed, Packed, Packed]], out: tuple[int, int], inner: tuple[int, int] = (-1, 0), biases: Sequence[Sequence[Sequence[float]]] = [[], [], []]) -> None:
-        """
-        inner: where to leave what each expert's down reads, by rank; biases: of gate, up and down.
-        """
-
-    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], shape: AttendShape, rotation: Rotation, sinks: Sequence[float], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], relative: tuple[tuple[int, int], tuple[int, int], int, Sequence[int]] | None = None) -> None:
-        """
-        relative: where queries and keys have their numbers by distance, how many a head, and which by distance.
-        """
-
-    def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, rotation: Rotation) -> None: ...
-
-    def conv(self, x: tuple[int, int], out: tuple[int, int], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], width: int, taps: int) -> None: ...
-
-    def delta_net(self, qkv: tuple[int, int], a: tuple[int, int], b: tuple[int, int], out: tuple[int, int], shape: tuple[int, int, int, int, bool], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], dt: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
-
-    def mamba2(self, vkq: tuple[int, int], dt: tuple[int, int], out: tuple[int, int], shape: tuple[int, int, int, int], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], dt_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], skip: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """

@@ -8,11 +8,11 @@ import pytest
 
 from cutaway import LLM, FormatError, InputError
 from cutaway.compute import backends
-from cutaway.compute.backends.cpu import emit
 from cutaway.compute.loading import weights
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.parts import start
 from cutaway.compute.loading.setup import Setup
+from cutaway.compute.lowering import emit
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 

@@ -13,10 +13,10 @@ from cutaway.base.offload import Offload
 from cutaway.base.resources import Memory
 from cutaway.compute.backends import KV_BLOCK, Batch
 from cutaway.compute.backends.cpu import CpuBackend
-from cutaway.compute.backends.cpu.compile import Lowered, hoist_logit_rows
-from cutaway.compute.backends.cpu.emit import Placement
 from cutaway.compute.backends.layout import KV_FORMATS, as_stored, keys_and_values
 from cutaway.compute.backends.reference import ReferenceBackend
+from cutaway.compute.lowering.compile import Lowered, hoist_logit_rows
+from cutaway.compute.lowering.emit import Placement
 from cutaway.compute.model import build
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture

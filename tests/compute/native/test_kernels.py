@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.base import _native
+from cutaway.compute.lowering.calls import NOWHERE, Elementwise, Norm, Normalise, Places
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.numbers import Number
 from support.attention_by_definition import check, in_order, random_qkv
 from support.native_plans import (
     NO_WEIGHT,
-    NOWHERE,
     TIERS,
+    add,
     assert_same_bits,
     attention,
     fed,
@@ -234,12 +235,12 @@ def run_map(tier, kind, a, b, number, threads=1, in_place=False):
     """Rows a, b (M, n) through one op: (M, n)."""
     count, n = a.shape
     plan, source, out = fed(np.hstack([a, b]), tier, threads, width=n)
-    second = (source, n) if kind in TWO else NOWHERE
+    x, y, second = (source, 0), (out, 0), (source, n) if kind in TWO else NOWHERE
     if in_place:
-        plan.map(False, kind, (source, 0), second, number, n, (source, 0))
-        plan.map(False, "scale", (source, 0), NOWHERE, 1.0, n, (out, 0))
+        copied = Elementwise(False, "scale", x, NOWHERE, 1.0, n, y)
+        add(plan, Elementwise(False, kind, x, second, number, n, x), copied)
     else:
-        plan.map(False, kind, (source, 0), second, number, n, (out, 0))
+        add(plan, Elementwise(False, kind, x, second, number, n, y))
     return run_apart(plan, count)
 
 
@@ -290,7 +291,8 @@ def test_one_number_for_all_of_a_row(n):
     gate, x = (rng.normal(size=(3, wide)).astype(np.float32) for wide in (1, n))
     for tier in TIERS:
         plan, source, out = fed(np.hstack([gate, x]), tier, 2, width=n)
-        plan.map(False, "sigmoid_mul", (source, 0), (source, 1), 0.0, n, (out, 0), spread=True)
+        a, b = (source, 0), (source, 1)
+        add(plan, Elementwise(False, "sigmoid_mul", a, b, 0.0, n, (out, 0), spread=True))
         ours = run_apart(plan, 3)
         wide = np.repeat(gate, n, axis=1)
         assert_same_bits(ours, run_map(tier, "sigmoid_mul", wide, x, 0.0))
@@ -299,8 +301,8 @@ def test_one_number_for_all_of_a_row(n):
 def run_norm(tier, x, weight, bias, eps, group, threads=1):
     count, n = x.shape
     plan, source, out = fed(x, tier, threads)
-    norm = _native.Norm(weight, bias, eps, group)
-    plan.normalise(False, (source, 0), n, norm, _native.Places((out, 0)))
+    norm = Norm(weight, bias, eps, group)
+    add(plan, Normalise(False, (source, 0), n, norm, Places((out, 0))))
     return run_apart(plan, count)
 
 

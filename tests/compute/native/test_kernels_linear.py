@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from cutaway.base import _native
+from cutaway.compute.lowering import calls
 from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import FORMATS, dequantize
 from random_blocks import set_scales
@@ -14,6 +14,7 @@ from support.native_plans import (
     NO_WEIGHT,
     QUANTISED,
     TIERS,
+    add,
     assert_same_bits,
     fed,
     linear,
@@ -213,13 +214,21 @@ def run(tier, name, raw, x, scores, mixture, threads=1, bias=None, biases=None):
     """x (M, HIDDEN), scores (M, COUNT) -> (M, HIDDEN)."""
     plan, source, out = fed(np.hstack([x, scores]), tier, threads, width=HIDDEN)
     act = quantised(plan, name, (source, 0), HIDDEN, HIDDEN)
-    packed = [[pack(name, one, *shape) for one in raw[role]] for role, shape in SHAPES.items()]
-    if mixture.activation == "relu2":
-        packed[0] = [None] * COUNT
-    how = _native.ExpertsShape(**asdict(mixture), bias=NO_WEIGHT if bias is None else bias)
-    places, each = _native.Places((source, 0), act), list(zip(*packed, strict=True))
-    more = {} if biases is None else {"biases": [biases[role].tolist() for role in SHAPES]}
-    plan.experts(False, places, (source, HIDDEN), how, each, (out, 0), **more)
+    packed = [pack(name, one, *shape) for role, shape in SHAPES.items() for one in raw[role]]
+
+    def matrices(first, role):
+        added = [NO_WEIGHT] * COUNT if biases is None else biases[role]
+        return [calls.Biased(first + i, each) for i, each in enumerate(added)]
+
+    gates = [()] * COUNT
+    if mixture.activation != "relu2":
+        gates = [(gate,) for gate in matrices(0, "gate")]
+    up, down = matrices(COUNT, "up"), matrices(2 * COUNT, "down")
+    choice = calls.ExpertsChoice(**asdict(mixture), bias=NO_WEIGHT if bias is None else bias)
+    places, scores = calls.Places((source, 0), act), (source, HIDDEN)
+    how = calls.ExpertsArguments(False, places, scores, choice, (out, 0))
+    every = [calls.Expert(*each) for each in zip(gates, up, down, strict=True)]
+    add(plan, calls.Experts(how, every), matrices=packed)
     return run_apart(plan, len(x))
 
 

@@ -11,8 +11,9 @@ from cutaway.compute.backends import DRAFT_STATES, KV_BLOCK, Batch
 from cutaway.compute.backends.cpu import CpuBackend
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.loading.open import open_model
+from cutaway.compute.lowering import calls
 from cutaway.compute.model import build
-from support.native_plans import TIERS, assert_same_bits, fed, int32, run_text, spans
+from support.native_plans import TIERS, add, assert_same_bits, fed, int32, run_text, spans
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import VOCAB
@@ -29,7 +30,8 @@ def convolved(tier, x, weight, bias, *, cuts, threads=1):
     """x (sequences, T, n) through a convolution of weight (n, taps), some rows of each a call."""
     count, _, n = x.shape
     plan, source, out = fed(x.reshape(-1, n), tier, threads, kv_blocks=count, context=32)
-    plan.conv((source, 0), (out, 0), np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
+    weights = calls.ConvWeights(np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
+    add(plan, calls.Conv((source, 0), (out, 0), weights))
     return stepped(plan.run, n, x, cuts)
 
 
@@ -77,8 +79,8 @@ def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
     _, heads, _, values, _ = shape
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
     plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
-    a, b = (source, n - 2 * heads), (source, n - heads)
-    plan.delta_net((source, 0), a, b, (out, 0), shape, scale, dt)
+    views = (source, 0), (source, n - 2 * heads), (source, n - heads), (out, 0)
+    add(plan, calls.DeltaNet(views, shape, scale, dt))
     return stepped(plan.run, heads * values, x, cuts)
 
 
@@ -131,7 +133,8 @@ def scanned(tier, x, shape, weights, *, cuts, threads=1):
     _, heads, _, values = shape
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
     plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
-    plan.mamba2((source, 0), (source, n - heads), (out, 0), shape, *weights)
+    views = (source, 0), (source, n - heads), (out, 0)
+    add(plan, calls.Mamba(views, shape, weights))
     return stepped(plan.run, heads * values, x, cuts)
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import STEP_ROWS
-from cutaway.compute.backends.cpu.recorded import Readable, write_plan
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, Op
@@ -32,6 +31,7 @@ from cutaway.compute.model.ops.numbers import Mul, Scale
 from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
+from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import page_about, sizes_of

@@ -22,18 +22,17 @@ from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, in_place
-from cutaway.compute.backends.cpu.compile import GraphCompiler, ordered, spelled_out
-from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
     pack_matrices,
     read_stored,
-    read_vectors,
     reads_of,
     stored_bytes,
     weight_bytes,
 )
 from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
+from cutaway.compute.lowering.compile import ordered, spelled_out
+from cutaway.compute.lowering.weights import read_vectors
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.errors import CutawayError, FormatError, InputError
@@ -116,10 +115,8 @@ class CpuBackend:
         plan = self._new_plan(kv)
         self.tier: str = plan.tier
         report_refusal()
-        matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
-        self._packed = PackedWeights(
-            matrices, experts, read_vectors(graph, file), read_stored(graph, file)
-        )
+        matrices = pack_matrices(graph, file, self.pool, on_progress, offload)
+        self._packed = PackedWeights(matrices, read_vectors(graph, file), read_stored(graph, file))
         self._resident_budget = None if offload is None else offload.kept
         self._experts_share = (
             1.0 if offload is None else reads_of(graph, file.tensors).kept_share(offload.kept)
@@ -152,7 +149,7 @@ class CpuBackend:
             for op in graph.ops
             if isinstance(op, Adaptable) and not matrices.keys() >= {*op.matrices(graph.shapes)}
         ]
-        added, _ = pack_matrices(only, file, self.pool)
+        added = pack_matrices(only, file, self.pool)
         return self._twin(graph, self._packed._replace(matrices=matrices | added))
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
@@ -163,10 +160,9 @@ class CpuBackend:
         """The weights, and beside them or in their place those of wanted names."""
         packed, only = self._packed, Graph(graph.shapes)
         only.ops = [op for op in graph.ops if any(map(wanted, op.weights.values()))]
-        matrices, experts = pack_matrices(only, file, self.pool)
+        matrices = packed.matrices | pack_matrices(only, file, self.pool)
         vectors = packed.vectors | read_vectors(only, file)
-        stored = packed.stored | read_stored(only, file)
-        return PackedWeights(packed.matrices | matrices, packed.experts | experts, vectors, stored)
+        return PackedWeights(matrices, vectors, packed.stored | read_stored(only, file))
 
     def _twin(self, graph: Graph, packed: PackedWeights, plan: _native.Plan | None = None) -> Self:
         """A plan on the same threads, and the same keys and values unless it has its own."""
@@ -182,7 +178,7 @@ class CpuBackend:
         if self._resident_budget is not None:
             plan.set_resident_budget(self._resident_budget, self._experts_share)
         try:
-            Emitter(GraphCompiler(graph, *self._packed), plan)
+            self._packed.plan(plan, graph)
         except CutawayError:
             raise
         except ValueError as error:  # of the plan, which looks at each op's shapes
@@ -256,8 +252,7 @@ class CpuBackend:
     def _new_tap(self, *, kept: bool) -> "Tap":
         from cutaway.compute.backends.cpu.tap import Tap
 
-        compiler = GraphCompiler(self._graph, *self._packed, apart=True)
-        return Tap(compiler, self._plan.beside(), kept=kept)
+        return Tap(self._graph, self._packed, self._plan.beside(), kept=kept)
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
@@ -278,7 +273,7 @@ class CpuBackend:
     def _beside(self, graph: Graph) -> _native.Plan:
         """A plan of a part of the graph that shares weights, threads, keys and values."""
         plan = self._plan.beside()
-        Emitter(GraphCompiler(graph, *self._packed), plan)
+        self._packed.plan(plan, graph)
         return plan
 
     def head(self, x: Array) -> Logits:

@@ -1,20 +1,18 @@
-"""Packs a file's matrices into panels of 16 rows, in one arena; reads its vectors as numbers.
+"""Packs a file's matrices into panels of 16 rows, in one arena, and makes plans that read them.
 
-Knows which matrices, or rows of one, the ops of a graph read.
+Which matrices, or rows of one, the ops of a graph read is known to compute/lowering.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import (
-    ExpertMatrices,
-    Stored,
-    Vector,
-)
+from cutaway.compute.lowering.calls import Floats, plain
+from cutaway.compute.lowering.emit import Emitter, lower
+from cutaway.compute.lowering.weights import Matrix, WeightTable, matrix_shapes
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.compute.model.ops.linear import HeadsLinear, Linear
@@ -34,15 +32,27 @@ class PackedWeights(NamedTuple):
     """The weights that the ops of a graph read.
 
     matrices  by the rows that an op reads
-    experts   all matrices of a tensor of experts, by its name
     vectors   as numbers, by name
     stored    what stays in the file, whose bytes are read as they are wanted
     """
 
     matrices: dict[Slice, _native.Packed]
-    experts: dict[str, ExpertMatrices]
-    vectors: dict[str, Vector]
-    stored: dict[str, Stored]
+    vectors: dict[str, Floats]
+    stored: dict[str, _native.StoredTable]
+
+    def table(self) -> WeightTable:
+        """What the calls of a plan name by number."""
+        matrices = {
+            part: Matrix(i, packed.rows, packed.cols, packed.is_float)
+            for i, (part, packed) in enumerate(self.matrices.items())
+        }
+        return WeightTable(matrices, self.vectors, [*self.stored])
+
+    def plan(self, plan: _native.Plan, graph: Graph, **how: Any) -> Emitter:
+        """Make an empty plan that of a graph; how: see ``lower``."""
+        emitter = lower(graph, self.table(), plan.context, **how)
+        plan.add(plain(emitter.calls), [*self.matrices.values()], [*self.stored.values()])
+        return emitter
 
 
 class Disk(Protocol):
@@ -58,24 +68,19 @@ def pack_matrices(
     pool: _native.Pool,
     on_progress: Callable[[int], None] = lambda _done: None,
     offload: Disk | None = None,
-) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
-    """Pack every matrix that an op multiplies by or looks up, in the order of the ops.
-
-    The second result has the matrices of experts, of which there may be thousands, by tensor.
-    """
-    experts = {name for op in graph.ops if op.is_stacked for name in op.matrix_names}
-    shapes = _shapes(graph)
+) -> dict[Slice, _native.Packed]:
+    """Pack every matrix that an op multiplies by or looks up, in the order of the ops."""
+    shapes = matrix_shapes(graph)
     sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
     size = sum(sizes.values())
     with offload.open(reads_of(graph, file.tensors)) if offload else nullcontext() as disk:
-        packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
-    return packed, {name: [packed[p] for p in shapes if p[0] == name] for name in experts}
+        return _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
 
 
-def read_stored(graph: Graph, file: ModelFile) -> dict[str, Stored]:
+def read_stored(graph: Graph, file: ModelFile) -> dict[str, _native.StoredTable]:
     """The matrices that are read by token from the file, which stays open for that."""
     names = [op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)]
-    return {name: (file.info(name).format, file.raw(name)) for name in names}
+    return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
@@ -86,14 +91,8 @@ def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
     """Memory of the matrices, once they are packed."""
-    shapes = _shapes(graph).items()
+    shapes = matrix_shapes(graph).items()
     return sum(_native.packed_bytes(tensors[part[0]].format, *shape) for part, shape in shapes)
-
-
-def _shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
-    """Rows and columns of each matrix, or part of one, in the order of the ops."""
-    wanted = dict.fromkeys(part for op in graph.ops for part in op.matrices(graph.shapes))
-    return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
 
 
 def _pack(
@@ -132,7 +131,7 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
     """Bytes of matrices that a row multiplies by."""
     from cutaway.base.offload import Reads  # few models are larger than memory
 
-    shapes, always, experts, chosen = _shapes(graph), 0, 0, 0.0
+    shapes, always, experts, chosen = matrix_shapes(graph), 0, 0, 0.0
     for op in graph.ops:
         size = sum(
             _native.packed_bytes(tensors[part[0]].format, *shapes[part])
@@ -144,14 +143,3 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
         elif isinstance(op, (Linear, HeadsLinear)):
             always += size
     return Reads(weight_bytes(graph, tensors), always, experts, int(chosen))
-
-
-def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
-    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions.
-
-    Biases of experts are a row for each.
-    """
-    found = dict[str, Vector]()
-    for name in dict.fromkeys(name for op in graph.ops for name in op.vectors):
-        found[name] = file.dequantize(name)
-    return found

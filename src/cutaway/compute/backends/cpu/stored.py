@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.compile import Vector
 from cutaway.compute.backends.layout import KV_BLOCK, PER_SCALE, Coded, keys_and_values
+from cutaway.compute.lowering.calls import Floats
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 
@@ -163,7 +163,7 @@ class Weights:
     """Packed matrices and vectors, by name."""
 
     def __init__(
-        self, matrices: Mapping[Slice, _native.Packed], vectors: Mapping[str, Vector]
+        self, matrices: Mapping[Slice, _native.Packed], vectors: Mapping[str, Floats]
     ) -> None:
         self._vectors, self._parts = vectors, dict[str, list[tuple[int, int, _native.Packed]]]()
         for (name, first, last), packed in matrices.items():
@@ -171,7 +171,7 @@ class Weights:
         for parts in self._parts.values():
             parts.sort(key=lambda part: part[:2])
 
-    def rows(self, name: str, first: int, last: int | None) -> Vector:
+    def rows(self, name: str, first: int, last: int | None) -> Floats:
         """See ``Inspectable.weight``."""
         if name in self._vectors:
             return self._vectors[name][first:last]
@@ -189,11 +189,11 @@ class Weights:
         return bool(self._parts[name][0][2].is_float)
 
 
-def rounded(x: Vector) -> Vector:
+def rounded(x: Floats) -> Floats:
     """Activations as quantised matrices read them: every 32 are whole multiples of one step."""
     blocks = x.reshape(-1, _QUANT)
     peak = np.abs(blocks).max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
         inverse = np.where(peak > _TINY, np.float32(127) / peak, np.float32(0))
-    steps: Vector = np.rint(blocks * inverse) * (peak / np.float32(127))
+    steps: Floats = np.rint(blocks * inverse) * (peak / np.float32(127))
     return steps.reshape(x.shape)

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.base import Batch, Edit, Logits
-from cutaway.compute.backends.cpu.compile import GraphCompiler
-from cutaway.compute.backends.cpu.emit import Emitter
 from cutaway.compute.backends.cpu.packing import PackedWeights
 from cutaway.compute.model import Graph
 
@@ -24,14 +22,17 @@ Array = NDArray[np.float32]
 class Tap:
     """A plan whose tensors can be read and edited."""
 
-    def __init__(self, compiler: GraphCompiler, plan: _native.Plan, *, kept: bool) -> None:
-        """compiler: of the graph, with ``apart``; plan: empty, and beside the ordinary one.
+    def __init__(
+        self, graph: Graph, packed: PackedWeights, plan: _native.Plan, *, kept: bool
+    ) -> None:
+        """plan: empty, and beside the ordinary one.
 
         kept: every tensor can still be read after the run, which takes much memory for many rows
         """
-        self._compiler, self._plan = compiler, plan
-        self._emitter = Emitter(compiler, plan, kept=kept)
-        self._widths = {op.out.name: op.out.width for op in compiler.ops} | self._emitter.widths
+        self._plan = plan
+        self._emitter = packed.plan(plan, graph, apart=True, kept=kept)
+        widths = {op.out.name: op.out.width for op in self._emitter.c.ops}
+        self._widths = widths | self._emitter.widths
 
     def run(self, batch: Batch, edits: Sequence[Edit] = ()) -> Logits:
         """See ``Inspectable``; valid until the next run."""
@@ -46,7 +47,7 @@ class Tap:
 
     def read(self, name: str, batch: Batch) -> Array:
         """A tensor of the last run, where they are kept."""
-        rows = batch.logit_rows if name in self._compiler.after_rows else batch.tokens
+        rows = batch.logit_rows if name in self._emitter.c.after_rows else batch.tokens
         return self._plan.read(self._emitter.view(name), len(rows), self._widths[name])
 
     def _edit(self, name: str, edits: Iterable[Edit], rows: int) -> None:
@@ -73,9 +74,9 @@ class WholeRun:
         last, read = graph.choosing_last()
         by_name = {op.out.name: op.out for op in last.ops}
         self._read = [by_name[name] for name in names] or [read]
-        compiler = GraphCompiler(last, *packed, hoist=False, apart=bool(names))
-        self._emitter = Emitter(compiler, plan, also={one.name for one in self._read})
+        also = {one.name for one in self._read}
         self._plan = plan
+        self._emitter = packed.plan(plan, last, hoist=False, apart=bool(names), also=also)
 
     def run(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
         """The logits are valid until the next run."""

@@ -7,7 +7,7 @@
 /**
  * @typedef {{context: number, matrices: [string, number, number, number][], calls: unknown[][], tap: unknown[][],
  *   head: unknown[][], bytes: number}} Plan
- * Plans as Python recorded them (backends/cpu/recorded.py), and how many bytes their packed weights have.
+ * Plans as Python wrote them (features/page/plan.py), and how many bytes their packed weights have.
  *
  * @typedef {{vocabulary: () => number, allocate: (bytes: number) => number, release: (at: number) => void,
  *   weights: (bytes: number) => number, build: (numbers: number, count: number) => void,
@@ -39,7 +39,7 @@
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
-const STATES = ["conv", "delta_net", "mamba2"]; // what a plan calls the ops that have some
+const STATES = ["Conv", "DeltaNet", "Mamba"]; // what a plan calls the ops that have some
 export const KV_BLOCK = 32; // tokens
 const MOST = 2 ** 32; // bytes that 32 bits can name
 
@@ -206,7 +206,7 @@ export class Core {
 }
 
 /**
- * Numbers alone, as native/web/numbers.h reads them.
+ * Numbers alone, as native/numbers.h reads them.
  * @param {unknown} value
  * @param {number[]} into
  */

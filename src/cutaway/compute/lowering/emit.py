@@ -1,4 +1,4 @@
-"""From lowered ops to calls of a native plan, bound to buffers and packed weights.
+"""From lowered ops to the calls that make a plan, bound to buffers and weights.
 
 Knows lifetimes, and that a buffer must not be written before every thread has read it. Which ops
 are fused is decided before.
@@ -12,56 +12,67 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.backends.cpu.compile import INT8, NOTHING, GraphCompiler, Lowered
-from cutaway.compute.model import Op
+from cutaway.compute.lowering import calls
+from cutaway.compute.lowering.calls import NOTHING, NOWHERE, Biased, Call, Expert, Places, View
+from cutaway.compute.lowering.compile import INT8, GraphCompiler, Lowered
+from cutaway.compute.lowering.weights import WeightTable
+from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.ops.numbers import Scale
 from cutaway.compute.model.positions import GrowingRope
 from cutaway.errors import FormatError
 
 INNER = ".inner"  # see ``Inspectable.tap``
-View = tuple[int, int]  # buffer, column
-NOWHERE: View = (-1, 0)
 _LANES = 16
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 _MOST_TAPS = 16  # kMostTaps of recurrent.cpp
+PLAIN = calls.Finish()
 
 
 class Emitter:
-    """Writes lowered ops into a native plan."""
+    """The calls that make a plan of a graph.
+
+    calls   of the whole plan
+    after   by tensor: the number of ops that make it, itself and all before it
+    widths  of tensors that the graph does not have
+    """
 
     @plainly
     def __init__(
         self,
         compiler: GraphCompiler,
-        plan: Any,
+        context: int,
         *,
         kept: bool = False,
         also: Iterable[str] = (),
-        made_of: Any = _native,
     ) -> None:
         """kept: no buffer is shared, so that every tensor can be read after the run.
 
         also: tensors that can be read then
-        plan, made_of: a native plan and what its calls are made of, or what records them
         """
-        self.c, self.plan, self._kept, self._n = compiler, plan, kept, made_of
+        self.c, self._context, self._kept = compiler, context, kept
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
         placement = Placement(lowered, output, kept=kept, also=also)
-        self.buffers = [plan.buffer(*slot) for slot in placement.slots]
-        self.where = placement.where
-        self.widths: dict[str, int] = {}  # of tensors that the graph does not have
-        self.after: dict[str, int] = {}  # by tensor: the number of the plan's ops that make it
+        self._buffers = [calls.AddBuffer(*slot) for slot in placement.slots]
+        self._where = placement.where
+        self._inputs, self._ops = list[calls.SetInput](), list[calls.Op]()
+        self.widths: dict[str, int] = {}
+        self.after: dict[str, int] = {}
         for op in lowered:
             getattr(self, f"_{op.kind}")(op)
-            self.after |= dict.fromkeys((name for name, _, _ in op.writes), plan.length)
-        plan.output(self.view(output))
+            self.after |= dict.fromkeys((name for name, _, _ in op.writes), len(self._ops))
+        out = calls.SetOutput(self.view(output))
+        self.calls: list[Call] = [*self._buffers, *self._inputs, *self._ops, out]
 
     def view(self, name: str) -> View:
         """The place of a tensor, from the end of its op until the buffer is written over."""
-        return self.buffers[self.where[name]], 0
+        return self._where[name], 0
 
-    def _places(self, names: Iterable[str]) -> Any:
+    def has(self, name: str) -> bool:
+        """Whether the plan computes a tensor."""
+        return name in self._where
+
+    def _places(self, names: Iterable[str]) -> Places:
         """Of a tensor that has the first of these names as floats, the other as quant blocks."""
         floats, act = NOWHERE, -1
         for name in names:
@@ -69,37 +80,42 @@ class Emitter:
                 act = self.view(name)[0]
             else:
                 floats = self.view(name)
-        return self._n.Places(floats, act)
+        return Places(floats, act)
 
-    def _part(self, op: Any, out: str) -> tuple[Any, View, list[float], int]:
+    def _part(self, op: Any, out: str) -> calls.LinearPart:
         bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
-        return self.c.weights[op.matrix], self.view(out), bias[slice(*op.rows)].tolist(), 0
+        return calls.LinearPart(self._matrix(op), self.view(out), bias[slice(*op.rows)])
+
+    def _matrix(self, op: Op) -> int:
+        [matrix] = self.c.weights.of(op, self.c.graph)
+        return matrix.number
 
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
 
     def _embed(self, op: Lowered) -> None:
-        made = op.ops[0]
-        [matrix] = made.matrices(self.c.graph.shapes)
-        getattr(self.plan, made.kind)(self.c.weights[matrix], self.view(op.writes[0][0]))
+        made, out = op.ops[0], self.view(op.writes[0][0])
+        by = {"embed": "token", "embed_positions": "position", "embed_types": "type"}[made.kind]
+        self._ops.append(calls.EmbedRows(self._matrix(made), out, by))
 
     _embed_positions = _embed_types = _embed
 
     def _embed_stored(self, op: Lowered) -> None:
         made = op.ops[0]
-        format, table = self.c.stored[made.weights["weight"]]
-        self.plan.embed_stored(format, table, made.out.width, self.view(made.out.name))
+        table = self.c.weights.stored.index(made.weights["weight"])
+        self._ops.append(calls.EmbedStored(table, made.out.width, self.view(made.out.name)))
 
     def _given(self, op: Lowered) -> None:
-        self.plan.given(self.view(op.writes[0][0]))
+        self._inputs.append(calls.SetInput(self.view(op.writes[0][0])))
 
     def _logit_rows(self, op: Lowered) -> None:
-        self.plan.gather(self.view(op.reads[0]), self.view(op.writes[0][0]), op.writes[0][1])
+        x, (out, width, _) = op.reads[0], op.writes[0]
+        self._ops.append(calls.Gather(self.view(x), self.view(out), width))
 
     def _reorder(self, op: Lowered) -> None:
         order = self.c.vectors[op.ops[0].weights["order"]].astype(np.int32)
         x, out = self.view(op.reads[0]), self.view(op.writes[0][0])
-        self.plan.reorder(self._is_late(op), x, order.tolist(), out)
+        self._ops.append(calls.Reorder(self._is_late(op), x, order.tolist(), out))
 
     def _norm(self, op: Lowered) -> None:
         norm: Any = op.ops[0]
@@ -110,15 +126,15 @@ class Emitter:
         if norm.is_centred:  # a native norm is one by its having a bias
             named = norm.weights.get("bias")
             bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
-        self._normalise(op, self._n.Norm(weight, bias, norm.eps, group))
+        self._normalise(op, calls.Norm(weight, bias, norm.eps, group))
 
     def _quantise(self, op: Lowered) -> None:
-        self._normalise(op, None)
+        self._normalise(op, calls.Norm())
 
-    def _normalise(self, op: Lowered, norm: Any) -> None:
+    def _normalise(self, op: Lowered, norm: calls.Norm) -> None:
         out = self._places(name for name, _, _ in op.writes)
         x, width = self.view(op.reads[0]), op.writes[0][1]
-        self.plan.normalise(self._is_late(op), x, width, norm, out)
+        self._ops.append(calls.Normalise(self._is_late(op), x, width, norm, out))
 
     def _elementwise(self, op: Lowered) -> None:
         made: Any = op.ops[0]
@@ -127,64 +143,76 @@ class Emitter:
         if "factor" in made.weights:  # of ``scale_by``: a scale by what a tensor has
             number, kind = float(self.c.vectors[made.weights["factor"]][0]), Scale.kind
         out, spread = self.view(made.out.name), self.c.is_spread(made)
-        self.plan.map(self._is_late(op), kind, a, b, number, made.out.width, out, spread)
+        late, width = self._is_late(op), made.out.width
+        self._ops.append(calls.Elementwise(late, kind, a, b, number, width, out, spread))
 
     def _linear(self, op: Lowered) -> None:
-        parts = [self._part(o, o.out.name) for o in op.ops]
-        self.plan.linear(self._is_late(op), self._places(op.reads), parts)
+        self._multiply(op, op.reads, [self._part(o, o.out.name) for o in op.ops])
 
     def _gate(self, op: Lowered) -> None:
         parts = [self._part(o, op.writes[0][0]) for o in op.ops[:2]]
-        x, gate = self._places(op.reads), op.ops[2].kind
-        self.plan.linear(self._is_late(op), x, parts, gate=gate)
+        self._multiply(op, op.reads, parts, calls.Finish(gate=(op.ops[2].kind,)))
 
     def _residual(self, op: Lowered) -> None:
         parts = [self._part(op.ops[0], op.writes[0][0])]
-        x = self._places(name for name in op.reads if name != op.in_place)
-        self.plan.linear(self._is_late(op), x, parts, adds=True)
+        reads = [name for name in op.reads if name != op.in_place]
+        self._multiply(op, reads, parts, calls.Finish(adds=True))
+
+    def _multiply(
+        self,
+        op: Lowered,
+        reads: list[str],
+        parts: list[calls.LinearPart],
+        finish: calls.Finish = PLAIN,
+    ) -> None:
+        self._ops.append(calls.Linear(self._is_late(op), self._places(reads), finish, parts))
 
     def _experts(self, op: Lowered) -> None:
         made: Any = op.ops[0]
-        where = NOWHERE
+        inner = NOWHERE
         x, scores = op.reads
-        roles = [self._of_experts(made, role) for role in ("gate", "up", "down")]
-        experts = list(zip(*(matrices for matrices, _ in roles), strict=True))
+        up, down = self._of_experts(made, "up"), self._of_experts(made, "down")
+        gates: list[tuple[()] | tuple[Biased]] = [()] * len(up)
+        if "gate" in made.weights:
+            gates = [(gate,) for gate in self._of_experts(made, "gate")]
         if self._kept:
-            where = self._inner(made, experts[0][1].rows)
+            inner = self._inner(made, self.c.weights.of(made, self.c.graph, "up")[0].rows)
         bias = self.c.vectors.get(made.weights.get("choosing_bias", ""), NOTHING)
-        shape = self._n.ExpertsShape(**asdict(made.mixture), bias=bias)
-        self.plan.experts(
-            self._is_late(op), self._places([x]), self.view(scores), shape, experts,
-            self.view(made.out.name), where, [biases for _, biases in roles],
-        )  # fmt: skip
+        choice = calls.ExpertsChoice(**asdict(made.mixture), bias=bias)
+        places, out = self._places([x]), self.view(made.out.name)
+        how = calls.ExpertsArguments(
+            self._is_late(op), places, self.view(scores), choice, out, inner
+        )
+        every = [Expert(*matrices) for matrices in zip(gates, up, down, strict=True)]
+        self._ops.append(calls.Experts(how, every))
 
-    def _of_experts(self, op: Op, role: str) -> tuple[list[Any], list[list[float]]]:
-        """Each expert's matrix in a role, None where it has none, and each one's bias."""
-        if role not in op.weights:
-            return [None] * len(self.c.experts[op.weights["up"]]), []
+    def _of_experts(self, op: Op, role: str) -> list[Biased]:
+        """Each expert's matrix in a role, and its bias."""
+        matrices = self.c.weights.of(op, self.c.graph, role)
         bias = op.weights.get(f"{role}_bias")
-        biases = [] if bias is None else self.c.vectors[bias].tolist()
-        return list(self.c.experts[op.weights[role]]), biases
+        biases = [NOTHING] * len(matrices) if bias is None else self.c.vectors[bias]
+        return [Biased(matrix.number, b) for matrix, b in zip(matrices, biases, strict=True)]
 
     def _inner(self, op: Any, width: int) -> View:
         """A buffer for what the matrices "down" of an op's experts read."""
         self.widths[name := op.out.name + INNER] = op.mixture.used * width
-        self.where[name] = len(self.buffers)
-        self.buffers.append(self.plan.buffer(self.widths[name], False))
+        self._where[name] = len(self._buffers)
+        self._buffers.append(calls.AddBuffer(self.widths[name], False))
         return self.view(name)
 
     def _rotate(self, op: Lowered) -> None:
         rope: Any = op.ops[0]
         x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.head_dim
-        self.plan.rotate(x, out, rope.out.width // size, size, self._rotation(rope))
+        rotation = self._rotation(rope)
+        self._ops.append(calls.Rotate(x, out, rope.out.width // size, size, rotation))
 
-    def _rotation(self, op: Any) -> Any:
+    def _rotation(self, op: Any) -> calls.Rotation:
         """How an op's result is rotated."""
         rope, factors = op.rope, op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
         grows = (rope.growth, rope.period, rope.offset) if isinstance(rope, GrowingRope) else ()
         frequencies, factor = rope.frequencies(own), rope.attention_factor
-        return self._n.Rotation(frequencies, rope.rotate_half, factor, *grows)
+        return calls.Rotation(frequencies, rope.rotate_half, factor, *grows)
 
     def _conv(self, op: Lowered) -> None:
         conv = op.ops[0]
@@ -197,7 +225,8 @@ class Emitter:
                 f"{conv.out.name}: convolutions over {taps} tokens are not supported here, only up "
                 f"to {_MOST_TAPS}; the reference backend has no such limit"
             )
-        self.plan.conv(x, out, np.ascontiguousarray(weight).ravel(), bias, width, taps)
+        weight = np.ascontiguousarray(weight).ravel()
+        self._ops.append(calls.Conv(x, out, calls.ConvWeights(weight, bias, width, taps)))
 
     def _delta_net(self, op: Lowered) -> None:
         net: Any = op.ops[0]
@@ -207,7 +236,8 @@ class Emitter:
         x, a, b = (self.view(name) for name in op.reads)
         scale, dt = (self.c.vectors[net.weights[role]] for role in ("a", "dt"))
         shape = (k_heads, heads, keys, values, net.grouped)
-        self.plan.delta_net(x, a, b, self.view(net.out.name), shape, scale, dt)
+        views = (x, a, b, self.view(net.out.name))
+        self._ops.append(calls.DeltaNet(views, shape, scale, dt))
 
     def _mamba2(self, op: Lowered) -> None:
         made: Any = op.ops[0]
@@ -216,8 +246,8 @@ class Emitter:
             raise _odd_heads(made, values)
         x, dt = (self.view(name) for name in op.reads)
         a, bias, skip = (self.c.vectors[made.weights[role]].ravel() for role in ("a", "dt", "d"))
-        shape = (k_heads, heads, keys, values)
-        self.plan.mamba2(x, dt, self.view(made.out.name), shape, a, bias, skip)
+        shape, views = (k_heads, heads, keys, values), (x, dt, self.view(made.out.name))
+        self._ops.append(calls.Mamba(views, shape, (a, bias, skip)))
 
     def _pick(self, op: Lowered) -> None:
         made: Any = op.ops[0]
@@ -225,23 +255,23 @@ class Emitter:
         width = made.out.width // (last - first) * group
         order = np.arange(width, dtype=np.int32).reshape(-1, group)[:, first:last]
         x, out = self.view(op.reads[0]), self.view(made.out.name)
-        self.plan.reorder(self._is_late(op), x, order.ravel().tolist(), out)
+        self._ops.append(calls.Reorder(self._is_late(op), x, order.ravel().tolist(), out))
 
     def _join(self, op: Lowered) -> None:
         made: Any = op.ops[0]
         groups, inputs = made.groups, [self.c.maker[name].out for name in made.inputs]
         a, b = ((self.view(x.name), x.width // groups) for x in inputs)
-        self.plan.join(self._is_late(op), a, b, groups, self.view(made.out.name))
+        self._ops.append(calls.Join(self._is_late(op), a, b, groups, self.view(made.out.name)))
 
     def _heads_linear(self, op: Lowered) -> None:
         made = op.ops[0]
-        matrices = self.c.experts[made.weights["weight"]]
         buffer, column = self.view(made.out.name)
+        matrices = self.c.weights.of(made, self.c.graph)
         parts = [
-            (one, (buffer, column + i * one.rows), NOTHING.tolist(), i * one.cols)
+            calls.LinearPart(one.number, (buffer, column + i * one.rows), NOTHING, i * one.cols)
             for i, one in enumerate(matrices)
         ]
-        self.plan.linear(self._is_late(op), self._places(op.reads), parts)
+        self._multiply(op, op.reads, parts)
 
     def _attend(self, op: Lowered) -> None:
         made: Any = op.ops[0]
@@ -252,9 +282,7 @@ class Emitter:
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
         of_q, *of_k = (  # those that are no views were rotated before, if at all
-            self._rotation(self.c.maker[name])
-            if name in self.c.views
-            else self._n.Rotation([], False, 1.0)
+            self._rotation(self.c.maker[name]) if name in self.c.views else calls.Rotation()
             for name in op.ops[0].inputs[:2]
         )
         if any(of_q != other for other in of_k):
@@ -268,19 +296,30 @@ class Emitter:
             sizes["reads"] = made.reads
         if (first := made.values_from) is not None:
             sizes |= {"value_first": first, "value_dim": dim - first}
-        shape = self._n.AttendShape(**sizes)
         sinks = self.c.vectors.get(made.weights.get("sinks", ""), NOTHING)
         out, learned = (
             self.view(op.writes[0][0]),
             self.c.vectors.get(made.weights.get("distance", "")),
         )
         # For every distance that a text of the context has in whole KV blocks.
-        bias = made.bias.table(self.plan.context + _native.KV_BLOCK - 1, queries, learned).ravel()
-        relative = []
+        bias = made.bias.table(self._context + _native.KV_BLOCK - 1, queries, learned).ravel()
+        relative = calls.RelativeBias()
         if made.bias.reads_inputs:
-            rows = made.bias.rows(self.plan.context).tolist()
-            relative = [(*map(self.view, op.reads[3:]), 2 * made.bias.span, rows)]
-        self.plan.attend(q, k, v, out, shape, of_q, sinks.tolist(), bias, *relative)
+            of_query, of_key = (self.view(name) for name in op.reads[3:])
+            rows = made.bias.rows(self._context).tolist()
+            relative = calls.RelativeBias(of_query, of_key, 2 * made.bias.span, rows)
+        shape, views = calls.AttendShape(**sizes), (q, k, v, out)
+        self._ops.append(calls.Attend(views, shape, of_q, sinks, bias, relative))
+
+
+def lower(
+    graph: Graph, weights: WeightTable, context: int, *, apart: bool = False, hoist: bool = True,
+    kept: bool = False, also: Iterable[str] = (),
+) -> Emitter:  # fmt: skip
+    """A graph's plan as calls; see ``GraphCompiler`` and ``Emitter``."""
+    return Emitter(
+        GraphCompiler(graph, weights, apart=apart, hoist=hoist), context, kept=kept, also=also
+    )
 
 
 def _odd_heads(op: Op, values: int) -> FormatError:

@@ -1,9 +1,10 @@
-// What goes into the core and comes out of it: one row of doubles, which every language can write.
+// What a plan is made from, and what goes into the page's core and comes out of it: a row of doubles, which every language can write.
 //
 // A number is itself, a boolean 0 or 1; a list is how many items it has, then these; a string is the list of its characters.
 #pragma once
 #include <stdint.h>
 
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,33 +19,43 @@ class Reader {
     if (is_done()) throw std::invalid_argument("the list of numbers ends too early");
     return *at_++;
   }
-  int integer() { return (int)number(); }
+  int integer() { return whole<int>(0x1p31); }
   bool boolean() { return number() != 0; }
-  size_t count() { return (size_t)number(); }
+  // Of a list: each item has a number at least.
+  size_t count() {
+    const double n = number();
+    if (!(n >= 0 && n <= (double)(end_ - at_))) throw std::invalid_argument("a list has more items than there are numbers");
+    return (size_t)n;
+  }
   // Of a list that has so many items always.
   void expect(size_t items) {
     if (count() != items) throw std::invalid_argument("a list has not as many items as it must have");
   }
   template <class Each> auto list(Each each) {
     std::vector<decltype(each())> items;
-    for (size_t left = count(); left; left--) items.push_back(each());
+    size_t left = count();
+    for (items.reserve(left); left; left--) items.push_back(each());
     return items;
   }
-  std::vector<float> floats() { return list([&] { return (float)number(); }); }
   std::vector<double> doubles() { return list([&] { return number(); }); }
-  std::vector<int32_t> integers() { return list([&] { return (int32_t)integer(); }); }
-  std::vector<int64_t> ids() { return list([&] { return (int64_t)number(); }); }
+  std::vector<int64_t> ids() { return list([&] { return (int64_t)integer(); }); }
   std::string string() {
     std::string text;
     for (size_t left = count(); left; left--) text.push_back((char)integer());
     return text;
   }
   uint64_t uint64() {  // two halves, the upper first
-    const uint64_t upper = (uint64_t)number();
-    return upper << 32 | (uint64_t)number();
+    const uint64_t upper = whole<uint32_t>(0x1p32);
+    return upper << 32 | whole<uint32_t>(0x1p32);
   }
 
  private:
+  template <class T> T whole(double end) {
+    const double n = number();
+    if (!(n >= (double)std::numeric_limits<T>::min() && n < end)) throw std::invalid_argument("a number is larger than it may be");
+    return (T)n;
+  }
+
   const double *at_, *end_;
 };
 

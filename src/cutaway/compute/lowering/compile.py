@@ -1,4 +1,4 @@
-"""From a graph to the ops of a native plan, with neighbouring ops fused.
+"""From a graph to the ops of a plan, with neighbouring ops fused.
 
 Knows which ops are fused:
 * linear layers with one input (q, k, v; gate, up), which is then quantised and read once;
@@ -18,12 +18,11 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cutaway.base import _native
+from cutaway.compute.lowering.calls import Floats
+from cutaway.compute.lowering.weights import WeightTable
 from cutaway.compute.model import Graph, Op, Tensor
-from cutaway.compute.model.op import Slice, TokenMixer
+from cutaway.compute.model.op import TokenMixer
 from cutaway.compute.model.ops.attention import Attend, Rotate
 from cutaway.compute.model.ops.linear import Adaptable, HeadsLinear, Linear, Lora
 from cutaway.compute.model.ops.mixture import Experts
@@ -32,20 +31,11 @@ from cutaway.compute.model.ops.numbers import Add, Number, Scale
 from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.compute.model.ops.shapes import Reorder
 from cutaway.errors import FormatError
-from cutaway.files.weights import TensorBytes
-
-Vector = NDArray[np.float32]
-NOTHING: Vector = np.empty(0, np.float32)
-
-Stored = tuple[str, TensorBytes]
-"""A matrix as the file has it: its format and its bytes."""
-ExpertMatrices = list[Any]
-"""The packed matrices of a layer's experts, in one role."""
 
 
 @dataclass
 class Lowered:
-    """One native op before its buffers are placed: tensors by name, or names with a suffix."""
+    """One op of a plan before its buffers are placed: tensors by name, or names with a suffix."""
 
     kind: str
     reads: list[str]
@@ -89,29 +79,24 @@ def hoist_logit_rows(ops: list[Op]) -> list[Op]:
 
 
 class GraphCompiler:
-    """Lowers one graph, op by op, to calls of a native plan."""
+    """Lowers one graph, op by op."""
 
     def __init__(
         self,
         graph: Graph,
-        weights: Mapping[Slice, Any],
-        experts: Mapping[str, ExpertMatrices],
-        vectors: Mapping[str, Vector],
-        stored: Mapping[str, Stored],
+        weights: WeightTable,
         *,
         apart: bool = False,
         hoist: bool = True,
     ) -> None:
-        """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
+        """apart: fuse nothing, so that each tensor can be read or edited after its op.
 
-        stored: what stays in the file
-        apart: fuse nothing, so that each tensor can be read or edited after its op
         hoist: choose the rows whose logits are wanted as early as can be
         """
         self.apart = apart
         is_hoisted = hoist and not apart
         self.ops, self.graph = hoist_logit_rows(graph.ops) if is_hoisted else graph.ops, graph
-        self.weights, self.experts, self.vectors, self.stored = weights, experts, vectors, stored
+        self.weights, self.vectors = weights, weights.vectors
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:
             for name in op.inputs:
@@ -244,14 +229,13 @@ class GraphCompiler:
             raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
         return quantised(x.name), x.width, True
 
-    def _is_float(self, op: Linear) -> bool:
-        return bool(self.weights[op.matrix].is_float)
+    def _is_float(self, op: Op, role: str = "weight") -> bool:
+        return self.weights.of(op, self.graph, role)[0].is_float
 
     def _wants_floats(self, op: Op, x: str) -> bool:
         """Whether an op reads the numbers of x themselves."""
         if op.is_stacked and x == op.inputs[0]:
-            name = op.weights["up" if isinstance(op, Experts) else "weight"]
-            return bool(self.experts[name][0].is_float)
+            return self._is_float(op, "up" if isinstance(op, Experts) else "weight")
         return not isinstance(op, Linear) or self._is_float(op)
 
     def _stacked(self, op: Op) -> None:
@@ -265,7 +249,7 @@ class GraphCompiler:
 # -- act-order: columns in another order than the input's numbers read a copy of these -------------
 
 
-def ordered(graph: Graph, vectors: Mapping[str, Vector]) -> Graph:
+def ordered(graph: Graph, vectors: Mapping[str, Floats]) -> Graph:
     """The same graph, with the same results by name, in which no linear layer has an order.
 
     vectors: the orders by their names
@@ -276,7 +260,7 @@ def ordered(graph: Graph, vectors: Mapping[str, Vector]) -> Graph:
 
 
 def _ordering_ops(
-    op: Op, vectors: Mapping[str, Vector], copies: dict[tuple[str, bytes], str]
+    op: Op, vectors: Mapping[str, Floats], copies: dict[tuple[str, bytes], str]
 ) -> Iterator[Op]:
     if not isinstance(op, Linear) or "order" not in op.weights:
         yield op

@@ -1,0 +1,311 @@
+"""A plan as data: the calls that make it, in the order of arguments that native/calls.cpp reads.
+
+Arguments are numbers, truths, words, arrays and tuples of these; what may be missing is a tuple of
+none or one. Matrices and stored tables are named by their numbers, and what these are is not known
+here. Buffers have their numbers in the order of their calls.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+View = tuple[int, int]
+"""Where a tensor begins: the number of its buffer, and the column."""
+NOTHING: Floats = np.empty(0, np.float32)
+NOWHERE: View = (-1, 0)
+
+
+class Places(NamedTuple):
+    """A tensor's floats, the buffer of its quant blocks, or both."""
+
+    floats: View = NOWHERE
+    act: int = -1
+
+
+class Norm(NamedTuple):
+    """A weight alone: RMS norm; a weight and a bias: layer norm; none: no norm.
+
+    group: the numbers that are normed by themselves
+    """
+
+    weight: Floats = NOTHING
+    bias: Floats = NOTHING
+    eps: float = 0.0
+    group: int = 0
+
+
+class Rotation(NamedTuple):
+    """How pairs of a head's numbers are rotated; see native/plan.h."""
+
+    frequencies: Sequence[float] = ()
+    rotate_half: bool = False
+    attention_factor: float = 1.0
+    growth: float = 0.0
+    period: int = 1
+    offset: int = 0
+
+
+class AttendShape(NamedTuple):
+    """The sizes of an attention; see native/ops.h."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    softcap: float
+    window: int
+    reach: int
+    chunked: bool = False
+    layer: int = 0
+    reads: int = -1
+    value_first: int = 0
+    value_dim: int = 0
+
+
+class RelativeBias(NamedTuple):
+    """What queries and keys say of distances: so many numbers a head; rows: which, by distance."""
+
+    of_query: View = NOWHERE
+    of_key: View = NOWHERE
+    per_head: int = 0
+    rows: Sequence[int] = ()
+
+
+class ExpertsChoice(NamedTuple):
+    """How experts are chosen and weighed: the fields of a ``Mixture``, and what is added."""
+
+    used: int
+    gating: str
+    normed: bool
+    scale: float
+    groups: int
+    used_groups: int
+    best_of_group: int
+    activation: str
+    limit: float
+    weighs_input: bool
+    tolerance: float
+    bias: Floats = NOTHING
+
+
+class Biased(NamedTuple):
+    """A matrix, and what is added to its products."""
+
+    matrix: int
+    bias: Floats = NOTHING
+
+
+class Expert(NamedTuple):
+    """The matrices of an expert, of which some have no gate."""
+
+    gate: tuple[()] | tuple[Biased]
+    up: Biased
+    down: Biased
+
+
+class LinearPart(NamedTuple):
+    """One of the matrices of a ``Linear``; column: the first number that it reads of a row."""
+
+    matrix: int
+    out: View
+    bias: Floats = NOTHING
+    column: int = 0
+
+
+class Finish(NamedTuple):
+    """What becomes of products: added to what is there, or, of two matrices, put through a gate."""
+
+    adds: bool = False
+    gate: tuple[()] | tuple[str] = ()
+
+
+class ConvWeights(NamedTuple):
+    """Of each number of a row a weight for each tap: (taps, width)."""
+
+    weight: Floats
+    bias: Floats
+    width: int
+    taps: int
+
+
+class AddBuffer(NamedTuple):
+    """Rows of so many floats, or of numbers in quant blocks."""
+
+    width: int
+    quantised: bool
+
+
+class SetInput(NamedTuple):
+    """Where a batch's ``given`` is put."""
+
+    x: View
+
+
+class SetOutput(NamedTuple):
+    """Where the logits are."""
+
+    x: View
+
+
+# -- ops; late: over the rows whose logits are wanted, not all -------------------------------------
+
+
+class EmbedRows(NamedTuple):
+    """Rows of a matrix by "token", "position" or "type"."""
+
+    matrix: int
+    out: View
+    by: str
+
+
+class EmbedStored(NamedTuple):
+    """The same by token, of a table that is read when it is wanted; after ``EmbedRows``."""
+
+    table: int
+    cols: int
+    out: View
+
+
+class Gather(NamedTuple):
+    """The rows whose logits are wanted, side by side."""
+
+    x: View
+    out: View
+    width: int
+
+
+class Join(NamedTuple):
+    """Of each group the numbers of a, then those of b; with each, how many of a group."""
+
+    late: bool
+    a: tuple[View, int]
+    b: tuple[View, int]
+    groups: int
+    out: View
+
+
+class Reorder(NamedTuple):
+    """Number i of a row becomes its number ``order[i]``."""
+
+    late: bool
+    x: View
+    order: Sequence[int]
+    out: View
+
+
+class Normalise(NamedTuple):
+    """A norm, or none, to floats, to quant blocks or to both."""
+
+    late: bool
+    x: View
+    width: int
+    norm: Norm
+    out: Places
+
+
+class Rotate(NamedTuple):
+    """A rotated copy; ``Attend`` does it in place."""
+
+    x: View
+    out: View
+    heads: int
+    head_dim: int
+    rotation: Rotation
+
+
+class Elementwise(NamedTuple):
+    """kind: of native/elementwise.def; spread: a has one number for all of a row."""
+
+    late: bool
+    kind: str
+    a: View
+    b: View
+    number: float
+    width: int
+    out: View
+    spread: bool = False
+
+
+class Linear(NamedTuple):
+    """One or more matrices on one input."""
+
+    late: bool
+    x: Places
+    finish: Finish
+    parts: Sequence[LinearPart]
+
+
+class Attend(NamedTuple):
+    """Rotate q and k, store k and v, attend; views: q, k, v, out.
+
+    sinks  of each head a score that has a share of the weights and no value
+    bias   of each head what is added to scores by distance
+    """
+
+    views: tuple[View, View, View, View]
+    shape: AttendShape
+    rotation: Rotation
+    sinks: Floats = NOTHING
+    bias: Floats = NOTHING
+    relative: RelativeBias = RelativeBias()
+
+
+class ExpertsArguments(NamedTuple):
+    """inner: where what each expert's down reads is left, by rank."""
+
+    late: bool
+    x: Places
+    scores: View
+    choice: ExpertsChoice
+    out: View
+    inner: View = NOWHERE
+
+
+class Experts(NamedTuple):
+    """A mixture of experts."""
+
+    arguments: ExpertsArguments
+    experts: Sequence[Expert]
+
+
+class Conv(NamedTuple):
+    """Each number's weighted sum over the last tokens."""
+
+    x: View
+    out: View
+    weights: ConvWeights
+
+
+class DeltaNet(NamedTuple):
+    """A gated delta net; views: qkv, a, b, out; shape: k_heads, heads, keys, values, grouped."""
+
+    views: tuple[View, View, View, View]
+    shape: tuple[int, int, int, int, bool]
+    a: Floats
+    dt: Floats
+
+
+class Mamba(NamedTuple):
+    """The heads of Mamba 2; views: vkq, dt, out; shape: k_heads, heads, keys, values.
+
+    weights: of each head a, what is added to its step, and what of a value goes to the output
+    """
+
+    views: tuple[View, View, View]
+    shape: tuple[int, int, int, int]
+    weights: tuple[Floats, Floats, Floats]
+
+
+Op = (
+    EmbedRows | EmbedStored | Gather | Join | Reorder | Normalise | Rotate | Elementwise | Linear
+    | Attend | Experts | Conv | DeltaNet | Mamba
+)  # fmt: skip
+Call = AddBuffer | SetInput | Op | SetOutput
+
+
+def plain(calls: Sequence[Call]) -> list[tuple[Any, ...]]:
+    """The name of each, then its arguments: as native/calls.h reads them."""
+    return [(type(call).__name__, *call) for call in calls]
