@@ -6,8 +6,8 @@ The first op of a plan is a look-up, so its table holds the rows that the op und
 import numpy as np
 
 from cutaway.base import _native
+from cutaway.compute import calls
 from cutaway.compute.backends import Batch
-from cutaway.compute.lowering import calls
 from cutaway.compute.model.positions import Rope
 from cutaway.engine.scheduled import lay_rows
 from cutaway.files.weights import FORMATS
@@ -82,7 +82,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
         [calls.LinearPart(0, (out, 0))] * (2 if gate else 1),
     )
     matrix = pack(name, raw, rows, cols, threads)
-    add(plan, calls.Linear(False, places, calls.Finish(gate=gate), parts), matrices=[matrix])
+    add(plan, calls.LinearCall(False, places, calls.Finish(gate=gate), parts), matrices=[matrix])
     return plan
 
 
@@ -147,7 +147,7 @@ def add_attend(plan, source, out, shape):
     sizes = {key: more.get(key, value) for key, value in sizes.items()}
     rotation = calls.Rotation(frequencies, more["rotate_half"], more["attention_factor"])
     sinks, bias = (more.get(key, NO_WEIGHT) for key in ("sinks", "bias"))
-    add(plan, calls.Attend(views, calls.AttendShape(**sizes), rotation, sinks, bias))
+    add(plan, calls.AttendCall(views, calls.AttendShape(**sizes), rotation, sinks, bias))
 
 
 def spans(length, cuts):

@@ -6,8 +6,8 @@ import pytest
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
+from cutaway.compute.calls import plain
 from cutaway.compute.loading.open import open_model
-from cutaway.compute.lowering.calls import plain
 from cutaway.compute.lowering.compile import ordered
 from cutaway.compute.lowering.emit import lower
 from cutaway.compute.lowering.weights import read_vectors

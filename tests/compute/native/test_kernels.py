@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.base import _native
-from cutaway.compute.lowering.calls import NOWHERE, Elementwise, Norm, Normalise, Places
+from cutaway.compute.calls import NOWHERE, Elementwise, Norm, Normalise, Places
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.numbers import Number
 from support.attention_by_definition import check, in_order, random_qkv

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from cutaway.compute.lowering import calls
+from cutaway.compute import calls
 from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import FORMATS, dequantize
 from random_blocks import set_scales
@@ -228,7 +228,7 @@ def run(tier, name, raw, x, scores, mixture, threads=1, bias=None, biases=None):
     places, scores = calls.Places((source, 0), act), (source, HIDDEN)
     how = calls.ExpertsArguments(False, places, scores, choice, (out, 0))
     every = [calls.Expert(*each) for each in zip(gates, up, down, strict=True)]
-    add(plan, calls.Experts(how, every), matrices=packed)
+    add(plan, calls.ExpertsCall(how, every), matrices=packed)
     return run_apart(plan, len(x))
 
 

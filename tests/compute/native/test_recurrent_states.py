@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutaway.compute import calls
 from cutaway.compute.backends import DRAFT_STATES, KV_BLOCK, Batch
 from cutaway.compute.backends.cpu import CpuBackend
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.loading.open import open_model
-from cutaway.compute.lowering import calls
 from cutaway.compute.model import build
 from support.native_plans import TIERS, add, assert_same_bits, fed, int32, run_text, spans
 from support.random_granite_hybrid import write_tiny_granite_hybrid
@@ -31,7 +31,7 @@ def convolved(tier, x, weight, bias, *, cuts, threads=1):
     count, _, n = x.shape
     plan, source, out = fed(x.reshape(-1, n), tier, threads, kv_blocks=count, context=32)
     weights = calls.ConvWeights(np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
-    add(plan, calls.Conv((source, 0), (out, 0), weights))
+    add(plan, calls.ConvCall((source, 0), (out, 0), weights))
     return stepped(plan.run, n, x, cuts)
 
 
@@ -80,7 +80,7 @@ def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
     plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
     views = (source, 0), (source, n - 2 * heads), (source, n - heads), (out, 0)
-    add(plan, calls.DeltaNet(views, shape, scale, dt))
+    add(plan, calls.DeltaNetCall(views, shape, scale, dt))
     return stepped(plan.run, heads * values, x, cuts)
 
 

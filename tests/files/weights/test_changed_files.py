@@ -12,7 +12,7 @@ from cutaway import FormatError
 from cutaway.base import _native
 from cutaway.compute.backends import Batch
 from cutaway.compute.backends.cpu import new_plan
-from cutaway.compute.lowering.calls import AddBuffer, EmbedRows, EmbedStored, SetOutput, plain
+from cutaway.compute.calls import AddBuffer, EmbedRows, EmbedStoredCall, SetOutput, plain
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.safetensors import SafetensorsFile
@@ -88,7 +88,7 @@ def test_a_matrix_that_stays_in_the_file_is_refused_in_the_middle_of_a_run(tmp_p
     plan = new_plan(pool, 1, 32, "f16")
     embedding = _native.Arena(1 << 16).pack(pool, "F32", table[:], 40, 8)
     buffers, looked_up = [AddBuffer(8, False)] * 2, EmbedRows(0, (0, 0), "token")
-    every = [*buffers, looked_up, EmbedStored(0, 8, (1, 0)), SetOutput((1, 0))]
+    every = [*buffers, looked_up, EmbedStoredCall(0, 8, (1, 0)), SetOutput((1, 0))]
     plan.add(plain(every), [embedding], [_native.StoredTable("F32", table)])
     ids = np.arange(rows, dtype=np.int32)
     batch = Batch(ids * 7, ids, 0 * ids, np.zeros((1, 1), np.int32), ids)

@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Any
 
 from cutaway.base import _native
-from cutaway.compute.lowering.calls import Floats
+from cutaway.compute.calls import Floats
 from cutaway.compute.lowering.weights import WeightTable
 from cutaway.compute.model import Graph, Op, Tensor
 from cutaway.compute.model.op import TokenMixer

@@ -5,26 +5,22 @@ are fused is decided before.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
-
-import numpy as np
 
 from cutaway.base import _native
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.lowering import calls
-from cutaway.compute.lowering.calls import NOTHING, NOWHERE, Biased, Call, Expert, Places, View
+from cutaway.compute import calls
+from cutaway.compute.calls import NOTHING, NOWHERE, Call, Places, View
 from cutaway.compute.lowering.compile import INT8, GraphCompiler, Lowered
 from cutaway.compute.lowering.weights import WeightTable
 from cutaway.compute.model import Graph, Op
-from cutaway.compute.model.ops.numbers import Scale
-from cutaway.compute.model.positions import GrowingRope
-from cutaway.errors import FormatError
+from cutaway.compute.model.op import Matrix, Site
+from cutaway.compute.model.ops.attention import Rotate
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.norms import NormOp
 
 INNER = ".inner"  # see ``Inspectable.tap``
-_LANES = 16
-_WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
-_MOST_TAPS = 16  # kMostTaps of recurrent.cpp
+_FUSED = ("given", "norm", "quantise", "linear", "gate", "residual")
+"""Of what is lowered: what is not one op as it is."""
 PLAIN = calls.Finish()
 
 
@@ -49,17 +45,20 @@ class Emitter:
 
         also: tensors that can be read then
         """
-        self.c, self._context, self._kept = compiler, context, kept
+        self.c, self.context, self._kept = compiler, context, kept
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
         placement = Placement(lowered, output, kept=kept, also=also)
         self._buffers = [calls.AddBuffer(*slot) for slot in placement.slots]
         self._where = placement.where
-        self._inputs, self._ops = list[calls.SetInput](), list[calls.Op]()
+        self._inputs, self._ops = list[calls.SetInput](), list[calls.OpCall]()
         self.widths: dict[str, int] = {}
         self.after: dict[str, int] = {}
         for op in lowered:
-            getattr(self, f"_{op.kind}")(op)
+            if op.kind in _FUSED:
+                getattr(self, f"_{op.kind}")(op)
+            else:
+                self._ops.append(op.ops[0].lower(self, self._site(op)))
             self.after |= dict.fromkeys((name for name, _, _ in op.writes), len(self._ops))
         out = calls.SetOutput(self.view(output))
         self.calls: list[Call] = [*self._buffers, *self._inputs, *self._ops, out]
@@ -82,51 +81,55 @@ class Emitter:
                 floats = self.view(name)
         return Places(floats, act)
 
-    def _part(self, op: Any, out: str) -> calls.LinearPart:
-        bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
-        return calls.LinearPart(self._matrix(op), self.view(out), bias[slice(*op.rows)])
+    @property
+    def farthest(self) -> int:
+        """See ``Lowering``."""
+        return self.context + _native.KV_BLOCK - 1
 
-    def _matrix(self, op: Op) -> int:
-        [matrix] = self.c.weights.of(op, self.c.graph)
-        return matrix.number
+    def vector(self, name: str | None) -> calls.Floats:
+        """See ``Lowering``."""
+        return NOTHING if name is None else self.c.vectors[name]
+
+    def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
+        """See ``Lowering``."""
+        return self.c.weights.of(op, self.c.graph, role)
+
+    def table(self, name: str) -> int:
+        """See ``Lowering``."""
+        return self.c.weights.stored.index(name)
+
+    def rotation(self, name: str) -> calls.Rotation:
+        """See ``Lowering``; what is no view was rotated before, if at all."""
+        op = self.c.maker[name]
+        if name in self.c.views and isinstance(op, Rotate):
+            return op.rotation(self)
+        return calls.Rotation()
+
+    def inner(self, name: str, width: int) -> View:
+        """See ``Lowering``: a buffer of its own where every tensor is kept."""
+        if not self._kept:
+            return NOWHERE
+        self.widths[name := name + INNER] = width
+        self._where[name] = len(self._buffers)
+        self._buffers.append(calls.AddBuffer(width, False))
+        return self.view(name)
+
+    def _site(self, op: Lowered) -> Site:
+        views, whole = [self.view(name) for name in op.reads], op.ops[0]
+        widths = [self.c.maker[name].out.width for name in whole.inputs]
+        x, out = self._places(op.reads[:1]), self.view(op.writes[0][0])
+        return Site(self._is_late(op), views, widths, x, out)
 
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
 
-    def _embed(self, op: Lowered) -> None:
-        made, out = op.ops[0], self.view(op.writes[0][0])
-        by = {"embed": "token", "embed_positions": "position", "embed_types": "type"}[made.kind]
-        self._ops.append(calls.EmbedRows(self._matrix(made), out, by))
-
-    _embed_positions = _embed_types = _embed
-
-    def _embed_stored(self, op: Lowered) -> None:
-        made = op.ops[0]
-        table = self.c.weights.stored.index(made.weights["weight"])
-        self._ops.append(calls.EmbedStored(table, made.out.width, self.view(made.out.name)))
-
     def _given(self, op: Lowered) -> None:
         self._inputs.append(calls.SetInput(self.view(op.writes[0][0])))
 
-    def _logit_rows(self, op: Lowered) -> None:
-        x, (out, width, _) = op.reads[0], op.writes[0]
-        self._ops.append(calls.Gather(self.view(x), self.view(out), width))
-
-    def _reorder(self, op: Lowered) -> None:
-        order = self.c.vectors[op.ops[0].weights["order"]].astype(np.int32)
-        x, out = self.view(op.reads[0]), self.view(op.writes[0][0])
-        self._ops.append(calls.Reorder(self._is_late(op), x, order.tolist(), out))
-
     def _norm(self, op: Lowered) -> None:
-        norm: Any = op.ops[0]
-        group = norm.group
-        named = norm.weights.get("weight")
-        weight = np.ones(group, np.float32) if named is None else self.c.vectors[named].ravel()
-        bias = NOTHING
-        if norm.is_centred:  # a native norm is one by its having a bias
-            named = norm.weights.get("bias")
-            bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
-        self._normalise(op, calls.Norm(weight, bias, norm.eps, group))
+        [norm] = op.ops
+        assert isinstance(norm, NormOp)
+        self._normalise(op, norm.native(self))
 
     def _quantise(self, op: Lowered) -> None:
         self._normalise(op, calls.Norm())
@@ -136,180 +139,23 @@ class Emitter:
         x, width = self.view(op.reads[0]), op.writes[0][1]
         self._ops.append(calls.Normalise(self._is_late(op), x, width, norm, out))
 
-    def _elementwise(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
-        number, kind = made.number, made.kind
-        if "factor" in made.weights:  # of ``scale_by``: a scale by what a tensor has
-            number, kind = float(self.c.vectors[made.weights["factor"]][0]), Scale.kind
-        out, spread = self.view(made.out.name), self.c.is_spread(made)
-        late, width = self._is_late(op), made.out.width
-        self._ops.append(calls.Elementwise(late, kind, a, b, number, width, out, spread))
-
     def _linear(self, op: Lowered) -> None:
-        self._multiply(op, op.reads, [self._part(o, o.out.name) for o in op.ops])
+        self._multiply(op, op.reads, [o.out.name for o in op.ops])
 
     def _gate(self, op: Lowered) -> None:
-        parts = [self._part(o, op.writes[0][0]) for o in op.ops[:2]]
-        self._multiply(op, op.reads, parts, calls.Finish(gate=(op.ops[2].kind,)))
+        out, finish = op.writes[0][0], calls.Finish(gate=(op.ops[2].kind,))
+        self._multiply(op, op.reads, [out, out], finish)
 
     def _residual(self, op: Lowered) -> None:
-        parts = [self._part(op.ops[0], op.writes[0][0])]
         reads = [name for name in op.reads if name != op.in_place]
-        self._multiply(op, reads, parts, calls.Finish(adds=True))
+        self._multiply(op, reads, [op.writes[0][0]], calls.Finish(adds=True))
 
     def _multiply(
-        self,
-        op: Lowered,
-        reads: list[str],
-        parts: list[calls.LinearPart],
-        finish: calls.Finish = PLAIN,
+        self, op: Lowered, reads: list[str], outs: list[str], finish: calls.Finish = PLAIN
     ) -> None:
-        self._ops.append(calls.Linear(self._is_late(op), self._places(reads), finish, parts))
-
-    def _experts(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        inner = NOWHERE
-        x, scores = op.reads
-        up, down = self._of_experts(made, "up"), self._of_experts(made, "down")
-        gates: list[tuple[()] | tuple[Biased]] = [()] * len(up)
-        if "gate" in made.weights:
-            gates = [(gate,) for gate in self._of_experts(made, "gate")]
-        if self._kept:
-            inner = self._inner(made, self.c.weights.of(made, self.c.graph, "up")[0].rows)
-        bias = self.c.vectors.get(made.weights.get("choosing_bias", ""), NOTHING)
-        choice = calls.ExpertsChoice(**asdict(made.mixture), bias=bias)
-        places, out = self._places([x]), self.view(made.out.name)
-        how = calls.ExpertsArguments(
-            self._is_late(op), places, self.view(scores), choice, out, inner
-        )
-        every = [Expert(*matrices) for matrices in zip(gates, up, down, strict=True)]
-        self._ops.append(calls.Experts(how, every))
-
-    def _of_experts(self, op: Op, role: str) -> list[Biased]:
-        """Each expert's matrix in a role, and its bias."""
-        matrices = self.c.weights.of(op, self.c.graph, role)
-        bias = op.weights.get(f"{role}_bias")
-        biases = [NOTHING] * len(matrices) if bias is None else self.c.vectors[bias]
-        return [Biased(matrix.number, b) for matrix, b in zip(matrices, biases, strict=True)]
-
-    def _inner(self, op: Any, width: int) -> View:
-        """A buffer for what the matrices "down" of an op's experts read."""
-        self.widths[name := op.out.name + INNER] = op.mixture.used * width
-        self._where[name] = len(self._buffers)
-        self._buffers.append(calls.AddBuffer(self.widths[name], False))
-        return self.view(name)
-
-    def _rotate(self, op: Lowered) -> None:
-        rope: Any = op.ops[0]
-        x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.head_dim
-        rotation = self._rotation(rope)
-        self._ops.append(calls.Rotate(x, out, rope.out.width // size, size, rotation))
-
-    def _rotation(self, op: Any) -> calls.Rotation:
-        """How an op's result is rotated."""
-        rope, factors = op.rope, op.weights.get("factors")
-        own = None if factors is None else self.c.vectors[factors].tolist()
-        grows = (rope.growth, rope.period, rope.offset) if isinstance(rope, GrowingRope) else ()
-        frequencies, factor = rope.frequencies(own), rope.attention_factor
-        return calls.Rotation(frequencies, rope.rotate_half, factor, *grows)
-
-    def _conv(self, op: Lowered) -> None:
-        conv = op.ops[0]
-        weight = self.c.vectors[conv.weights["weight"]].T  # (taps, width)
-        bias = self.c.vectors[conv.weights["bias"]] if "bias" in conv.weights else NOTHING
-        x, out = self.view(op.reads[0]), self.view(conv.out.name)
-        taps, width = weight.shape
-        if taps > _MOST_TAPS:
-            raise FormatError(
-                f"{conv.out.name}: convolutions over {taps} tokens are not supported here, only up "
-                f"to {_MOST_TAPS}; the reference backend has no such limit"
-            )
-        weight = np.ascontiguousarray(weight).ravel()
-        self._ops.append(calls.Conv(x, out, calls.ConvWeights(weight, bias, width, taps)))
-
-    def _delta_net(self, op: Lowered) -> None:
-        net: Any = op.ops[0]
-        (heads, keys, values), k_heads = net.state, net.k_heads
-        if values % _LANES:
-            raise _odd_heads(net, values)
-        x, a, b = (self.view(name) for name in op.reads)
-        scale, dt = (self.c.vectors[net.weights[role]] for role in ("a", "dt"))
-        shape = (k_heads, heads, keys, values, net.grouped)
-        views = (x, a, b, self.view(net.out.name))
-        self._ops.append(calls.DeltaNet(views, shape, scale, dt))
-
-    def _mamba2(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        (heads, keys, values), k_heads = made.state, made.k_heads
-        if values % _LANES:
-            raise _odd_heads(made, values)
-        x, dt = (self.view(name) for name in op.reads)
-        a, bias, skip = (self.c.vectors[made.weights[role]].ravel() for role in ("a", "dt", "d"))
-        shape, views = (k_heads, heads, keys, values), (x, dt, self.view(made.out.name))
-        self._ops.append(calls.Mamba(views, shape, (a, bias, skip)))
-
-    def _pick(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        group, first, last = made.group, made.first, made.last
-        width = made.out.width // (last - first) * group
-        order = np.arange(width, dtype=np.int32).reshape(-1, group)[:, first:last]
-        x, out = self.view(op.reads[0]), self.view(made.out.name)
-        self._ops.append(calls.Reorder(self._is_late(op), x, order.ravel().tolist(), out))
-
-    def _join(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        groups, inputs = made.groups, [self.c.maker[name].out for name in made.inputs]
-        a, b = ((self.view(x.name), x.width // groups) for x in inputs)
-        self._ops.append(calls.Join(self._is_late(op), a, b, groups, self.view(made.out.name)))
-
-    def _heads_linear(self, op: Lowered) -> None:
-        made = op.ops[0]
-        buffer, column = self.view(made.out.name)
-        matrices = self.c.weights.of(made, self.c.graph)
-        parts = [
-            calls.LinearPart(one.number, (buffer, column + i * one.rows), NOTHING, i * one.cols)
-            for i, one in enumerate(matrices)
-        ]
-        self._multiply(op, op.reads, parts)
-
-    def _attend(self, op: Lowered) -> None:
-        made: Any = op.ops[0]
-        queries, kv, dim = made.heads
-        if dim % 2 or dim > _WIDEST_HEAD:
-            raise FormatError(
-                f"heads of {dim} are not supported here, only even ones up to "
-                f"{_WIDEST_HEAD}; the reference backend has no such limit"
-            )
-        of_q, *of_k = (  # those that are no views were rotated before, if at all
-            self._rotation(self.c.maker[name]) if name in self.c.views else calls.Rotation()
-            for name in op.ops[0].inputs[:2]
-        )
-        if any(of_q != other for other in of_k):
-            raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
-        q, k, v = [*(self.view(name) for name in op.reads), NOWHERE, NOWHERE][:3]
-        sizes = {
-            "heads": queries, "kv_heads": kv, "head_dim": dim, "scale": made.scale,
-            "softcap": made.softcap, "layer": made.layer, **made.mask._asdict(),
-        }  # fmt: skip
-        if made.reads is not None:
-            sizes["reads"] = made.reads
-        if (first := made.values_from) is not None:
-            sizes |= {"value_first": first, "value_dim": dim - first}
-        sinks = self.c.vectors.get(made.weights.get("sinks", ""), NOTHING)
-        out, learned = (
-            self.view(op.writes[0][0]),
-            self.c.vectors.get(made.weights.get("distance", "")),
-        )
-        # For every distance that a text of the context has in whole KV blocks.
-        bias = made.bias.table(self._context + _native.KV_BLOCK - 1, queries, learned).ravel()
-        relative = calls.RelativeBias()
-        if made.bias.reads_inputs:
-            of_query, of_key = (self.view(name) for name in op.reads[3:])
-            rows = made.bias.rows(self._context).tolist()
-            relative = calls.RelativeBias(of_query, of_key, 2 * made.bias.span, rows)
-        shape, views = calls.AttendShape(**sizes), (q, k, v, out)
-        self._ops.append(calls.Attend(views, shape, of_q, sinks, bias, relative))
+        layers = (o for o in op.ops if isinstance(o, Linear))
+        parts = [layer.part(self, self.view(out)) for layer, out in zip(layers, outs, strict=True)]
+        self._ops.append(calls.LinearCall(self._is_late(op), self._places(reads), finish, parts))
 
 
 def lower(
@@ -319,13 +165,6 @@ def lower(
     """A graph's plan as calls; see ``GraphCompiler`` and ``Emitter``."""
     return Emitter(
         GraphCompiler(graph, weights, apart=apart, hoist=hoist), context, kept=kept, also=also
-    )
-
-
-def _odd_heads(op: Op, values: int) -> FormatError:
-    return FormatError(
-        f"{op.out.name}: heads of {values} values are not supported here, only multiples of "
-        f"{_LANES}; the reference backend has no such limit"
     )
 
 

@@ -6,19 +6,10 @@ Knows names and shapes; not how a backend keeps them.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cutaway.compute.lowering.calls import Floats
+from cutaway.compute.calls import Floats
 from cutaway.compute.model import Graph, Op
-from cutaway.compute.model.op import Slice
+from cutaway.compute.model.op import Matrix, Slice
 from cutaway.files.weights import ModelFile
-
-
-class Matrix(NamedTuple):
-    """A matrix that a backend keeps; is_float: it reads activations unrounded."""
-
-    number: int
-    rows: int
-    cols: int
-    is_float: bool
 
 
 class WeightTable(NamedTuple):

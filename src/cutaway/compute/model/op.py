@@ -11,6 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.compute.calls import Floats, OpCall, Places, Rotation, View
+
 Array = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -38,6 +40,7 @@ class Op:
     is_stacked    whether these are several matrices each, of experts or heads
     is_linear     whether its result is linear in its last input, where what a row makes of the
                   others, and a norm's size, are constants
+    _lower        the call of a plan that it becomes, of a ``Lowering`` and a ``Site``
     _compute      its definition in NumPy, of a ``Run`` and of its inputs
     """
 
@@ -46,6 +49,7 @@ class Op:
     is_stacked: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
     _compute: ClassVar[Callable[..., Any]]
+    _lower: ClassVar[Callable[..., Any]]
 
     out: Tensor
     inputs: tuple[str, ...] = ()
@@ -58,6 +62,11 @@ class Op:
         """Return the result, (M, width), of inputs likewise."""
         y: Array = self._compute(run, *inputs)
         return y
+
+    def lower(self, to: "Lowering", at: "Site") -> OpCall:
+        """Return the call of a plan that it becomes."""
+        call: OpCall = self._lower(to, at)
+        return call
 
     def matrices(self, shapes: Shapes) -> list[Slice]:
         """The rows of matrices that it reads, in the order in which they are packed."""
@@ -144,3 +153,57 @@ class Run(Protocol):
 
     def keep(self, name: str, row: int, state: Array) -> None:
         """Store a state as it is after a row, if the batch wants it stored there."""
+
+
+# -- what it is lowered to: one call of a plan -----------------------------------------------------
+
+
+class Matrix(NamedTuple):
+    """A matrix that a backend keeps; is_float: it reads activations unrounded."""
+
+    number: int
+    rows: int
+    cols: int
+    is_float: bool
+
+
+class Site(NamedTuple):
+    """Where an op of a plan reads and writes.
+
+    late    whether it has a row per wanted logit alone
+    reads   its inputs, and how wide each is
+    x       the first of them, in the forms that are read
+    """
+
+    late: bool
+    reads: list[View]
+    widths: list[int]
+    x: Places
+    out: View
+
+
+class Lowering(Protocol):
+    """A plan that is being made, and the weights that it may read. farthest: a text's distance."""
+
+    @property
+    def context(self) -> int:
+        """How many tokens a text may have."""
+
+    @property
+    def farthest(self) -> int:
+        """The largest distance in a text of whole KV blocks."""
+
+    def vector(self, name: str | None) -> Floats:
+        """Numbers by name; none for None."""
+
+    def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
+        """The matrices that an op reads in a role."""
+
+    def table(self, name: str) -> int:
+        """The number of a table that stays in the file."""
+
+    def rotation(self, name: str) -> Rotation:
+        """How an attention is to rotate an input."""
+
+    def inner(self, name: str, width: int) -> View:
+        """Where what the last matrices of experts read is left, if it is."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
-from cutaway.compute.lowering.calls import Floats, plain
+from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering.compile import ordered
 from cutaway.compute.lowering.emit import lower
 from cutaway.compute.lowering.weights import read_vectors

@@ -10,11 +10,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cutaway.base import _native
-from cutaway.compute.lowering.calls import Floats, plain
+from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering.emit import Emitter, lower
-from cutaway.compute.lowering.weights import Matrix, WeightTable, matrix_shapes
+from cutaway.compute.lowering.weights import WeightTable, matrix_shapes
 from cutaway.compute.model import Graph
-from cutaway.compute.model.op import Slice
+from cutaway.compute.model.op import Matrix, Slice
 from cutaway.compute.model.ops.linear import HeadsLinear, Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.rows import EmbedStored

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.layout import KV_BLOCK, PER_SCALE, Coded, keys_and_values
-from cutaway.compute.lowering.calls import Floats
+from cutaway.compute.calls import Floats
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 

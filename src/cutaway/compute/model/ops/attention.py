@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.model.op import Array, Op, Run, Tensor, TextRows, TokenMixer
+from cutaway.compute.calls import (
+    NOWHERE,
+    WIDEST_HEAD,
+    AttendCall,
+    AttendShape,
+    OpCall,
+    RelativeBias,
+    RotateCall,
+    Rotation,
+)
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor, TextRows, TokenMixer
 from cutaway.compute.model.ops.numbers import softcapped
 from cutaway.compute.model.positions import NO_BIAS, Bias, GrowingRope, Relative, Rope
 from cutaway.compute.model.wiring import Wiring
@@ -37,6 +47,17 @@ class Rotate(Op, kind="rope"):
         out[..., pair[0]] = first * cos - second * sin
         out[..., pair[1]] = first * sin + second * cos
         return out.reshape(x.shape)
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        heads = self.out.width // self.head_dim
+        return RotateCall(at.reads[0], at.out, heads, self.head_dim, self.rotation(to))
+
+    def rotation(self, to: Lowering) -> Rotation:
+        """Return how pairs are turned, as a plan has it."""
+        by, factors = self.rope, self.weights.get("factors")
+        frequencies = by.frequencies(None if factors is None else to.vector(factors).tolist())
+        grows = (by.growth, by.period, by.offset) if isinstance(by, GrowingRope) else ()
+        return Rotation(frequencies, by.rotate_half, by.attention_factor, *grows)
 
 
 def _growth(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -194,6 +215,32 @@ class Attend(TokenMixer, kind="attend"):
         if unseen.all(axis=-1).any():
             raise ValueError("batch: a limit lies before its row's window")
         return unseen
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        queries, kv, dim = self.heads
+        if dim % 2 or dim > WIDEST_HEAD:
+            raise FormatError(
+                f"heads of {dim} are not supported here, only even ones up to {WIDEST_HEAD}; the "
+                "reference backend has no such limit"
+            )
+        rotation, *others = map(to.rotation, self.inputs[:2])
+        if any(rotation != other for other in others):
+            raise FormatError(f"{self.out.name}: q and k must be rotated alike")
+        first = self.values_from
+        shape = AttendShape(
+            queries, kv, dim, self.scale, self.softcap, *self.mask, self.layer,
+            -1 if self.reads is None else self.reads,
+            first or 0, 0 if first is None else dim - first,
+        )  # fmt: skip
+        sinks = to.vector(self.weights.get("sinks"))
+        learned = to.vector(self.weights.get("distance"))
+        bias, relative = self.bias.table(to.farthest, queries, learned).ravel(), RelativeBias()
+        if self.bias.reads_inputs:
+            by_query, by_key = at.reads[3:]
+            rows = self.bias.rows(to.context).tolist()
+            relative = RelativeBias(by_query, by_key, at.widths[3] // queries, rows)
+        q, k, v = (*at.reads, NOWHERE, NOWHERE)[:3]
+        return AttendCall((q, k, v, at.out), shape, rotation, sinks, bias, relative)
 
 
 class AttentionMethods(Wiring):

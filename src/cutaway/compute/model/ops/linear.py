@@ -5,7 +5,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from cutaway.compute.model.op import Array, Op, Run, Shapes, Slice, Tensor
+from cutaway.compute.calls import NOTHING, Finish, LinearCall, LinearPart, OpCall, View
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Shapes, Site, Slice, Tensor
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -67,6 +68,11 @@ class Linear(Adaptable, kind="linear"):
             y = y + inner @ run.weight(lora.b)[rows].T  # (M, rank) (rank, out)
         return y
 
+    def part(self, to: Lowering, out: View) -> LinearPart:
+        """Return its matrix as one of those that are multiplied together."""
+        [matrix], bias = to.matrices(self), to.vector(self.weights.get("bias"))
+        return LinearPart(matrix.number, out, bias[slice(*self.rows)])
+
 
 class HeadsLinear(Op, kind="heads_linear"):
     """Each head's numbers times its own matrix."""
@@ -79,6 +85,14 @@ class HeadsLinear(Op, kind="heads_linear"):
         heads, _, inner = matrices.shape
         y: Array = np.einsum("mhi,hoi->mho", x.reshape(len(x), heads, inner), matrices)
         return y.reshape(len(x), self.out.width)
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        buffer, column = at.out
+        parts = [
+            LinearPart(head.number, (buffer, column + i * head.rows), NOTHING, i * head.cols)
+            for i, head in enumerate(to.matrices(self))
+        ]
+        return LinearCall(at.late, at.x, Finish(), parts)
 
 
 class LinearMethods(Wiring):

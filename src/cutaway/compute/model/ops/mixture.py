@@ -1,12 +1,21 @@
 """Experts: the op that computes a mixture of MLPs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from cutaway.compute.calls import (
+    NOTHING,
+    Biased,
+    Expert,
+    ExpertsArguments,
+    ExpertsCall,
+    ExpertsChoice,
+    OpCall,
+)
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.ops.numbers import Number, Numbers
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
@@ -41,6 +50,24 @@ class Experts(Op, kind="experts"):
         y: Array = run.weight(self.weights[role])[expert] @ x
         bias = self.weights.get(f"{role}_bias")
         return y if bias is None else y + run.weight(bias)[expert]
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        up, down = self._biased(to, "up"), self._biased(to, "down")
+        gates: list[tuple[()] | tuple[Biased]] = [()] * len(up)
+        if "gate" in self.weights:
+            gates = [(gate,) for gate in self._biased(to, "gate")]
+        width = self.mixture.used * to.matrices(self, "up")[0].rows
+        bias = to.vector(self.weights.get("choosing_bias"))
+        choice = ExpertsChoice(**asdict(self.mixture), bias=bias)
+        scores, inner = at.reads[1], to.inner(self.out.name, width)
+        how = ExpertsArguments(at.late, at.x, scores, choice, at.out, inner)
+        return ExpertsCall(how, [*map(Expert, gates, up, down)])
+
+    def _biased(self, to: Lowering, role: str) -> list[Biased]:
+        """Each expert's matrix in a role, and its bias."""
+        matrices, bias = to.matrices(self, role), self.weights.get(f"{role}_bias")
+        biases = [NOTHING] * len(matrices) if bias is None else to.vector(bias)
+        return [Biased(matrix.number, b) for matrix, b in zip(matrices, biases, strict=True)]
 
 
 def activated(mixture: Mixture, *read: Numbers) -> Numbers:

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.calls import Norm
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Tensor
 from cutaway.compute.model.wiring import Wiring
 
 
@@ -20,6 +21,16 @@ class NormOp(Op):
     is_linear = True
     eps: float
     group: int
+
+    def native(self, to: Lowering) -> Norm:
+        """Return the norm as a plan has it: a centred one has a bias."""
+        weight = np.ones(self.group, np.float32)
+        if "weight" in self.weights:
+            weight = to.vector(self.weights["weight"]).ravel()
+        bias = to.vector(self.weights.get("bias"))
+        if self.is_centred and not bias.size:
+            bias = np.zeros_like(weight)
+        return Norm(weight, bias, self.eps, self.group)
 
 
 class RmsNorm(NormOp, kind="rms_norm"):

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.calls import NOWHERE, Elementwise, OpCall
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -88,6 +89,14 @@ class Number(Op):
     def _compute(self, _: Run, *inputs: Array) -> Array:
         return self.result(*inputs)
 
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        return self._call(at, self.kind, self.number)
+
+    def _call(self, at: Site, kind: str, number: float) -> Elementwise:
+        a, b = (*at.reads, NOWHERE)[:2]
+        width, is_spread = self.out.width, at.widths[0] != self.out.width
+        return Elementwise(at.late, kind, a, b, number, width, at.out, is_spread)
+
 
 class Silu(Number, kind="silu", definition=_silu):
     """x · sigmoid(x)."""
@@ -140,6 +149,9 @@ class ScaleBy(Number, kind="scale_by"):
 
     def _compute(self, run: Run, *inputs: Array) -> Array:
         return inputs[0] * run.weight(self.weights["factor"])
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        return self._call(at, Scale.kind, float(to.vector(self.weights["factor"])[0]))
 
 
 class ClampedSwiglu(Number, kind="clamped_swiglu"):

@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from cutaway.compute.model.op import Array, Ints, Op, Run, Tensor
+from cutaway.compute.calls import EmbedRows, EmbedStoredCall, Gather, OpCall
+from cutaway.compute.model.op import Array, Ints, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
@@ -12,10 +13,16 @@ class GivenRows(Op, kind="given"):
     """Numbers that whoever runs the graph has: no op makes them."""
 
 
+def _rows_of(op: Op, to: Lowering, at: Site, by: str) -> EmbedRows:
+    [matrix] = to.matrices(op)
+    return EmbedRows(matrix.number, at.out, by)
+
+
 class LookUp(Adaptable):
     """Rows of a matrix by numbers of the batch; with adapters, + s B times A's row of each."""
 
     matrix_roles = ("weight",)
+    by: ClassVar[str]
 
     def _compute(self, run: Run) -> Array:
         ids = self._ids(run)
@@ -28,13 +35,20 @@ class LookUp(Adaptable):
     def _ids(self, run: Run) -> Ints:
         return run.tokens
 
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        return _rows_of(self, to, at, self.by)
+
 
 class EmbedTokens(LookUp, kind="embed"):
     """The rows of the tokens."""
 
+    by = "token"
+
 
 class EmbedTypes(LookUp, kind="embed_types"):
     """The rows of the tokens' types."""
+
+    by = "type"
 
     def _ids(self, run: Run) -> Ints:
         return run.types
@@ -48,6 +62,9 @@ class EmbedPositions(Op, kind="embed_positions"):
     def _compute(self, run: Run) -> Array:
         return run.weight(self.weights["weight"])[run.positions]
 
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        return _rows_of(self, to, at, "position")
+
 
 class EmbedStored(Op, kind="embed_stored"):
     """The rows of the tokens, of a matrix that stays in the file."""
@@ -57,12 +74,18 @@ class EmbedStored(Op, kind="embed_stored"):
     def _compute(self, run: Run) -> Array:
         return run.weight(self.weights["weight"])[run.tokens]
 
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        return EmbedStoredCall(to.table(self.weights["weight"]), self.out.width, at.out)
+
 
 class LogitRows(Op, kind="logit_rows"):
     """The rows whose logits are wanted."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         return x[run.logit_rows]
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        return Gather(at.reads[0], at.out, self.out.width)
 
 
 class PooledRows(Op, kind="pooled"):

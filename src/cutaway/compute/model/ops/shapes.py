@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutaway.compute.model.op import Array, Op, Run, Tensor
+from cutaway.compute.calls import JoinCall, OpCall, ReorderCall
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -21,6 +22,11 @@ class Pick(Op, kind="pick"):
         groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
         return groups[..., self.first : self.last].reshape(len(x), self.out.width)
 
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        width = at.widths[0]
+        order = np.arange(width, dtype=np.int32).reshape(-1, self.group)[:, self.first : self.last]
+        return ReorderCall(at.late, at.reads[0], order.ravel().tolist(), at.out)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Join(Op, kind="join"):
@@ -32,12 +38,20 @@ class Join(Op, kind="join"):
         parts = [x.reshape(len(x), self.groups, x.shape[1] // self.groups) for x in (a, b)]
         return np.concatenate(parts, axis=-1).reshape(len(a), self.out.width)
 
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        a, b = zip(at.reads, (width // self.groups for width in at.widths), strict=True)
+        return JoinCall(at.late, a, b, self.groups, at.out)
+
 
 class Reorder(Op, kind="reorder"):
     """Number order[i] of the input in place i: what lowering makes of a linear layer's order."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         return x[:, run.weight(self.weights["order"]).astype(int)]
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        order = to.vector(self.weights["order"]).astype(np.int32).tolist()
+        return ReorderCall(at.late, at.reads[0], order, at.out)
 
 
 class ShapeMethods(Wiring):

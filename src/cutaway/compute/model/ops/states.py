@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.model.op import Array, Run, Tensor, TokenMixer
+from cutaway.compute.calls import (
+    LANES,
+    MOST_TAPS,
+    ConvCall,
+    ConvWeights,
+    DeltaNetCall,
+    Mamba,
+    OpCall,
+)
+from cutaway.compute.model.op import Array, Lowering, Run, Site, Tensor, TokenMixer
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -37,6 +46,17 @@ class Conv(StateOp, kind="conv"):
             out[rows] = bias + sum(w * seen[i : i + count] for i, w in enumerate(weight))
         return out
 
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        weight = to.vector(self.weights["weight"]).T  # (taps, width)
+        taps, width = weight.shape
+        if taps > MOST_TAPS:
+            raise FormatError(
+                f"{self.out.name}: convolutions over {taps} tokens are not supported here, only up "
+                f"to {MOST_TAPS}; the reference backend has no such limit"
+            )
+        flat, bias = np.ascontiguousarray(weight).ravel(), to.vector(self.weights.get("bias"))
+        return ConvCall(at.reads[0], at.out, ConvWeights(flat, bias, width, taps))
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadStates(StateOp):
@@ -53,6 +73,16 @@ class HeadStates(StateOp):
     def first_value(self) -> int:
         """The column of the first input where the values begin."""
         raise NotImplementedError
+
+    def _shape(self) -> tuple[int, int, int, int]:
+        """Return k_heads, heads, keys and values, if there are kernels for them."""
+        heads, keys, values = self.state
+        if values % LANES:
+            raise FormatError(
+                f"{self.out.name}: heads of {values} values are not supported here, only multiples "
+                f"of {LANES}; the reference backend has no such limit"
+            )
+        return self.k_heads, heads, keys, values
 
     @property
     def shared(self) -> NDArray[np.integer[Any]]:
@@ -91,6 +121,11 @@ class DeltaNet(HeadStates, kind="delta_net"):
                 run.keep(self.out.name, row, state)
         return out.reshape(len(x), -1)
 
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        (x, a, b), shape = at.reads, (*self._shape(), self.grouped)
+        scale, dt = (to.vector(self.weights[role]) for role in ("a", "dt"))
+        return DeltaNetCall((x, a, b, at.out), shape, scale, dt)
+
 
 class Mamba2(HeadStates, kind="mamba2"):
     """The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060).
@@ -117,6 +152,11 @@ class Mamba2(HeadStates, kind="mamba2"):
                 out[row] = np.einsum("hk,hkv->hv", q[row], state) + skip * v[row]
                 run.keep(self.out.name, row, state)
         return out.reshape(len(x), -1)
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        x, dt = at.reads
+        a, bias, skip = (to.vector(self.weights[role]).ravel() for role in ("a", "dt", "d"))
+        return Mamba((x, dt, at.out), self._shape(), (a, bias, skip))
 
 
 def _unit(x: Array) -> Array:

@@ -16,6 +16,9 @@ View = tuple[int, int]
 """Where a tensor begins: the number of its buffer, and the column."""
 NOTHING: Floats = np.empty(0, np.float32)
 NOWHERE: View = (-1, 0)
+LANES = 16  # numbers of a register: the values of a head with a state are a multiple
+WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
+MOST_TAPS = 16  # kMostTaps of recurrent.cpp
 
 
 class Places(NamedTuple):
@@ -161,7 +164,7 @@ class EmbedRows(NamedTuple):
     by: str
 
 
-class EmbedStored(NamedTuple):
+class EmbedStoredCall(NamedTuple):
     """The same by token, of a table that is read when it is wanted; after ``EmbedRows``."""
 
     table: int
@@ -177,7 +180,7 @@ class Gather(NamedTuple):
     width: int
 
 
-class Join(NamedTuple):
+class JoinCall(NamedTuple):
     """Of each group the numbers of a, then those of b; with each, how many of a group."""
 
     late: bool
@@ -187,7 +190,7 @@ class Join(NamedTuple):
     out: View
 
 
-class Reorder(NamedTuple):
+class ReorderCall(NamedTuple):
     """Number i of a row becomes its number ``order[i]``."""
 
     late: bool
@@ -206,7 +209,7 @@ class Normalise(NamedTuple):
     out: Places
 
 
-class Rotate(NamedTuple):
+class RotateCall(NamedTuple):
     """A rotated copy; ``Attend`` does it in place."""
 
     x: View
@@ -229,7 +232,7 @@ class Elementwise(NamedTuple):
     spread: bool = False
 
 
-class Linear(NamedTuple):
+class LinearCall(NamedTuple):
     """One or more matrices on one input."""
 
     late: bool
@@ -238,7 +241,7 @@ class Linear(NamedTuple):
     parts: Sequence[LinearPart]
 
 
-class Attend(NamedTuple):
+class AttendCall(NamedTuple):
     """Rotate q and k, store k and v, attend; views: q, k, v, out.
 
     sinks  of each head a score that has a share of the weights and no value
@@ -264,14 +267,14 @@ class ExpertsArguments(NamedTuple):
     inner: View = NOWHERE
 
 
-class Experts(NamedTuple):
+class ExpertsCall(NamedTuple):
     """A mixture of experts."""
 
     arguments: ExpertsArguments
     experts: Sequence[Expert]
 
 
-class Conv(NamedTuple):
+class ConvCall(NamedTuple):
     """Each number's weighted sum over the last tokens."""
 
     x: View
@@ -279,7 +282,7 @@ class Conv(NamedTuple):
     weights: ConvWeights
 
 
-class DeltaNet(NamedTuple):
+class DeltaNetCall(NamedTuple):
     """A gated delta net; views: qkv, a, b, out; shape: k_heads, heads, keys, values, grouped."""
 
     views: tuple[View, View, View, View]
@@ -299,13 +302,13 @@ class Mamba(NamedTuple):
     weights: tuple[Floats, Floats, Floats]
 
 
-Op = (
-    EmbedRows | EmbedStored | Gather | Join | Reorder | Normalise | Rotate | Elementwise | Linear
-    | Attend | Experts | Conv | DeltaNet | Mamba
+OpCall = (
+    EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | RotateCall
+    | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall | Mamba
 )  # fmt: skip
-Call = AddBuffer | SetInput | Op | SetOutput
+Call = AddBuffer | SetInput | OpCall | SetOutput
 
 
 def plain(calls: Sequence[Call]) -> list[tuple[Any, ...]]:
     """The name of each, then its arguments: as native/calls.h reads them."""
-    return [(type(call).__name__, *call) for call in calls]
+    return [(type(call).__name__.removesuffix("Call"), *call) for call in calls]
