@@ -143,6 +143,8 @@ void flatten(nb::handle value, std::vector<double>& to) {
     const std::string letters = nb::cast<std::string>(value);
     to.push_back((double)letters.size());
     to.insert(to.end(), letters.begin(), letters.end());
+  } else if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) {  // most are, and to ask whether one is an array takes long
+    to.push_back(nb::cast<double>(value));
   } else if (Floats array; nb::try_cast(value, array, false)) {
     to.push_back((double)array.size());
     to.insert(to.end(), array.data(), array.data() + array.size());

@@ -230,6 +230,8 @@ class GraphCompiler:
         return quantised(x.name), x.width, True
 
     def _is_float(self, op: Op, role: str = "weight") -> bool:
+        if isinstance(op, Linear):  # asked often, of the one that it has
+            return self.weights.matrices[op.matrix].is_float
         return self.weights.of(op, self.graph, role)[0].is_float
 
     def _wants_floats(self, op: Op, x: str) -> bool:
