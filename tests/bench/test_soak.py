@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
+import host_soak
 import load
 import soak
 from cutaway.api import llm
@@ -97,3 +98,17 @@ def test_what_cannot_be_soaked_is_refused(asked, sentence, capsys):
     with pytest.raises(SystemExit):
         soak.main(asked)
     assert sentence in capsys.readouterr().err
+
+
+# -- host soak -------------------------------------------------------------------------------------
+
+# The soak inside a rough host finds nothing, for a few seconds here.
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_few_seconds_of_it(capsys):
+    assert host_soak.main(["--minutes", "0.1", "--threads", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["faults"] == []
+    assert told["texts"] > 10

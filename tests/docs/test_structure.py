@@ -3,12 +3,16 @@
 And the field's words find the code: each in its file's head, or in a name that it defines.
 """
 
+import ast
 import re
 import subprocess
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+import cutaway
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/cutaway"
@@ -107,3 +111,51 @@ def test_every_commit_that_contributing_names_is_there():
 def git(*arguments: str) -> str:
     command = ["git", "-C", ROOT, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+# Names of the package: no two public classes have the same one.
+
+
+_ROOT = Path(cutaway.__file__).parent
+
+EXCEPTIONS = {
+    "Plan": "the native one, and that of a cluster: the latter is to be renamed",
+}
+"""Name -> why several classes may have it."""
+
+
+def _homes() -> dict[str, set[str]]:
+    """Each public class's name, and the modules that define one of that name."""
+    homes = defaultdict(set)
+    for suffix in ("*.py", "*.pyi"):
+        for file in _ROOT.rglob(suffix):
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].add(str(file.relative_to(_ROOT)))
+    return homes
+
+
+def test_no_two_public_classes_have_one_name():
+    homes = _homes()
+    assert len(homes) > 400
+    twice = {name: sorted(files) for name, files in homes.items() if len(files) > 1}
+    assert {name: files for name, files in twice.items() if name not in EXCEPTIONS} == {}
+    assert EXCEPTIONS.keys() <= twice.keys(), "an exception that is none any more: take it out"
+
+
+# -- ci --------------------------------------------------------------------------------------------
+
+# CI runs README's commands as they stand.
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST = re.search(r"## Two commands\n.*?```sh\n(.+?)```", README, re.S).group(1).splitlines()
+TESTS = re.search(r"`(pip install '\.\[test\]' && pytest)`", README).group(1).split(" && ")
+
+
+@pytest.mark.parametrize("command", [line.partition(" #")[0].strip() for line in FIRST] + TESTS)
+def test_ci_runs_the_command(command):
+    ci = (ROOT / ".ci/run").read_text()
+    assert re.search(rf"^( *|try \w+ ){re.escape(command)}( --durations.*)?$", ci, re.M)

@@ -7,15 +7,19 @@ import gzip
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from fuzz import tiers_of
 from support.fuzz import FORMATS
 from support.fuzz.harness import attempt, input_of, run
+from support.native_plans import TIERS
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+
 
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((ROOT / "tests/data/fuzz").glob("*/*"))
@@ -114,3 +118,14 @@ def test_the_command_counts_and_finds_nothing(tmp_path):
     reports = json.loads((tmp_path / "out.json").read_text())
     assert {report["format"] for report in reports} == {*FORMATS}
     assert all(report["whole"] and report["refused"] for report in reports)
+
+
+# -- fuzz command ----------------------------------------------------------------------------------
+
+# What ``tools/fuzz.py`` runs; what it finds is in tests/files/test_fuzz.py.
+
+
+def test_under_sanitizers_each_instruction_set_has_one_turn():
+    assert tiers_of(Namespace(isa=None, native=Path("_native.so"))) == [*TIERS]
+    assert tiers_of(Namespace(isa=None, native=None)) == [TIERS[0]]
+    assert tiers_of(Namespace(isa="avx2,generic", native=None)) == ["avx2", "generic"]

@@ -4,11 +4,14 @@ Slow: they are not among what tests install.
 """
 
 import json
+import signal
 import subprocess
 import sys
+from threading import Event, Thread
 from time import monotonic, sleep
 
 import pytest
+from openai import OpenAI
 
 from support.host_programs import (
     PROMPT,
@@ -19,8 +22,6 @@ from support.host_programs import (
     right,
     write_example,
 )
-
-pytestmark = pytest.mark.slow
 
 DJANGO = """
 import sys
@@ -94,6 +95,7 @@ def write_program(framework, folder):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["flask", "django"])
 @pytest.mark.parametrize("options", [("--preload", "-w", "3"), ("-w", "2")], ids=" ".join)
 def test_gunicorn_with_threads(tmp_path, framework, options):
@@ -105,6 +107,7 @@ def test_gunicorn_with_threads(tmp_path, framework, options):
         check_answers(url, times=96)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["flask", "django"])
 def test_a_server_that_starts_again_when_its_program_changes(tmp_path, framework):
     program = write_program(framework, tmp_path)
@@ -123,6 +126,7 @@ def test_a_server_that_starts_again_when_its_program_changes(tmp_path, framework
             program.write_text(program.read_text().replace(f"seed={seed}", f"seed={seed + 1}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [("prefork", "-c", "3"), ("prefork", "-c", "2", "--max-tasks-per-child", "2"),
@@ -148,3 +152,71 @@ def test_celery(tmp_path, options):
     finally:
         worker.kill()
         worker.wait()
+
+
+# -- restart ---------------------------------------------------------------------------------------
+
+# A server that is restarted on its port while clients that retry ask it.
+
+
+REQUEST = {"model": "toy-writer", "prompt": PROMPT, "max_tokens": 40, "seed": 1}
+RESTARTS = 3
+
+
+class Server:
+    """``cutaway serve`` at a port."""
+
+    def __init__(self, port):
+        command = ["cutaway", "serve", "-m", "toy-writer", "--port", str(port), "--threads", "1"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *command], stderr=subprocess.PIPE, text=True
+        )
+
+    def until_ready(self):
+        while " ready " not in self._process.stderr.readline():
+            assert self._process.poll() is None
+        Thread(target=self._process.stderr.read, daemon=True).start()  # a full pipe would stop it
+
+    def stop(self):
+        self._process.send_signal(signal.SIGTERM)
+
+    def end(self):
+        assert self._process.wait(60) == 0
+        self._process.stderr.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_request_is_lost(stream):
+    port, over, answers = free_port(), Event(), []
+
+    def ask(client):
+        while not over.is_set():
+            try:
+                answer = client.completions.create(**REQUEST, temperature=0.7, stream=stream)
+                parts = answer if stream else [answer]
+                answers.append("".join(part.choices[0].text for part in parts if part.choices))
+            except Exception as error:
+                answers.append(error)
+
+    server = Server(port)
+    server.until_ready()
+    with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=6) as client:
+        clients = [Thread(target=ask, args=[client]) for _ in range(4)]
+        for each in clients:
+            each.start()
+        for _ in range(RESTARTS):
+            sleep(2)  # of answers
+            server.stop()
+            following = Server(port)
+            server.end()
+            server = following
+            server.until_ready()
+        sleep(2)
+        over.set()
+        for each in clients:
+            each.join()
+    server.stop()
+    server.end()
+    assert {*answers} == {right()[0]}
+    assert len(answers) > 4 * RESTARTS

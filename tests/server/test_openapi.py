@@ -35,7 +35,7 @@ from support.served import TEMPLATE, serve
 KEY = "sesame"
 GAP = (248, 249, 250)  # ids of bytes that no text has
 REFS = "#/components/schemas/"
-OF_OTHER_MODELS = {"MultiVectorList"}  # of late interaction: test_rankers.py
+OF_OTHER_MODELS = {"MultiVectorList"}  # of late interaction: test_encoders.py
 
 
 @pytest.fixture(scope="module")

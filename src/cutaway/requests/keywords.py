@@ -7,7 +7,7 @@ terminal and its field over HTTP, or why it has none there. From it come the fla
 
 A new keyword is written in two files: in the class that checks it (``SamplingParams``,
 ``StopParams``, ``ConstraintParams``, ``RunParams``; or ``Options`` for what the engine never sees),
-and here, with its type for type checkers and its row. tests/requests/test_keywords.py says what is
+and here, with its type for type checkers and its row. tests/requests/test_prepared.py says what is
 missing. A number of the sampler needs no row: it has one in ``sampling/params.py``.
 """
 

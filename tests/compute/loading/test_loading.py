@@ -1,20 +1,35 @@
 """Loading: later and again, shown, or ended in a sentence by shapes that do not fit."""
 
 import gc
+import os
+import shutil
+import subprocess
+import sys
 import weakref
+from hashlib import sha256
+from pathlib import Path
+from time import time_ns
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, FormatError, InputError
+from cutaway.base.progress import Bar
 from cutaway.compute import backends
-from cutaway.compute.loading import weights
+from cutaway.compute.loading import identity, weights
+from cutaway.compute.loading.identity import identify
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.open import stat_model
 from cutaway.compute.loading.parts import start
 from cutaway.compute.loading.setup import Setup
 from cutaway.compute.lowering import emit
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
+
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+
+from cutaway.base.resources import _groups, file_system
+from cutaway.files import hub
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
 
@@ -229,3 +244,150 @@ def test_embeddings_that_are_a_vector(tmp_path):
     path = write_tiny_llama(tmp_path / "vector.gguf", skip_tensor="token_embd", vectors=vector)
     with pytest.raises(FormatError, match=r"token_embd\.weight has 1 dimensions, not 2"):
         LLM(path, threads=1, progress=False)
+
+
+# -- identity --------------------------------------------------------------------------------------
+
+# Which model a file holds: hashed once, and again when the file is another.
+
+
+@pytest.fixture
+def hashed_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    return write_tiny_llama(tmp_path / "tiny.gguf", layers=1)
+
+
+def aged(hashed_path):
+    """As if it had been there for a while."""
+    long_ago = time_ns() - 10**12
+    os.utime(hashed_path, ns=(long_ago, long_ago))
+
+
+def notes(hashed_path):
+    return list((hashed_path.parent / "home").rglob("*.json"))
+
+
+def test_the_weights_are_the_files_bytes(hashed_path):
+    assert (
+        identify(hashed_path, stat_model(hashed_path)).weights
+        == sha256(hashed_path.read_bytes()).hexdigest()
+    )
+
+
+def test_the_tokenizer_is_told_apart_from_the_weights(hashed_path, tmp_path):
+    other = write_tiny_llama(tmp_path / "other.gguf", layers=1, seed=1)
+    words = write_tiny_llama(
+        tmp_path / "words.gguf", layers=1, metadata={"tokenizer.ggml.scores": [0.0] * 264}
+    )
+    a, b, c = (identify(p, stat_model(p)) for p in (hashed_path, other, words))
+    assert a.weights != b.weights != c.weights
+    assert a.tokenizer == b.tokenizer != c.tokenizer
+
+
+def test_a_file_is_hashed_once(hashed_path, monkeypatch):
+    monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))  # as if its clock had long moved on
+    first = identify(hashed_path, stat_model(hashed_path))
+    assert len(notes(hashed_path)) == 1
+    monkeypatch.setattr(identity, "_digest", None)  # nothing can be hashed any more
+    assert identify(hashed_path, stat_model(hashed_path)) == first
+
+
+def test_a_file_that_just_changed_is_not_remembered(hashed_path):
+    identify(hashed_path, stat_model(hashed_path))
+    assert not notes(hashed_path)
+
+
+def test_another_file_in_its_place_is_hashed_again(hashed_path, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
+    first = identify(hashed_path, stat_model(hashed_path))
+    write_tiny_llama(tmp_path / "other.gguf", layers=1, seed=1)
+    shutil.move(tmp_path / "other.gguf", hashed_path)
+    assert identify(hashed_path, stat_model(hashed_path)).weights != first.weights
+
+
+def test_a_note_that_is_none_of_ours_is_passed_over(hashed_path, monkeypatch):
+    monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
+    first = identify(hashed_path, stat_model(hashed_path))
+    for text in ("", "[]", "{}", '{"stamp": [1], "identity": {}}', "null"):
+        notes(hashed_path)[0].write_text(text)
+        assert identify(hashed_path, stat_model(hashed_path)) == first
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_refused(hashed_path):
+    loaded = stat_model(hashed_path)
+    aged(hashed_path)
+    with pytest.raises(InputError, match="has changed since it was loaded"):
+        identify(hashed_path, loaded)
+    hashed_path.unlink()
+    with pytest.raises(InputError, match="cannot be read to tell which model it is"):
+        identify(hashed_path, loaded)
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(hashed_path, monkeypatch):
+    monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
+    (hashed_path.parent / "home").mkdir()
+    (hashed_path.parent / "home" / "identities").write_text("in the way")
+    assert identify(hashed_path, stat_model(hashed_path)) == identify(
+        hashed_path, stat_model(hashed_path)
+    )
+
+
+def test_how_far_hashing_is_counts_all_files(hashed_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(identity, "_PIECE", 1000)
+    monkeypatch.setattr(Bar, "update", lambda bar, done: told.append((done, bar._total)))
+    identify(hashed_path, stat_model(hashed_path))
+    size = hashed_path.stat().st_size
+    assert [done for done, _ in told] == [*range(1000, size, 1000), size]
+    assert {total for _, total in told} == {size}
+
+
+# -- larger than memory ----------------------------------------------------------------------------
+
+# A process that may have less memory than its model's weights take writes the same text.
+
+
+LIMIT = 120_000_000  # 98 MB are SmolLM2's, and over 30 MB Python's and its libraries'
+
+
+@pytest.fixture
+def group():
+    """A control group of our own that may have so much memory and no swap."""
+    within = next(_groups("memory"), Path("/nowhere"))
+    made = within / f"cutaway-test-{os.getpid()}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        limits = ("memory.max", "memory.limit_in_bytes")
+        limit = next((made / name for name in limits if (made / name).exists()), None)
+        if limit is None:
+            pytest.skip("control groups do not limit memory here")
+        limit.write_text(str(LIMIT))
+        yield made
+    finally:
+        made.rmdir()
+
+
+def written_within(group, *more):
+    command = [
+        sys.executable, "-m", "cutaway", "generate", "The sky is", "--temperature", "0",
+        "--max-tokens", "24", "--context", "64", "--kv-tokens", "64", *more,
+    ]  # fmt: skip
+    enter = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if group else None
+    return subprocess.run(command, preexec_fn=enter, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_it_is_refused_without_a_folder_and_writes_the_same_text_with_one(group, tmp_path):
+    if file_system(tmp_path) in ("tmpfs", "ramfs"):
+        pytest.skip("temporary files are in memory here")
+    hub.resolve(None, progress=False)
+    refused = written_within(group)
+    assert refused.returncode == 2
+    assert "of memory for its weights" in refused.stderr
+    done = written_within(group, "--offload-folder", tmp_path)
+    assert "each token reads up to" in done.stderr
+    assert (done.returncode, done.stdout) == (0, written_within(None).stdout)

@@ -15,6 +15,18 @@ from support.engine_mock import forget_cached
 from support.native_plans import TIERS
 from support.random_llama import VOCAB, write_tiny_llama
 
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+
+from cutaway.engine.interventions import bind, check_interventions
+from cutaway.features.inside.look import inside
+from cutaway.methods.rows import text_state
+from cutaway.rerun import replay
+from cutaway.trace import Trace
+from support.random_granite_hybrid import write_tiny_granite_hybrid
+from support.random_lfm2 import write_tiny_lfm2
+from support.random_mamba2 import write_tiny_mamba2
+from support.random_qwen35 import write_tiny_qwen35
+
 PROMPT = [1, *np.random.default_rng(0).integers(3, VOCAB, 69).tolist()]
 HOW = {"max_tokens": 20, "seed": 5, "temperature": 0.9, "ignore_eos": True}
 SHAPE = {"heads": 4, "head_dim": 32, "kv_heads": 2}  # a head is a quant block
@@ -216,3 +228,151 @@ def test_a_saved_prefix_is_of_the_plain_text(tmp_path):
         changed = written(again, ["L0 x 0.5"])
         assert changed.usage.cached_tokens == 0
         assert written(again).fingerprint == plain.fingerprint != changed.fingerprint
+
+
+# -- changed states --------------------------------------------------------------------------------
+
+# Recurrent states that are zeroed, scaled and replaced: what follows from them, bit by bit.
+
+
+IDS = np.random.default_rng(3).integers(6, 60, 44).tolist()
+OTHER = np.random.default_rng(4).integers(6, 60, 21).tolist()
+CHANGES = {"max_tokens": 16, "temperature": 0.9, "seed": 4, "ignore_eos": True}
+AT = 24  # inside a KV block
+FAMILIES = [write_tiny_mamba2, write_tiny_qwen35, write_tiny_granite_hybrid, write_tiny_lfm2]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def path(tmp_path_factory, request):
+    return request.param(tmp_path_factory.mktemp("states") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def hybrid(path):
+    with LLM(path, progress=False) as made:
+        yield made
+
+
+def recurrent(hybrid):
+    return [i for i, is_recurrent in enumerate(hybrid.config.recurrent) if is_recurrent]
+
+
+def bound(hybrid, interventions):
+    return bind(check_interventions(interventions), hybrid.graph, len(IDS))
+
+
+def states_at(hybrid, position):
+    """Half of one layer's state, and a vector in its place in another, after one row and later."""
+    first, last = recurrent(hybrid)[0], recurrent(hybrid)[-1]
+    size = len(state_of(hybrid, IDS, f"L{last}.S"))
+    vector = np.random.default_rng(5).normal(size=size)
+    spans = [position, position + 1, len(IDS) + 3]
+    return [
+        scale(f"L{first}.S", 0.5, positions=spans), patch(f"L{last}.S", vector, positions=position)
+    ]  # fmt: skip
+
+
+def state_of(hybrid, ids, where):
+    from cutaway.compute.model.anatomy import Anatomy
+    from cutaway.engine.interventions import find
+
+    _, first, last = find(Anatomy(hybrid.graph), where)
+    return text_state(hybrid, ids)[first:last]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_without_attention_a_state_is_all_that_is_known_of_a_text(tmp_path, backend):
+    """At zero, the text begins after it; with that of another text, it goes on from there."""
+    hybrid = LLM(write_tiny_mamba2(tmp_path / "tiny.gguf"), backend=backend, progress=False)
+    equal = np.array_equal if backend == "cpu" else lambda a, b: np.allclose(a, b, atol=1e-4)
+    places, rest = [f"L{i}.S" for i in recurrent(hybrid)], IDS[AT + 1 :]
+    forgotten = bound(hybrid, [scale(place, 0, positions=AT) for place in places])
+    assert equal(hybrid.logits(IDS, AT + 1, forgotten), hybrid.logits(rest))
+    assert equal(hybrid.logits(IDS[: AT + 1], 0, forgotten), hybrid.logits(IDS[: AT + 1]))
+    others = [patch(place, state_of(hybrid, OTHER, place), positions=AT) for place in places]
+    expected = hybrid.logits(OTHER + rest, len(OTHER))
+    assert equal(hybrid.logits(IDS, AT + 1, bound(hybrid, others)), expected)
+    whole = hybrid.logits(IDS, AT + 1)
+    assert not equal(whole, expected)
+    assert not equal(hybrid.logits(IDS, AT + 1, bound(hybrid, others[:1])), expected)
+
+
+@pytest.mark.parametrize("position", [AT, 31, len(IDS) - 1, len(IDS) + 5])
+def test_the_same_text_in_every_way(path, hybrid, position):
+    forget_cached(hybrid.engine.blocks)
+    plain = hybrid.generate(IDS, **CHANGES)
+    made = states_at(hybrid, position)
+    alone = hybrid.generate(IDS, interventions=made, **CHANGES).fingerprint
+    assert alone != plain.fingerprint
+    ways = [{}, {"kv_cache": False}, {"speculate": "ngram"}, {"speculate": "jacobi"}]
+    for way in ways:
+        assert hybrid.generate(IDS, interventions=made, **CHANGES, **way).fingerprint == alone, way
+    together = hybrid.generate([IDS, IDS[:33], IDS], interventions=made, **CHANGES)
+    assert [together[0].fingerprint, together[2].fingerprint] == [alone, alone]
+    assert hybrid.generate(IDS, **CHANGES).fingerprint == plain.fingerprint
+    with LLM(path, progress=False, kv_tokens=128, context=96, threads=1) as small:
+        found = small.generate([IDS] * 3, interventions=made, **CHANGES)  # one or two fit at once
+    assert {one.fingerprint for one in found} == {alone}
+
+
+def test_its_own_state_changes_no_bit_and_later_rows_alone_change(hybrid):
+    plain = hybrid.generate(IDS, **CHANGES).fingerprint
+    for layer in recurrent(hybrid):
+        own = state_of(hybrid, IDS[: AT + 1], f"L{layer}.S")
+        assert own.any()
+        same = [patch(f"L{layer}.S", own, positions=AT), add(f"L{layer}.S", own, 0, positions="7")]
+        assert hybrid.generate(IDS, interventions=same, **CHANGES).fingerprint == plain
+        never = [scale(f"L{layer}.S", 0, positions=len(IDS) + CHANGES["max_tokens"] - 1)]
+        assert hybrid.generate(IDS, interventions=never, **CHANGES).fingerprint == plain
+
+
+def test_a_head_is_a_part_of_its_layers_state(hybrid):
+    layer = recurrent(hybrid)[-1]
+    whole = state_of(hybrid, IDS, f"L{layer}.S")
+    if all(op.kind == "conv" for op in hybrid.graph.states):
+        with pytest.raises(InputError, match=rf"no L{layer}.S1: that layer's state has no heads"):
+            bound(hybrid, [f"L{layer}.S1 x 0"])
+        return
+    heads = [state_of(hybrid, IDS, f"L{layer}.S{i}") for i in range(4)]
+    assert np.array_equal(np.concatenate(heads), whole[-sum(map(len, heads)) :])
+    with pytest.raises(InputError, match=rf"no L{layer}.S4: the heads are 0 to 3"):
+        bound(hybrid, [f"L{layer}.S4 x 0"])
+    with pytest.raises(InputError, match=f"a vector for L{layer}.S1 has {len(heads[1])} numbers"):
+        bound(hybrid, [patch(f"L{layer}.S1", heads[1][:-1])])
+
+
+def test_a_layer_that_attends_has_no_state(tmp_path):
+    llama = LLM(write_tiny_llama(tmp_path / "tiny.gguf"), progress=False)
+    with pytest.raises(InputError, match=r"no L0\.S: that layer has no recurrent state"):
+        llama.generate(IDS, interventions=["L0.S x 0 at 3"])
+
+
+@pytest.mark.parametrize("name", ["scaled", "replaced", "all", "each row"])
+def test_a_recorded_run_is_replayed_and_what_it_took_of_each_token_adds_up(hybrid, tmp_path, name):
+    first = recurrent(hybrid)[0]
+    vector = np.random.default_rng(6).normal(size=len(state_of(hybrid, IDS, f"L{first}.S")))
+    here = len(IDS) + 1
+    made = {
+        "scaled": [f"L{first}.S x -0.5 at {AT},{here}"],
+        "replaced": [patch(f"L{first}.S", vector, positions=here)],
+        "all": states_at(hybrid, here),
+        "each row": [f"L{first}.S x 0.25 from 2"],
+    }[name]
+    file = tmp_path / "run.jsonl"
+    written = hybrid.generate(IDS, interventions=made, trace=file, **CHANGES)
+    trace = Trace.read(file)
+    assert [str(one) for one in trace.head.interventions] == [
+        str(one) for one in check_interventions(made)
+    ]
+    found = replay(hybrid, trace)
+    assert (found.same, found.fingerprint) == (True, written.fingerprint)
+    look = inside(hybrid, trace, 4)
+    assert look.is_as_run
+    found = look.logit_attribution()  # CutawayError where heads and positions do not add up
+    given = next(one for place, one in found.states.items() if place.startswith(f"L{first}."))
+    assert given.positions[..., here + 1 :].any()
+    if name == "replaced":
+        assert not given.positions[..., : here + 1].any()
+    own = [patch(f"L{i}.S", look) for i in recurrent(hybrid)]
+    again = hybrid.generate(IDS, interventions=[*check_interventions(made), *own], **CHANGES)
+    assert again.fingerprint == written.fingerprint

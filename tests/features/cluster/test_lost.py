@@ -1,19 +1,31 @@
 """Requests whose replicas are lost at the worst moment, and what their clients are sent."""
 
 import asyncio
+import pickle
 import threading
 import time
+from itertools import pairwise
 from math import inf
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutaway import AsyncLLM
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
+from cutaway.features.cluster.wire import (
+    Address,
+    Connection,
+    ConnectionLostError,
+    Listener,
+    connect,
+)
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import ServerSettings
+from cutaway.text.grammar.schema_checks import SchemaCheck
 from support.replicas import cluster
-from support.resumed import LONG, PROMPT, write
+from support.resumed import LONG, PROMPT, told, write
 from support.waiting import until
 
 # -- run_blocking ----------------------------------------------------------------------------------
@@ -194,3 +206,185 @@ async def test_garbage_may_be_collected_by_any_thread(models):
         held = [await front.submit([PROMPT], front.parse(LONG))]
         await asyncio.to_thread(held.clear)
         await until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
+
+
+# -- neighbours ------------------------------------------------------------------------------------
+
+# What one request's schema throws in a step of a replica is that request's error alone.
+
+
+SCHEMA = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+BAD = {"json_schema": SCHEMA, "seed": 3, "max_tokens": 12}
+
+
+class Panic(BaseException):
+    """As a native library has it."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("guest"), MemoryError("guest"), SystemExit("guest"), Panic("guest")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_check_that_throws_in_a_replica(models, expected, monkeypatch, error):
+    def allows(self, text, token):
+        if len(text) > 2:
+            raise error
+        return True
+
+    monkeypatch.setattr(SchemaCheck, "allows", allows)
+    async with asyncio.timeout(120), cluster(models, 2) as (front, replicas):
+
+        async def finish(options):
+            texts = await front.submit([PROMPT], front.parse(options))
+            await texts.finish()
+            return [told(text) for text in texts.each]
+
+        beside = [asyncio.create_task(finish(LONG)) for _ in range(20)]
+        bad = [asyncio.create_task(finish(BAD)) for _ in range(3)]
+        for task in bad:
+            with pytest.raises(CutawayError, match=f"{type(error).__name__}: guest"):
+                await task
+        assert [await task for task in beside] == [expected] * 20
+        assert len(replicas.jobs) == 23  # none was written twice
+
+
+# -- wire ------------------------------------------------------------------------------------------
+
+# Messages arrive whole and in order, and only from peers that have the secret.
+
+
+class Bomb:
+    """What must never be unpickled."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("a stranger's bytes were unpickled",))
+
+
+async def listening(serve) -> Listener:
+    return await Listener(serve).open("127.0.0.1")
+
+
+MESSAGES = st.lists(st.one_of(st.binary(max_size=5000), st.text(), st.integers()), max_size=20)
+
+
+@settings(max_examples=20, deadline=None)
+@given(MESSAGES)
+def test_messages_arrive_whole_and_in_order(messages):
+    async def main():
+        heard = []
+
+        async def serve(connection: Connection) -> None:
+            for _ in messages:
+                heard.append(await connection.receive())
+            connection.send("done")
+
+        listener = await listening(serve)
+        connection = await connect(listener.address)
+        for message in messages:
+            connection.send(message)
+        assert await connection.receive() == "done"
+        assert heard == messages
+        with pytest.raises(ConnectionLostError):
+            await connection.receive()
+        await listener.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("proof", [b"", b"x" * 31, b"x" * 32, pickle.dumps(Bomb()) * 2])
+async def test_a_peer_without_the_secret_is_neither_served_nor_unpickled(proof):
+    served = []
+
+    async def serve(connection: Connection) -> None:
+        served.append(connection)
+
+    listener = await listening(serve)
+    host, port, _ = listener.address
+    reader, writer = await asyncio.open_connection(host, port)
+    await reader.readexactly(32)
+    bomb = pickle.dumps(Bomb())
+    writer.write(proof + len(bomb).to_bytes(4, "big") + bomb)
+    writer.write_eof()
+    assert await reader.read() == b""  # cut
+    assert not served
+    writer.transport.abort()
+    wrong = listener.address._replace(secret=b"another secret")
+    with pytest.raises(ConnectionLostError):
+        await connect(wrong)
+    assert not served
+    await listener.close()
+
+
+@pytest.mark.parametrize("answer", ["a pickle", "what it was sent"])
+async def test_a_process_on_the_port_of_another_is_not_unpickled(answer):
+    """It does not have the secret, and sends back what it has, or a pickle at once."""
+
+    async def serve(reader, writer) -> None:
+        nonce = bytes(32)
+        writer.write(nonce)
+        proof, ours = await reader.readexactly(32), await reader.readexactly(32)
+        bomb = pickle.dumps(Bomb())
+        bomb = len(bomb).to_bytes(4, "big") + bomb
+        sent = b"" if answer == "a pickle" else proof + ours
+        writer.write(sent + bomb * 9)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectionLostError, match="nobody listens"):
+        await connect(Address("127.0.0.1", port, b"secret"))
+    server.close()
+
+
+async def test_every_connection_has_a_proof_of_its_own():
+    listener = await listening(lambda _: asyncio.sleep(0))
+    host, port, _ = listener.address
+    nonces = []
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(host, port)
+        nonces.append(await reader.readexactly(32))
+        writer.close()
+    assert all(a != b for a, b in pairwise(nonces))
+    await listener.close()
+
+
+async def test_nobody_there_is_an_error_of_its_own():
+    listener = await listening(lambda _: asyncio.sleep(0))
+    await listener.close()
+    with pytest.raises(ConnectionLostError, match="nobody listens at"):
+        await connect(listener.address)
+
+
+async def test_a_peer_that_does_not_read_is_cut_off(monkeypatch):
+    """Otherwise unsent messages would fill the sender's memory."""
+    monkeypatch.setattr("cutaway.features.cluster.wire._MOST_UNSENT", 1 << 16)
+    stuck = asyncio.Event()
+    listener = await listening(lambda _: stuck.wait())
+    connection = await connect(listener.address)
+    for _ in range(1000):
+        connection.send(b"x" * (1 << 16))
+        if connection._writer.is_closing():
+            break
+    else:
+        pytest.fail("it was never cut off")
+    with pytest.raises(ConnectionLostError):
+        await connection.receive()
+    await listener.close()
+
+
+async def test_a_length_that_no_message_has_ends_the_connection():
+    lost = asyncio.get_running_loop().create_future()
+
+    async def serve(connection: Connection) -> None:
+        try:
+            await connection.receive()
+        except ConnectionLostError as error:
+            lost.set_result(error)
+
+    listener = await listening(serve)
+    connection = await connect(listener.address)
+    connection._writer.write(b"\xff\xff\xff\xff")
+    assert "is no message" in str(await lost)
+    connection.cut()
+    await listener.close()

@@ -14,13 +14,15 @@ from cutaway import LLM, CutawayError, InputError
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import names_of
 from cutaway.compute.backends.cpu import tiers
+from cutaway.compute.model.ops.attention import Attend
 from cutaway.features.inside.lens import nearest
 from cutaway.features.inside.look import end_attribution, inside
 from cutaway.features.inside.summary import heads
+from cutaway.features.inside.texts import text_attention
 from cutaway.trace import Trace, why
 from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
-from support.random_llama import write_tiny_llama
+from support.random_llama import write_tiny_late, write_tiny_llama, write_tiny_ranker
 
 SHAPE = {"heads": 8, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward": 96, "layers": 3}
 WINDOWS = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 3}
@@ -362,3 +364,48 @@ def test_the_heads_are_found_by_their_weights_and_attributions(by_hand, tmp_path
     assert found.positions[1, 0].argmax() == length  # where it stood before
     assert found.heads[1, 0] > 0.95 * found.total
     assert look.lens(1).ids[:, 0].tolist() == [prompt[-1], prompt[-1], expected]
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+# Attention in whole texts: rows add up to 1, what does not give the run's numbers is refused.
+
+
+QUERY, DOCUMENT = "ab ba", "b ab bb"
+
+
+@pytest.fixture(params=[write_tiny_late, write_tiny_ranker])
+def ranker(request, tmp_path):
+    with LLM(request.param(tmp_path / "ranker.gguf"), threads=1) as llm:
+        yield llm
+
+
+def test_rows_add_up_to_1_and_causal_ones_read_nothing_after_them(ranker):
+    found = text_attention(ranker, QUERY, DOCUMENT)
+    assert len(found) == (2 if ranker.model.pooling.late else 1)
+    for one in found:
+        tokens = len(one.token_ids)
+        assert one.weights.shape == (2, 6, tokens, tokens)
+        assert one.weights.sum(axis=-1) == pytest.approx(np.ones((2, 6, tokens)), abs=1e-6)
+        assert not np.triu(one.weights, 1).any()
+        assert one.mean == pytest.approx(one.weights.mean(axis=(0, 1)), abs=1e-6)
+
+
+def test_a_row_is_that_of_the_text_up_to_it(ranker):
+    whole = text_attention(ranker, QUERY, DOCUMENT)[-1]
+    less = text_attention(ranker, QUERY, DOCUMENT.removesuffix(" bb"))[-1]
+    same = len(less.token_ids)
+    assert whole.token_ids[:same] == less.token_ids
+    assert np.array_equal(whole.weights[:, :, :same, :same], less.weights)
+
+
+def test_no_weights_are_shown_that_do_not_give_the_run(ranker, monkeypatch):
+    right = Attend.compute
+    monkeypatch.setattr(Attend, "compute", lambda *given: right(*given) * 0)
+    with pytest.raises(CutawayError, match="the weights of layer 0 do not give its heads' outputs"):
+        text_attention(ranker, QUERY, DOCUMENT)
+
+
+def test_a_model_that_writes_is_looked_into_step_by_step(tiny):
+    with pytest.raises(InputError, match="'cutaway trace inside' shows each step"):
+        text_attention(tiny, "ab", "ba")

@@ -1,7 +1,10 @@
 """Grammars of the byte tokens of the mock model: what they allow, and what is refused."""
 
 import json
+import os
 import re
+import resource
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.text import Tokenizer
 from cutaway.text import grammar as sources
 from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.compiler import Accepted, GrammarCompiler, _Vocabulary, accepts, notes_on
-from cutaway.text.grammar.llguidance_source import reason
+from cutaway.text.grammar.llguidance_source import reason, source_of
 from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 
@@ -319,3 +323,64 @@ def test_an_object_may_have_many_properties_that_may_be_left_out():
     grammar = Grammar("json_schema", json.dumps(schema))
     assert accepts('{"p1": "a", "p977": "b"}', grammar)
     assert accepts('{"p1": "a", "q', grammar).at == 13
+
+
+# -- compile sandbox -------------------------------------------------------------------------------
+
+# The process that compiles a stranger's grammar first.
+
+
+FINE = [
+    Grammar("json_schema", '{"type":"array"}', compact=True), Grammar("regex", "a\nb"),
+    Grammar("choice", '["é","\\""]'), Grammar("grammar", 'root ::= "a" | "b" root'),
+]  # fmt: skip
+PATTERNS = [{"type": "string", "pattern": f"x{i}.*y{i}"} for i in range(40)]
+DEADLY = [
+    Grammar("json_schema", json.dumps({"allOf": PATTERNS})),
+    Grammar("grammar", "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9999))),
+]
+
+
+@pytest.fixture(scope="module")
+def trial():
+    trial = CompileSandbox()
+    yield trial
+    trial.close()
+
+
+@pytest.mark.parametrize("grammar", FINE)
+def test_it_reads_as_this_process_does(trial, grammar):
+    assert trial.source_of(grammar) == source_of(grammar)
+
+
+@pytest.mark.parametrize("grammar", DEADLY, ids=["hours", "stack"])
+def test_what_kills_it_is_refused_and_the_next_is_read(trial, grammar):
+    with pytest.raises(InputError, match=f"^{grammar.kind}: compiling it takes more than"):
+        trial.source_of(grammar)
+    assert trial.source_of(FINE[0]) == source_of(FINE[0])
+
+
+def test_what_it_refuses_it_says_as_this_process_does(trial):
+    for grammar in Grammar("regex", "(a"), Grammar("grammar", "root ::= ("):
+        with pytest.raises(InputError, match=f"^{grammar.kind}: "):
+            trial.source_of(grammar)
+
+
+def test_a_process_that_does_not_run_is_no_fault_of_the_grammar(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CutawayError, match="does not run") as raised:
+        CompileSandbox().source_of(FINE[0])
+    assert not isinstance(raised.value, InputError)
+
+
+def test_where_no_file_can_be_opened_the_same_request_may_be_sent_later():
+    """As in a server with as many connections as it may have files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        with pytest.raises(QueueFullError, match="send the request again later"):
+            CompileSandbox().source_of(FINE[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

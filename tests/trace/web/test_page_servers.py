@@ -1,9 +1,13 @@
 """A server behind a page: of several models or adapters, and at a sub-path of a proxy."""
 
 import json
+import shutil
 from functools import partial
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
@@ -11,11 +15,15 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM
+from cutaway.trace import Parent, Trace, diff_texts
+from cutaway.trace.check import VERSION, to_current
 from support.adapters import adapter_of
+from support.page_modules import in_node
 from support.proxied import ROOT, proxy
 from support.random_llama import write_tiny_llama
 from support.served import serve, serve_all
 from support.waiting import wait_until
+from support.web_data import DATA, FOUND
 
 SETTINGS = {"max_tokens": 12, "ignore_eos": True}
 
@@ -100,3 +108,55 @@ def test_a_text_is_written_and_looked_into(open_page, tiny_path, takes_off):
         address = help_.get_by_role("link", name="openapi.json").evaluate("link => link.href")
         assert page.tab.request.get(address).json()["servers"] == [{"url": ROOT}]
         assert all(asked.startswith(url) for asked in page.requests)
+
+
+# -- page files ------------------------------------------------------------------------------------
+
+# The files that the page saves are valid traces, and its figures equal Python's.
+#
+# The page's modules are tested against the same files of ``data/`` in tests/trace/web/js/.
+
+
+NAMES = ("first.jsonl", "six.jsonl")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with both runs as the page saves them."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no node here")
+    folder = tmp_path_factory.mktemp("page")
+    in_node(Path(__file__).parent / "js" / "save.mjs", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_survives_the_page(name, saved):
+    before, after = (Trace.read(folder / name) for folder in (DATA, saved))
+    assert after.steps == before.steps
+    assert (after.end, after.tokens) == (before.end, before.tokens)
+    assert (after.head.params, after.head.seed) == (before.head.params, 2**64 - 1)
+    assert (DATA / name).read_bytes() != (saved / name).read_bytes()  # 1 is not 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_line_is_of_the_schema(name, saved):
+    schema = json.loads(files("cutaway.trace").joinpath("schema.json").read_text())
+    validator = Draft202012Validator(schema)
+    head, *others = map(json.loads, (saved / name).read_text().splitlines())
+    version = head["version"]  # that of the file that the page opened
+    validator.validate(to_current(head, version) | {"version": VERSION})
+    for line in others:
+        validator.validate(to_current(line, version))
+
+
+def test_a_fork_that_the_page_saved_names_its_parent(saved):
+    first, six = (Trace.read(saved / name) for name in NAMES)
+    assert diff_texts(first, six).is_fork
+    assert six.head.parent == Parent(first.sha256, 2, six.steps[2].token_id)
+    assert not diff_texts(six, first).is_fork
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_page_is_held_against_is_what_python_finds(name):
+    assert json.loads((DATA / f"{name}.json").read_text()) == FOUND[name]()

@@ -1,0 +1,3 @@
+"""A tiny model, and a trace of a text that it wrote."""
+
+from fixtures.recorded import *  # noqa: F403

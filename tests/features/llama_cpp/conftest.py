@@ -1,0 +1,3 @@
+"""The servers that tests share."""
+
+from fixtures.servers import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Commands in this process."""
+
+from fixtures.commands import *  # noqa: F403

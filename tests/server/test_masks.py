@@ -1,0 +1,402 @@
+"""Canvases over HTTP: the answers of Python, whole and streamed, and what is refused by name."""
+
+import asyncio
+import json
+from collections import Counter
+from itertools import chain
+from threading import Event
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.engine import Pass, Step
+from cutaway.engine.canvas import Rule, most_computed
+from cutaway.server.job import _is_shown
+from cutaway.server.routes import fill
+from support.served import serve
+
+ASKED = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
+CHAT = [{"role": "user", "content": "ab"}]
+
+
+@pytest.fixture(scope="module")
+def served(tiny_diffusion_path):
+    with serve(LLM(tiny_diffusion_path, threads=1, progress=False)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_diffusion_path):
+    return LLM(tiny_diffusion_path, threads=1, progress=False)
+
+
+@pytest.fixture
+def post(served):
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+
+        def ask(path, **body):
+            return client.post(path, json=body)
+
+        yield ask
+
+
+def events_of(answer):
+    lines = [line for line in answer.text.split("\n\n") if line]
+    assert lines.pop() == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "rule", [True, "llada", {"rule": "edit", "block": 4}, {"steps": 3, "order": "random"}]
+)
+def test_completions_reveal_as_python_does(post, alone, rule):
+    answer = post("/v1/completions", prompt="ab", denoise=rule, **ASKED).json()
+    expected = alone.generate("ab", denoise=rule, **ASKED)
+    [choice] = answer["choices"]
+    assert choice["text"] == expected.text
+    assert choice["cutaway"]["fingerprint"] == expected.fingerprint
+    rows = sum(made.rows for made in expected.passes)
+    assert choice["cutaway"]["canvas"] == {"passes": len(expected.passes), "rows": rows}
+    assert answer["usage"]["completion_tokens"] == 12
+    assert answer["cutaway"]["params"]["denoise"] == expected.params["denoise"]
+
+
+def test_what_is_in_force_gives_the_same_again(post):
+    body = {"prompt": "ab", "denoise": {"rule": "factor", "block": 4}, "max_tokens": 12}
+    first = post("/v1/completions", **body).json()
+    said = first["cutaway"]["params"]
+    again = post("/v1/completions", **body | {k: said[k] for k in ("denoise", "seed")}).json()
+    assert again["choices"][0]["text"] == first["choices"][0]["text"]
+
+
+def test_chats_and_responses_reveal_too(post, alone):
+    expected = alone.chat(CHAT, denoise="margin", **ASKED)
+    chat = post("/v1/chat/completions", messages=CHAT, denoise="margin", **ASKED).json()
+    assert chat["choices"][0]["message"]["content"] == expected.text
+    more = {"seed": 1, "temperature": 1.0, "max_output_tokens": 12, "denoise": "margin"}
+    answer = post("/v1/responses", input="ab", **more).json()
+    assert answer["output"][0]["content"][0]["text"] == expected.text
+    assert answer["cutaway"]["canvas"]["passes"] == len(expected.passes)
+
+
+def test_a_chat_without_a_length_is_a_canvas_of_the_usual_one(post):
+    chat = post("/v1/chat/completions", messages=CHAT, denoise={"steps": 1}).json()
+    assert chat["usage"]["completion_tokens"] <= 256
+    assert chat["cutaway"]["params"]["max_tokens"] == 256
+
+
+def test_a_suffix_stands_behind_the_canvas(post, alone):
+    answer = post("/v1/completions", prompt="ab", suffix="ba", denoise=True, **ASKED).json()
+    expected = alone.generate("ab", suffix="ba", denoise=True, **ASKED)
+    assert answer["choices"][0]["text"] == expected.text
+    assert answer["choices"][0]["cutaway"]["between"]["method"] == "canvas"
+
+
+def test_text_streams_block_by_block(post):
+    body = {"prompt": "ab", "denoise": {"block": 4}, **ASKED}
+    events = events_of(post("/v1/completions", **body, stream=True))
+    whole = post("/v1/completions", **body).json()
+    assert "".join(e["choices"][0]["text"] for e in events) == whole["choices"][0]["text"]
+    assert not any("trace" in e["choices"][0].get("cutaway", {}) for e in events)
+    ending = events[-1]["choices"][0]["cutaway"]
+    assert ending["canvas"] == whole["choices"][0]["cutaway"]["canvas"]
+
+
+def test_with_trace_each_pass_is_told_as_it_is_made(post):
+    body = {"prompt": "ab", "denoise": {"block": 4}, **ASKED, "trace": True}
+    events = events_of(post("/v1/completions", **body, stream=True, return_token_ids=True))
+    told = [
+        record
+        for e in events
+        for record in e["choices"][0].get("cutaway", {}).get("trace", ())
+        if record["kind"] != "tok"
+    ]
+    kinds = [record["kind"] for record in told]
+    assert kinds == ["head", *3 * (4 * ["pass"] + 4 * ["step"]), "end"]
+    ids = [i for e in events for i in e["choices"][0].get("token_ids", ())]
+    assert len(ids) == 12
+    whole = post("/v1/completions", **body).json()["choices"][0]["cutaway"]["trace"]
+
+    def plain(records):
+        return [
+            {k: v for k, v in record.items() if k != "ms"}
+            for record in records
+            if record["kind"] == "pass"
+        ]
+
+    assert plain(whole) == plain(told)
+
+
+def test_passes_are_shown_only_in_a_trace(alone):
+    with alone.stream("ab", denoise={"block": 4}, **ASKED) as stream:
+        events = [*stream.events()]
+    for traced in (True, False):
+        shown = Counter(type(event) for event in events if _is_shown(event, traced=traced))
+        assert shown == {Step: 12} | ({Pass: 12} if traced else {})
+
+
+def test_a_response_tells_of_passes_too(post):
+    body = {"input": "ab", "denoise": {"block": 4}, "max_output_tokens": 12, "trace": True}
+    lines = post("/v1/responses", **body, stream=True).text.split("\n\n")
+    events = [json.loads(line.partition("data: ")[2]) for line in lines if line]
+    told = [event["cutaway"]["trace"] for event in events if "trace" in event.get("cutaway", {})]
+    kinds = [[r["kind"] for r in records if r["kind"] in ("pass", "step")] for records in told]
+    assert [*chain(*kinds)] == 3 * (4 * ["pass"] + 4 * ["step"])
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "sentence"),
+    [
+        ({"denoise": "psychic"}, "denoise", "rule must be one of confidence"),
+        ({"denoise": {"thresold": 1}}, "denoise", "unknown setting 'thresold'"),
+        ({"denoise": {"threshold": 2}}, "denoise", "threshold must be between 0 and 1"),
+        ({"denoise": [1]}, "denoise", "must be a rule's name or its settings"),
+        ({"denoise": {"forced_cells": [[0, 99, 5]]}}, "", "cells are counted from 0 to 11"),
+        ({"grammar": "start: /a/"}, "grammar", "leave out grammar or denoise"),
+        ({"regex": "a"}, "regex", "leave out regex or denoise"),
+        ({"json_schema": True}, "json_schema", "leave out json_schema or denoise"),
+        ({"speculate": "ngram"}, "speculate", "leave out speculate or denoise"),
+        ({"forced": [70]}, "forced", "leave out forced or denoise"),
+        ({"bad_words": ["a"]}, "bad_words", "leave out bad_words or denoise"),
+        ({"min_tokens": 2}, "min_tokens", "leave out min_tokens or denoise"),
+        ({"heal": True}, "heal", "leave out heal or denoise"),
+        ({"echo": True, "logprobs": 1}, "echo", "needs a text that is written from left to right"),
+        ({"max_tokens": 600}, "prompt", "maximum context length is 512"),
+        ({"n": 128, "max_tokens": 400}, "max_tokens", "ask for fewer cells, samples or steps"),
+        (
+            {"denoise": {"remask": "sigma", "steps": 1_000_000}},
+            "max_tokens", "ask for fewer cells, samples or steps",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_by_the_name_of_its_field(post, more, param, sentence):
+    answer = post("/v1/completions", **{"prompt": "ab", "denoise": True, **ASKED, **more})
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert sentence in error["message"]
+    assert error["param"] == (param or None)
+
+
+def test_tools_are_refused_by_name(post):
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    answer = post("/v1/chat/completions", messages=CHAT, tools=[tool], denoise=True)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+
+
+def test_without_a_rule_a_canvas_is_named(post):
+    for path, body in (
+        ("/v1/completions", {"prompt": "ab"}), ("/v1/chat/completions", {"messages": CHAT}),
+    ):  # fmt: skip
+        for more in ({}, {"denoise": False}):
+            answer = post(path, **body, **more)
+            assert answer.status_code == 400
+            assert "use cutaway denoise or cutaway fill" in answer.json()["error"]["message"]
+
+
+def test_a_server_may_reveal_for_clients_that_know_of_no_canvas(tiny_diffusion_path, alone):
+    llm = LLM(tiny_diffusion_path, threads=1, progress=False)
+    with serve(llm, denoise="margin", max_tokens=12) as served:
+        asked = {"messages": CHAT, "seed": 1, "temperature": 1.0}
+        url = f"{served.url}/v1/chat/completions"
+        answer = httpx.post(url, json=asked, timeout=60).json()
+        expected = alone.chat(CHAT, denoise="margin", **ASKED)
+        assert answer["choices"][0]["message"]["content"] == expected.text
+        assert answer["cutaway"]["params_source"]["denoise"] == "server"
+        refused = httpx.post(url, json={**asked, "grammar": "start: /a/"}, timeout=60)
+        assert refused.json()["error"]["param"] == "grammar"
+
+
+def test_who_asks_hears_what_the_model_sees(served, tiny):
+    for url, attention in ((served.url, "bidirectional"), (tiny.url, "causal")):
+        assert httpx.get(f"{url}/v1/models").json()["data"][0]["attention"] == attention
+        assert httpx.get(f"{url}/page/about").json()["attention"] == attention
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(), Rule(steps=3), Rule(block=5), Rule(threshold=0.9), Rule(steps=90),
+        Rule(remask="lowest", steps=9), Rule(remask="sigma", steps=40, block=4),
+        Rule(remask="edit", edit_threshold=0.0, block=4), Rule(remask="edit", edit_threshold=0.0),
+    ],
+)  # fmt: skip
+def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
+    done = alone.generate("ab", denoise=rule, **ASKED | {"max_tokens": 30})
+    assert sum(len(made.cells) for made in done.passes) <= most_computed(rule, 30, "bidirectional")
+
+
+# -- fill ------------------------------------------------------------------------------------------
+
+# POST /v1/fill, beside those who write; and functions that have the model to themselves.
+
+
+@pytest.fixture
+def asked(client):
+    return lambda **body: client.post("/v1/fill", json=body)
+
+
+@pytest.mark.elsewhere
+@pytest.mark.parametrize(
+    "ask",
+    [
+        {"text": "ab ba [MASK] ab"},
+        {"text": "ab[MASK]", "top": 2, "candidates": 9},
+        {"text": "ab [MASK] ba [MASK]", "top": 2, "candidates": 9},
+        {"text": "ab [MASK] ba", "targets": ["a", "xyz"]},
+    ],
+)
+def test_the_answer_is_that_of_python(asked, tiny_alone, ask):
+    options = {k: v for k, v in ask.items() if k != "text"}
+    answer = asked(**ask)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == tiny_alone.fill(ask["text"], **options).to_dict()
+
+
+def test_the_mark_need_not_be_of_the_model_s_characters():
+    """The toy has no token for a bracket."""
+    toy = LLM("toy-canvas", progress=False)
+    with serve(toy) as filling:
+        answer = httpx.post(
+            f"{filling.url}/v1/fill", json={"text": "ackno[MASK]ledged"}, timeout=60
+        )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["masks"][0][0]["text"] == "w"
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        ({"text": "ab"}, "the text has no mask"),
+        ({"text": "a[MASK]", "top": 0}, "top"),
+        ({"text": "a[MASK]", "targets": []}, "targets must be a list of texts"),
+        ({"text": "a[MASK]", "targets": ["a"] * 257}, "targets"),
+        ({"text": "a[MASK]", "model": "another"}, "another"),
+        ({"text": "a" * 200 + "[MASK]", "candidates": 1000}, "ask for fewer candidates"),
+        ({"text": "a" * 9000 + "[MASK]"}, "maximum context length is 512"),
+        ({}, "text"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(asked, ask, sentence):
+    answer = asked(**ask)
+    assert answer.status_code == (404 if "model" in ask else 400)
+    assert sentence in answer.json()["error"]["message"]
+
+
+async def test_it_goes_on_beside_a_text_and_changes_none(tiny, tiny_alone):
+    body = {"prompt": "ab ba", "max_tokens": 40, "seed": 3, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=tiny.url, timeout=60) as client:
+        text, filled = await asyncio.gather(
+            client.post("/v1/completions", json=body),
+            client.post("/v1/fill", json={"text": "ab ba [MASK] ab"}),
+        )
+    alone = tiny_alone.generate("ab ba", max_tokens=40, seed=3, ignore_eos=True)
+    assert text.json()["choices"][0]["text"] == alone.text
+    assert filled.json() == tiny_alone.fill("ab ba [MASK] ab").to_dict()
+
+
+def test_an_encoder_is_served_for_this_alone(tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip(
+        "transformers", reason="needs transformers: pip install '.[test-transformers]'"
+    )
+    from cutaway import LLM
+    from support.random_models import edit, save
+    from support.tiny_tokenizers import wordpiece
+
+    save("bert", tmp_path, tokenizer=wordpiece)
+    edit(tmp_path / "tokenizer_config.json", mask_token="[MASK]")
+    alone = LLM(tmp_path, progress=False).fill("the [MASK] fox")
+    with serve(LLM(tmp_path, threads=1, progress=False)) as filling:
+        filled = httpx.post(f"{filling.url}/v1/fill", json={"text": "the [MASK] fox"}, timeout=60)
+        assert filled.json() == alone.to_dict()
+        refused = httpx.post(f"{filling.url}/v1/completions", json={"prompt": "the"}, timeout=60)
+        assert refused.status_code == 400
+        assert (
+            "is a masked model and cannot continue a text; use"
+            in refused.json()["error"]["message"]
+        )
+
+
+# -- who waits for the model is counted, and leaves by hanging up ------------------------------
+
+
+@pytest.fixture
+def filling(tiny_path):
+    with serve(LLM(tiny_path, threads=1, progress=False), piped=False) as filling:
+        yield filling
+
+
+@pytest.fixture
+def held(filling, monkeypatch):
+    """Whether the first is at its work, which ends with ``over``; and the texts of all that ran."""
+    began, over, ran = Event(), Event(), []
+
+    def answer(_, body):
+        ran.append(body.text)
+        began.set()
+        assert over.wait(20)
+        return b"{}"
+
+    monkeypatch.setattr(fill, "_answer", answer)
+    yield began, over, ran
+    over.set()
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def waiting(filling):
+    return sum(map(len, filling.service.llm._calling._waiting.values()))
+
+
+async def test_too_many_of_a_client_are_refused(filling, held):
+    filling.service.llm._calling._most_of_client = 1
+    began, over, ran = held
+    async with httpx.AsyncClient(base_url=filling.url, timeout=30) as client:
+
+        def ask(text):
+            return asyncio.create_task(client.post("/v1/fill", json={"text": text}))
+
+        first = ask("first[MASK]")
+        await asyncio.to_thread(began.wait, 20)
+        second = ask("second[MASK]")
+        await until(lambda: waiting(filling) == 1)
+        refused = await ask("third[MASK]")
+        assert refused.status_code == 429 and "retry-after" in refused.headers
+        assert "too many calls wait for the model: try again later" in refused.text
+        over.set()
+        assert [(await one).status_code for one in (first, second)] == [200, 200]
+        assert ran == ["first[MASK]", "second[MASK]"]
+
+
+async def test_who_hangs_up_leaves_the_queue(filling, held):
+    began, over, ran = held
+    async with httpx.AsyncClient(base_url=filling.url, timeout=30) as client:
+        asked = []
+        for number, text in enumerate(["first[MASK]", "second[MASK]", "third[MASK]"]):
+            asked.append(asyncio.create_task(client.post("/v1/fill", json={"text": text})))
+            await asyncio.to_thread(began.wait, 20)
+            await until(lambda number=number: waiting(filling) == number)
+        asked[1].cancel()
+        await until(lambda: waiting(filling) == 1)
+        over.set()
+        assert [(await asked[i]).status_code for i in (0, 2)] == [200, 200]
+        assert ran == ["first[MASK]", "third[MASK]"]
+
+
+def test_a_target_or_a_rival_that_cannot_be_a_token_is_not_read(client, monkeypatch):
+    """4 MB of digits took the tokenizer over a second."""
+    long = "7" * 1_000_000
+    for path, field, body in (
+        ("/v1/fill", "tokens", {"text": "a [MASK] c", "targets": [long]}),
+        ("/v1/inside", "rival", {"prompt": "ab", "generated": [97], "step": 0, "rival": long}),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 400, answer.text
+        message = answer.json()["error"]["message"]
+        assert field in message
+        assert len(message) < 300
