@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "experts.h"
+#include "plain_arithmetic.h"
 
 namespace cutaway {
 namespace {
@@ -142,6 +143,7 @@ constexpr Call kCalls[] = {
 }  // namespace
 
 void add_calls(Plan& plan, Reader& list, const Named& named) {
+  const PlainArithmetic plain;  // doubles become floats, and ops make tables of them
   Source source{list, plan, named};
   for (size_t left = list.count(); left; left--) {
     const size_t items = list.count();

@@ -48,7 +48,7 @@ def test_every_file_of_the_page_is_below_the_path(at):
 
 
 def test_the_api_and_its_document(at):
-    document = httpx.get(f"{at}/openapi.json").json()
+    document = httpx.get(f"{at}/openapi.json", timeout=60).json()
     assert document["servers"] == [{"url": ROOT}]
     base = urljoin(at, document["servers"][0]["url"])
     for path in ("/health", "/ready", "/v1/models", "/page/about", "/metrics"):
@@ -67,7 +67,7 @@ def test_the_path_without_its_slash_leads_to_the_page(llm):
 
 def test_at_the_root_the_document_names_no_server(llm):
     with serve(llm) as served:
-        assert "servers" not in httpx.get(f"{served.url}/openapi.json").json()
+        assert "servers" not in httpx.get(f"{served.url}/openapi.json", timeout=60).json()
 
 
 @pytest.mark.parametrize("root", ["models", "/models/", "/", "//a", "/a b", "/a?b", "http://x/a"])

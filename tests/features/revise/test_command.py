@@ -75,7 +75,10 @@ def test_ctrl_c_keeps_what_there_is(tiny, command, monkeypatch):
     ("args", "sentence"),
     [
         (["ba", "--rule", "best"], "rule must be one of"),
-        (["ba", "--draft", "ab", "--top-p", "0.5"], "leave --top-p out"),
+        (
+            ["ba", "--draft", "ab", "--top-p", "0.5"],
+            "--top-p: leave it out, since",
+        ),
         (["ba", "--share", "much"], "--share must be a number"),
         ([], "give a prompt to write a draft from"),
     ],

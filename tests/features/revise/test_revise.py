@@ -195,7 +195,10 @@ def test_progress_is_told(tiny):
         ({"candidates": 1.5}, "candidates must be a whole number"),
         ({"span": 2}, "span is for the rule metropolis"),
         ({"seed": -1}, "seed must be between 0 and"),
-        ({"max_tokens": 3}, "the draft is given, so nothing is drafted: leave max_tokens out"),
+        (
+            {"max_tokens": 3},
+            "max_tokens: leave it out, since the draft is given and nothing is drafted",
+        ),
         ({"draft": ""}, "the draft has no tokens"),
         ({"draft": 7}, "draft must be a string or a list of token ids, not 7"),
         ({"draft": [999]}, "draft: token id 999 is not between"),

@@ -120,7 +120,9 @@ def revise(
     if given is None:
         drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)
     elif options:
-        raise InputError(f"the draft is given, so nothing is drafted: leave {min(options)} out")
+        raise InputError(
+            min(options), ": leave it out, since the draft is given and nothing is drafted"
+        )
     else:
         drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
     ids = (*head, *drafted)
