@@ -274,6 +274,17 @@ def test_the_weights_are_the_files_bytes(hashed_path):
     )
 
 
+def test_another_process_computes_by_the_same(hashed_path):
+    """So a prefix is read where it was not saved, and a replica is known to have equal bits."""
+    code = (
+        "import sys; from cutaway.compute.loading.model import LoadedModel; "
+        "print(LoadedModel.open(sys.argv[1]).computed_by)"
+    )
+    command = [sys.executable, "-c", code, str(hashed_path)]
+    others = {subprocess.check_output(command, text=True).strip() for _ in range(2)}
+    assert others == {str(LoadedModel.open(hashed_path).computed_by)}
+
+
 def test_the_tokenizer_is_told_apart_from_the_weights(hashed_path, tmp_path):
     other = write_tiny_llama(tmp_path / "other.gguf", layers=1, seed=1)
     words = write_tiny_llama(

@@ -197,6 +197,7 @@ def _yarn(read: MetadataReader) -> Yarn:
 Table = NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
 class Bias:
     """What is added to scores: nothing, unless a subclass says so.
 
