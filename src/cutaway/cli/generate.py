@@ -113,7 +113,7 @@ def _one(args: Namespace) -> int:
     options = namespace.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
-    sign = args.receipt and feature("evidence.receipt_command.sign").signer(args.receipt, options)
+    sign = args.receipt and feature("evidence.receipt_command").signer(args.receipt, options)
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt

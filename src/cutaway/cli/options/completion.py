@@ -7,10 +7,9 @@ which completes the names of files.
 import re
 from argparse import SUPPRESS, Action
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
-from cutaway.cli.options.parser import Parser, commands_of
+from cutaway.cli.options.parser import Parser, commands_of, import_command
 
 _BASH = """\
 _cutaway() {{
@@ -42,7 +41,7 @@ def _places(words: tuple[str, ...], package: str, helps: Mapping[str, str]) -> I
     yield words, {name: command.help for name, command in commands.items()}, []
     for name, command in commands.items():
         within = (*words, name)
-        module = import_module(command.module)
+        module = import_command(command)
         if hasattr(module, "add_arguments"):
             parser = Parser("", "")
             module.add_arguments(parser)

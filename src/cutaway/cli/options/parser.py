@@ -7,12 +7,12 @@ all options or one group. The words are those of the options themselves.
 import re
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from textwrap import fill, wrap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cutaway import registry
 from cutaway.errors import CutawayError, InputError, Name
@@ -104,6 +104,14 @@ class Parser(ArgumentParser):
         )
 
 
+class Verb(NamedTuple):
+    """A verb in one module with others, by the names that a module of its own would have."""
+
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int]
+    EPILOG: str
+
+
 def run_command(
     parser: Parser, kind: str, package: str, helps: Mapping[str, str], argv: list[str],
     *, examples: str, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
@@ -112,7 +120,8 @@ def run_command(
 
     parser     of what may stand instead of a command, such as --help; its prog is the words before
     kind       of these commands: "command", or "verb" of a command
-    package    where their modules are, each of the command's name
+    package    where their modules are, each of the command's name; or a module with a ``Verb`` of
+               each name
     helps      name -> help. Those of features come after them, and those of other packages where
                --help lists all or a name is not known. A module is imported when its
                command is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
@@ -160,13 +169,21 @@ def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[t
     """The words of each of these commands, and of its verbs."""
     for name, command in commands_of(package, helps, *within).items():
         yield (*within, name)
-        verbs = getattr(import_module(command.module), "VERBS", None)
+        verbs = getattr(import_command(command), "VERBS", None)
         if verbs is not None:
             yield from words_of(command.module, verbs, *within, name)
 
 
+def import_command(command: Command) -> Any:
+    """Return the module of a command, or the ``Verb`` in a module that has several."""
+    home, _, name = command.module.rpartition(".")
+    if home and not hasattr(module := import_module(home), "__path__"):
+        return getattr(module, name)
+    return import_module(command.module)
+
+
 def _run(prog: str, command: Command, argv: list[str]) -> int:
-    module = import_module(command.module)
+    module = import_command(command)
     given: Namespace | list[str] = argv
     if hasattr(module, "add_arguments"):
         own = Parser(prog, f"{command.help[0].upper()}{command.help[1:]}.")

@@ -1,0 +1,219 @@
+"""``cutaway cache VERB``: a prompt's KV cache, in a file."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from cutaway.base.progress import Bar, megabytes, say
+from cutaway.base.whole_files import check_place
+from cutaway.cli.options import namespace
+from cutaway.cli.options.parser import Parser, Verb, run_command
+from cutaway.cli.terminal import console, streams
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.files.prefix import PrefixReader
+
+VERBS = {
+    "save": "compute a text, and save its keys and values",
+    "show": "show what is in a file, and of which model",
+    "check": "read all of a file, and find any damage",
+}
+"""Name -> help; each is a ``Verb`` below. What is heavy is imported when a verb needs it."""
+
+_EXAMPLES = """
+examples:
+  cutaway cache save book.prefix - < book.txt
+  cutaway cache show book.prefix
+  cutaway generate --prefix book.prefix " Who is the murderer?"      restores it
+  cutaway chat --resume talk.json                                    saves and restores its own
+
+A file has the keys and values of whole KV blocks of 32 tokens; a text that continues from them has
+the same bits as one that computes them. It belongs to one model, its settings and this version of
+cutaway; others refuse it. Every byte of it is checked when it is read.
+'cutaway cache VERB --help' explains a verb.
+"""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb that the arguments begin with."""
+    if argv[:1] == ["restore"]:
+        raise InputError("a saved prefix is restored where it is used: cutaway generate --prefix")
+    about = "Keep a prompt's KV cache in a file, so that the prompt is computed once."
+    parser = Parser("cutaway cache", about)
+    return run_command(parser, "verb", __name__, VERBS, argv, examples=_EXAMPLES)
+
+
+# -- save ------------------------------------------------------------------------------------------
+
+_SAVE = """
+examples:
+  cutaway cache save book.prefix - < book.txt
+  cutaway cache save -m model.gguf rules.prefix "$(cat 'my rules.txt')"
+  cutaway generate --prefix book.prefix " Who is the murderer?"
+
+Whole KV blocks of 32 tokens are saved; what is left of the text, 31 tokens at most, is computed
+when the file is used. A text that fills no block is refused. Nothing is left where it does
+not get to the end.
+"""
+
+
+def _add_save_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway cache save``."""
+    from cutaway.cli.options import arguments
+
+    parser.add_argument("file", metavar="FILE", help="the file to write")
+    parser.add_argument("prompt", metavar="TEXT", help="the text to save; - reads standard input")
+    parser.add_argument(
+        "--special", action="store_true", help="parse special tokens such as <|im_start|> in it"
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
+    arguments.add_loading_arguments(parser)
+    arguments.add_report_arguments(parser, "no progress and no figures")
+
+
+def _save(args: Namespace) -> int:
+    """Compute the text, write the file, and say what is in it."""
+    place = Path(args.file).expanduser()
+    check_place(place)
+    if place.exists() and not args.force:
+        raise InputError(f"FILE: {place} exists; name a new file, or add --force to replace it")
+    text = namespace.read_text(args.prompt)
+    llm = console.load(args)
+    started = perf_counter()
+    with console.leaving_nothing():
+        prefix = llm.save_prefix(place, text, special=args.special)
+    seconds, tokens = perf_counter() - started, len(prefix.token_ids)
+    if args.json:
+        streams.print_json({
+            "path": str(place), "model": llm.name, "tokens": tokens, "bytes": prefix.nbytes,
+            "seconds": seconds,
+        })  # fmt: skip
+    elif not args.quiet:
+        say(f"{place}: {tokens} tokens, {megabytes(prefix.nbytes)}, {seconds:.1f} s")
+    return 0
+
+
+save = Verb(_add_save_arguments, _save, _SAVE)
+
+
+# -- show ------------------------------------------------------------------------------------------
+
+_SHOW = """
+examples:
+  cutaway cache show book.prefix
+  cutaway cache show book.prefix --json     the whole text, all token ids
+
+What the file says is checked; 'cutaway cache check' reads the keys and values too.
+"""
+_ENDS = 60  # characters shown of each end of a text
+
+
+def _add_show_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway cache show``."""
+    parser.add_argument("file", metavar="FILE", help="the saved prefix")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _show(args: Namespace) -> int:
+    """Print what the file says of itself, which needs no model."""
+    from cutaway.cli.terminal.drawing import print_lines
+    from cutaway.files.prefix import PrefixReader
+
+    with PrefixReader(Path(args.file).expanduser()) as file:
+        said = _document(file)
+    if args.json:
+        streams.print_json(said)
+        return 0
+    blocks = f"{said['blocks']} KV blocks of {said['block_tokens']}"
+    lines = {
+        "model": said["model"], "tokens": f"{said['tokens']} in {blocks}",
+        "size": megabytes(said["bytes"]), "text": _shortened(said["text"]), **said["computed_by"],
+    }  # fmt: skip
+    width = max(map(len, lines))
+    print_lines(f"{name:<{width}}  {value}" for name, value in lines.items())
+    return 0
+
+
+def _document(file: "PrefixReader") -> dict[str, Any]:
+    head = file.head
+    return {
+        "path": str(file.path), "model": head.model, "bytes": file.nbytes,
+        "tokens": len(head.token_ids), "blocks": head.blocks, "block_tokens": head.block_tokens,
+        "computed_by": {**head.computed_by}, "special": head.special, "text": head.text,
+        "token_ids": list(head.token_ids),
+    }  # fmt: skip
+
+
+def _shortened(text: str | None) -> str:
+    if text is None:
+        return "(it was saved from token ids or messages)"
+    if len(text) <= 2 * _ENDS:
+        return repr(text)
+    return f"{text[:_ENDS]!r} … {text[-_ENDS:]!r} ({len(text)} characters)"
+
+
+show = Verb(_add_show_arguments, _show, _SHOW)
+
+
+# -- check -----------------------------------------------------------------------------------------
+
+_CHECK = """
+examples:
+  cutaway cache check book.prefix
+  for file in *.prefix; do cutaway cache check "$file" || rm "$file"; done
+  cutaway cache check book.prefix -m smollm2          a stranger's: computes a block of it, too
+  cutaway cache check book.prefix -m smollm2 --all    computes all of it
+
+A damaged file, and one that another text's keys and values are in, is one sentence and exit code 2.
+The hashes of a file find damage, and no forger. With -m a block that is chosen at random is
+computed from those before it, which tells a file of another text; with --all the whole text is
+computed and compared, which tells any. Whether it is of a model is seen where it is used.
+"""
+
+
+def _add_check_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway cache check``."""
+    from cutaway.cli.options import arguments
+
+    parser.add_argument("file", metavar="FILE", help="the saved prefix")
+    parser.add_argument(
+        "--all", action="store_true", help="with -m: compute every block, as long as that takes"
+    )
+    arguments.add_loading_arguments(parser, "none: no block is computed")
+    arguments.add_report_arguments(parser, "no progress, and no line")
+
+
+def _check(args: Namespace) -> int:
+    """Read all of it, and compute blocks again where -m names its model; 0 where it is whole."""
+    from cutaway.files.prefix import PrefixReader
+
+    options = namespace.model_options(args)
+    if (options or args.all) and "model" not in options:
+        raise InputError("-m names the model that computes blocks again: add it, or ask for none")
+    with PrefixReader(Path(args.file).expanduser()) as file:
+        with Bar("checking", sum(file.head.block_bytes), show=not args.quiet, after=1) as bar:
+            file.check(bar.update)
+        tokens, blocks = len(file.head.token_ids), file.head.blocks
+    computed = _computed(args, file.path) if options else 0
+    if args.json:
+        streams.print_json({
+            "path": str(file.path), "tokens": tokens, "bytes": file.nbytes, "blocks": blocks,
+            "computed": computed,
+        })  # fmt: skip
+    elif not args.quiet:
+        print(f"{file.path} is whole: {tokens} tokens, {megabytes(file.nbytes)}")
+        if options:
+            print(f"{computed} of {blocks} blocks computed again: the same")
+    return 0
+
+
+def _computed(args: Namespace, path: Path) -> int:
+    """How many blocks were computed again."""
+    from cutaway.methods.prefix import check_prefix
+
+    return check_prefix(console.load(args), path, whole=args.all)
+
+
+check = Verb(_add_check_arguments, _check, _CHECK)
