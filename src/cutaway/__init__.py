@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.engine import Ended, Request, Started, Step
     from cutaway.requests.completion import Completion
-    from cutaway.requests.generations import Generations
+    from cutaway.requests.generation import Generations
     from cutaway.requests.sync_llm import Stream
     from cutaway.sampling import SamplingParams
 
@@ -48,7 +48,7 @@ _NAMES = {
     "compute.loading.model": "LoadedModel",
     "engine": "Ended Request Started Step",
     "requests.completion": "Completion",
-    "requests.generations": "Generations",
+    "requests.generation": "Generations",
     "requests.sync_llm": "Stream",
     "sampling": "SamplingParams",
 }

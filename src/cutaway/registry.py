@@ -68,7 +68,7 @@ BUILT_IN: Mapping[str, Feature] = {
     "revise": Feature(
         {"revise": _command("write a draft and try its worst tokens again", "revise.command")}
     ),
-    "page": Feature({"export": _command("write a model as a page that runs it", "page.command")}),
+    "page": Feature({"export": _command("write a model as a page that runs it", "page")}),
     "players": Feature(
         {"trace play": _command("show a run step by step, in the terminal", "players.play")}
     ),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.requests.generations import Generations
+from cutaway.requests.generation import Generations
 from cutaway.server.http.settings import ServerSettings
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve

@@ -29,8 +29,7 @@ from cutaway.requests.base import (
     prepare,
     read_messages,
 )
-from cutaway.requests.generation import Generation
-from cutaway.requests.generations import Generations, NoReader
+from cutaway.requests.generation import Generation, Generations, NoReader
 from cutaway.requests.options import Options
 from cutaway.requests.prefill import PrefillTask, prefill_async
 from cutaway.text.grammar import Grammar

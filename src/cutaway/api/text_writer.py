@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.base.progress import Progress
-    from cutaway.features.revise.revised import Revised
+    from cutaway.features.revise.revise import Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
     from cutaway.text.grammar.compiler import Compiled

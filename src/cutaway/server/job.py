@@ -7,8 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from cutaway.engine import Arrival, Ended, Event, Pass, Route, Step
-from cutaway.requests.generation import Generation
-from cutaway.requests.generations import Generations
+from cutaway.requests.generation import Generation, Generations
 from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
 

@@ -8,9 +8,9 @@ from cutaway.base import _native
 from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import plain
 from cutaway.compute.loading.open import open_model
+from cutaway.compute.lowering import read_vectors
 from cutaway.compute.lowering.compile import ordered
 from cutaway.compute.lowering.emit import lower
-from cutaway.compute.lowering.weights import read_vectors
 from cutaway.compute.model import build
 from cutaway.features.page.plan import as_lists
 from support.fuzz.mutation import in_json

@@ -93,7 +93,7 @@ def test_a_mix_that_cannot_be(asked, capsys, tmp_path):
 
 
 def test_ctrl_c_keeps_what_was_measured(asked, capsys, monkeypatch):
-    from cutaway.features.measure.doctor.examination import Doctor
+    from cutaway.features.measure.doctor import Doctor
 
     real, count = Doctor._cost, []
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cutaway import FormatError
-from cutaway.files.huggingface.config import Config
-from cutaway.files.huggingface.families.class_defaults import TABLE
+from cutaway.files.huggingface.config import TABLE, Config
 from support.absent_keys import PATH, completed, without
 from support.random_models import FAMILIES
 

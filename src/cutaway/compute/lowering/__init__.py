@@ -1,4 +1,47 @@
 """From a graph to the calls that make a plan: what is fused, and which buffer each tensor has.
 
-Imports no backend. On the CPU and in a page native/calls.cpp makes a plan of the calls.
+Knows here which weights a plan may read, by number, and what the ops of a graph read: names and
+shapes, not how a backend keeps them. Imports no backend. On the CPU and in a page native/calls.cpp
+makes a plan of the calls.
 """
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cutaway.compute.calls import Floats
+from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.op import Matrix, Slice
+from cutaway.files.weights import ModelFile
+
+
+class WeightTable(NamedTuple):
+    """The weights that a plan may read.
+
+    matrices  by the rows that an op reads
+    vectors   norms, biases and the like, by name
+    stored    tables that stay in the file: their names in the order of their numbers
+    """
+
+    matrices: Mapping[Slice, Matrix]
+    vectors: Mapping[str, Floats]
+    stored: Sequence[str] = ()
+
+    def of(self, op: Op, graph: Graph, role: str = "weight") -> list[Matrix]:
+        """The matrices that an op reads in a role, of each of its experts or heads."""
+        parts = op.matrices(graph.shapes)
+        return [self.matrices[part] for part in parts if part[0] == op.weights[role]]
+
+
+def matrix_shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
+    """Rows and columns of each matrix, or part of one, in the order of the ops."""
+    parts = dict.fromkeys(part for op in graph.ops for part in op.matrices(graph.shapes))
+    return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in parts}
+
+
+def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Floats]:
+    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions.
+
+    Biases of experts are a row for each.
+    """
+    names = dict.fromkeys(name for op in graph.ops for name in op.vectors)
+    return {name: file.dequantize(name) for name in names}

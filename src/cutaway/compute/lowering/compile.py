@@ -20,7 +20,7 @@ from typing import Any
 
 from cutaway.base import _native
 from cutaway.compute.calls import Floats
-from cutaway.compute.lowering.weights import WeightTable
+from cutaway.compute.lowering import WeightTable
 from cutaway.compute.model import Graph, Op, Tensor
 from cutaway.compute.model.op import TokenMixer
 from cutaway.compute.model.ops.attention import Attend, Rotate

@@ -10,8 +10,8 @@ from cutaway.base import _native
 from cutaway.base.arithmetic import plainly
 from cutaway.compute import calls
 from cutaway.compute.calls import NOTHING, NOWHERE, Call, Places, View
+from cutaway.compute.lowering import WeightTable
 from cutaway.compute.lowering.compile import INT8, GraphCompiler, Lowered
-from cutaway.compute.lowering.weights import WeightTable
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.op import Matrix, Site
 from cutaway.compute.model.ops.attention import Rotate

@@ -1,1 +1,62 @@
-"""``cutaway export``: a page that runs a model by itself."""
+"""``cutaway export --page``: a model as a page that runs it by itself, for any static host."""
+
+from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
+from pathlib import Path
+
+from cutaway.base.progress import Bar, megabytes, say
+from cutaway.errors import InputError
+
+_CONTEXT = 1024
+
+EPILOG = """
+examples:
+  cutaway export --page smollm2 page
+  python -m http.server --directory page 8000      then open http://localhost:8000
+  cutaway export --page smollm2 page --context 2048
+A recorded run as a page: cutaway trace export RUN.jsonl --html PAGE.html
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--page", action="store_true", required=True, help="as a page that runs it")
+    parser.add_argument("model", metavar="MODEL", help="an alias, a file or a folder")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write; it must be new")
+    parser.add_argument(
+        "--context", type=int, metavar="N",
+        help="tokens of prompt and text together that the page has room for "
+        f"(default {_CONTEXT}, or the model's own where that is less)",
+    )  # fmt: skip
+
+
+def run(args: Namespace) -> int:
+    """Write the folder, and say how to look at it."""
+    from cutaway.api.llm import LLM
+    from cutaway.compute.loading.model import LoadedModel
+    from cutaway.compute.loading.setup import Setup
+    from cutaway.features.page.folder import write_page_folder
+
+    if args.out.exists():
+        raise InputError(f"{args.out} exists already: name a new folder, or delete it")
+    model = LoadedModel.open(args.model, Setup(context=args.context), weights=False)
+    with model.opened() as file:
+        size = sum(info.nbytes for info in file.tensors.values())
+    context = args.context or min(model.context, _CONTEXT)
+
+    with ExitStack() as shown:
+        bar = shown.enter_context(Bar(f"exporting {model.name}", size))
+
+        def load_for_exercises() -> LLM:
+            shown.close()
+            say("running the model for the exercises of the page")
+            return LLM(model.path, context=context)
+
+        missing = write_page_folder(
+            model, args.out, context=context, run=load_for_exercises, on_progress=bar.update
+        )
+    for sentence in missing:
+        say(sentence)
+    total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
+    say(f"{args.out}: {megabytes(total)}; python -m http.server --directory {args.out}")
+    return 0

@@ -14,9 +14,9 @@ import numpy as np
 from cutaway.base import _native
 from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import Floats, plain
+from cutaway.compute.lowering import read_vectors
 from cutaway.compute.lowering.compile import ordered
 from cutaway.compute.lowering.emit import lower
-from cutaway.compute.lowering.weights import read_vectors
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.compute.model.ops.rows import EmbedStored

@@ -15,7 +15,7 @@ from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.features.revise.revised import Piece, Revised, RevisionTrial
+    from cutaway.features.revise.revise import Piece, Revised, RevisionTrial
 
 COMMON = "-m --draft --rule --sweeps --max-tokens --temperature --seed --json"
 EPILOG = """

@@ -33,7 +33,7 @@ from cutaway.server.openai.responses_request import (
     as_items,
     conversation,
 )
-from cutaway.server.scores.likelihoods import answered, check_amount
+from cutaway.server.scores import answered, check_amount
 from cutaway.server.scores.schemas import (
     Decision,
     DecisionChoice,

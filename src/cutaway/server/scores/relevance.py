@@ -1,6 +1,6 @@
 """``/v1/score`` and ``/v1/rerank``: how well texts go with another, as a number or an order.
 
-Knows both requests and their documents; what is computed is of ``likelihoods.py`` and
+Knows both requests and their documents; what is computed is of ``methods/scoring.py`` and
 ``methods/reranking.py``.
 """
 
@@ -22,13 +22,7 @@ from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, Unsupported, examples, optional
 from cutaway.server.document import TEXT, replies
 from cutaway.server.routes.embeddings import check_count, embed_texts
-from cutaway.server.scores.likelihoods import (
-    answered,
-    check_amount,
-    method_of,
-    scored_tokens,
-    usage_of,
-)
+from cutaway.server.scores import answered, check_amount, method_of, scored_tokens, usage_of
 from cutaway.server.scores.schemas import HowRanked, PairScore, Ranked, Ranking, Scores
 from cutaway.server.service import Service, answer_id, service_of
 from cutaway.server.shared.fields import CACHE_SALT

@@ -31,8 +31,8 @@ from cutaway.compute.backends.cpu.packing import (
     weight_bytes,
 )
 from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
+from cutaway.compute.lowering import read_vectors
 from cutaway.compute.lowering.compile import ordered, spelled_out
-from cutaway.compute.lowering.weights import read_vectors
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.errors import CutawayError, FormatError, InputError

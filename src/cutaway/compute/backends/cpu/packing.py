@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cutaway.base import _native
 from cutaway.compute.calls import Floats, plain
+from cutaway.compute.lowering import WeightTable, matrix_shapes
 from cutaway.compute.lowering.emit import Emitter, lower
-from cutaway.compute.lowering.weights import WeightTable, matrix_shapes
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Matrix, Slice
 from cutaway.compute.model.ops.linear import HeadsLinear, Linear

@@ -1,37 +1,413 @@
 """The doctor: what a quantisation, of weights or of keys and values, costs on a text of one's own.
 
 ``Doctor`` reads a text with BASE once, and compares every position of it with a changed model: all
-of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size.
+of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size, with the least
+divergence per byte saved. The divergences of tensors changed one at a time are added up, which
+holds while each is small; what a mix really costs is measured afterwards. Knows models, files and
+formats; what the figures mean is in ``findings``.
 """
 
-from cutaway.features.measure.doctor.examination import (
-    Doctor,
-    ProposedMix,
-    TensorChoice,
-    check_draws,
-    propose,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from cutaway._version import __version__
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_choice, check_int
+from cutaway.base.progress import Progress, silent
+from cutaway.compute.backends import Backend
+from cutaway.compute.loading.identity import identify
+from cutaway.compute.loading.open import open_model, stat_model
+from cutaway.compute.loading.parts import open_as
+from cutaway.errors import InputError
 from cutaway.features.measure.doctor.findings import (
     Damage,
     Diagnosis,
+    Ids,
     ModelChange,
+    ModelPath,
     Parted,
     Positions,
     TensorCost,
+    draw,
     map_of_tensors,
+    parted,
+    prompt_length,
+    prompts,
 )
+from cutaway.features.measure.doctor.reading import BaseReading, Record, windows
+from cutaway.files import hub
+from cutaway.files.weights import ModelFile, pieces
+from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.files.weights.mixes import MIXES
+from cutaway.files.weights.quantised import MixedFile, refuse_quantised
 
 __all__ = [
-    "Damage",
-    "Diagnosis",
-    "Doctor",
-    "ModelChange",
-    "Parted",
-    "Positions",
-    "ProposedMix",
-    "TensorChoice",
-    "TensorCost",
-    "check_draws",
-    "map_of_tensors",
-    "propose",
+    "Damage", "Diagnosis", "Doctor", "ModelChange", "Parted", "Positions", "ProposedMix",
+    "TensorChoice", "TensorCost", "check_draws", "map_of_tensors", "propose",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChoice:
+    """A tensor in a format: its bytes, and the mean KL in nats that it alone costs."""
+
+    tensor: str
+    format: str
+    nbytes: int
+    kl: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedMix:
+    """Formats of tensors, and what they are expected to cost.
+
+    formats  by tensor, of those that change
+    nbytes   of all tensors of the file
+    kl       the sum of what each costs alone, in nats
+    """
+
+    formats: dict[str, str]
+    nbytes: int
+    kl: float
+
+
+def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> ProposedMix:
+    """The mix of at most ``under`` bytes of tensors that greed finds.
+
+    choices: of each tensor all its formats, that of BASE with a kl of 0
+    fixed: bytes of the tensors that have no choice
+    InputError where even the smallest formats do not fit.
+    """
+    menus: dict[str, list[TensorChoice]] = {}
+    for choice in choices:
+        menus.setdefault(choice.tensor, []).append(choice)
+    chosen = {tensor: max(menu, key=lambda c: (c.nbytes, -c.kl)) for tensor, menu in menus.items()}
+    size = fixed + sum(choice.nbytes for choice in chosen.values())
+    for step in sorted(
+        (step for menu in menus.values() for step in _steps(menu)), key=lambda step: step[0]
+    ):
+        if size <= under:
+            break
+        _, choice = step
+        size += choice.nbytes - chosen[choice.tensor].nbytes
+        chosen[choice.tensor] = choice
+    check_under(size, under)
+    base = {tensor: menu[0].format for tensor, menu in menus.items()}
+    formats = {t: c.format for t, c in chosen.items() if c.format != base[t]}
+    return ProposedMix(formats, size, sum(choice.kl for choice in chosen.values()))
+
+
+def check_under(smallest: int, under: int) -> None:
+    """InputError where the smallest mix does not fit."""
+    if smallest > under:
+        raise InputError(
+            "under",
+            f": the smallest mix of these formats takes {smallest:,} bytes: allow that many, "
+            "or name a smaller format",
+        )
+
+
+def _steps(menu: Sequence[TensorChoice]) -> list[tuple[float, TensorChoice]]:
+    """(KL per byte saved, the smaller format), from the largest format on, each step dearer.
+
+    What lies above the lower convex hull is never taken: a smaller format costs less there.
+    """
+    hull: list[TensorChoice] = []
+    for choice in sorted(menu, key=lambda c: (-c.nbytes, c.kl)):
+        if hull and choice.nbytes == hull[-1].nbytes:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], choice) <= _slope(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(choice)
+    return [(_slope(a, b), b) for a, b in pairwise(hull)]
+
+
+def _slope(larger: TensorChoice, smaller: TensorChoice) -> float:
+    return (smaller.kl - larger.kl) / (larger.nbytes - smaller.nbytes)
+
+
+# -- the examination -------------------------------------------------------------------------------
+
+
+_MOST_TOP = 1000
+
+
+class Doctor:
+    """BASE and a text that it has read; each method measures a change of BASE on that text.
+
+    base      a name, path or folder, as for ``LLM``
+    text      the user's; of it at most ``tokens`` are read, in windows of ``window`` tokens, or of
+              the model's context where that is less
+    top       how many of the likeliest tokens are compared
+    backend, threads   as for ``LLM``
+    progress  called with (what is done, how much, of how much)
+    stopped   called between two steps; once it is true, KeyboardInterrupt is raised
+
+    Closing it, or leaving its ``with`` block, frees memory and disk: it keeps BASE's logits in a
+    nameless file, 4 bytes for each token of the vocabulary at each position.
+    Raises InputError for a bad argument and a model that does not see the past alone.
+    """
+
+    def __init__(
+        self, base: ModelPath, text: str, *, tokens: int = 1024, window: int = 512, top: int = 10,
+        backend: str | None = None, threads: int | None = None, progress: Progress = silent,
+        stopped: Callable[[], bool] = bool,
+    ) -> None:  # fmt: skip
+        check_int("tokens", tokens, 2)
+        check_int("window", window, 2)
+        check_int("top", top, 1, _MOST_TOP)
+        self._how: dict[str, Any] = {"backend": backend, "threads": threads}
+        self._progress, self._stopped = progress, stopped
+        self._path = hub.resolve(str(base))
+        self._begun: dict[tuple[int, int, float], list[Ids]] = {}
+        with ExitStack() as opened:
+            self._file = opened.enter_context(open_model(self._path))
+            self._llm = opened.enter_context(self._load(self._path))
+            if not self._llm.config.is_causal:
+                raise InputError("the doctor needs a model that sees the past alone")
+            self.window = min(window, self._llm.model.context)
+            self._texts = self._windows(text, tokens)
+            told = self._told("reading with BASE", sum(len(ids) - 1 for ids in self._texts))
+            vocab = self._llm.tokenizer.vocab_size
+            self._reading = BaseReading(self._llm.backend, self._texts, vocab, top, told)
+            opened.callback(self._reading.close)
+            self.close = opened.pop_all().close
+
+    # -- measuring -----------------------------------------------------------------------------
+
+    @property
+    def base(self) -> str:
+        """BASE's name."""
+        return self._llm.name
+
+    @property
+    def positions(self) -> int:
+        """How many positions of the text are compared."""
+        return self._reading.count
+
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        """The windows of the text, as token ids."""
+        return tuple(self._texts)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of a token's keys and values in BASE."""
+        return self._llm.model.kv.bytes_per_token
+
+    @property
+    def nbytes(self) -> int:
+        """Of BASE's tensors."""
+        return sum(info.nbytes for info in self._file.tensors.values())
+
+    def diagnose(
+        self,
+        change: ModelChange,
+        *,
+        draws: int = 0,
+        draw_tokens: int = 48,
+        temperature: float = 1.0,
+    ) -> Diagnosis:
+        """The damage of a whole change, and what becomes of ``draws`` texts drawn with one luck.
+
+        draw_tokens, temperature: of each of these texts
+        InputError where the other model has another vocabulary.
+        """
+        check_draws(draws, draw_tokens, self.window)
+        path = self._path if change.quant is None else hub.resolve(str(change.quant))
+        if change.quantize is not None:
+            self._check_plain()
+        with self._load(path, quantize=change.quantize, kv=change.kv) as llm:
+            if llm.tokenizer.vocab_size != self._llm.tokenizer.vocab_size:
+                raise InputError(f"QUANT: {llm.name} has another vocabulary than {self.base}")
+            damage = self._damage(llm.backend, f"reading with {change.name}")
+            drawn = self._pairs(llm, change, draws, draw_tokens, temperature) if draws else None
+            nbytes, kv_bytes = llm.model.parts.nbytes, llm.model.kv.bytes_per_token
+        return Diagnosis(change.name, nbytes, kv_bytes, damage, drawn)
+
+    def tensors(
+        self, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
+    ) -> Iterator[TensorCost]:
+        """The damage of each tensor alone in another format, in the order of the file.
+
+        quant: the file whose tensors they are; or formats: those of ``cutaway quantize``
+        What was measured before with the same arithmetic, files and text is read from the user's
+        cache. Closing the iterator early stops it.
+        """
+        with ExitStack() as files:
+            asked = [*self._asked(self._others(quant, formats, files))]
+            if not asked:
+                raise InputError("no tensor differs from BASE's: name another file or format")
+            record, count = self._record(quant), self._reading.count
+            done = self._told("tensor by tensor", len(asked) * count)
+            for measured, (name, file) in enumerate(asked, 1):
+                yield self._cost(name, file, record, lambda _: self._check_stopped())
+                done(measured * count)
+
+    def check_size(
+        self, under: int, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
+    ) -> None:
+        """InputError where no mix can take so few bytes; quant, formats as for ``tensors``."""
+        with ExitStack() as files:
+            sizes = {name: info.nbytes for name, info in self._file.tensors.items()}
+            for name, file in self._asked(self._others(quant, formats, files)):
+                sizes[name] = min(sizes[name], file.info(name).nbytes)
+        check_under(sum(sizes.values()), under)
+
+    def mix(self, costs: Sequence[TensorCost], under: int) -> ProposedMix:
+        """Formats for the tensors that were measured, so that all tensors take at most ``under``.
+
+        InputError where even the smallest do not fit.
+        """
+        menus = {cost.tensor: (cost.base_format, cost.base_nbytes) for cost in costs}
+        fixed = self.nbytes - sum(nbytes for _, nbytes in menus.values())
+        kept = [TensorChoice(name, format, nbytes, 0.0) for name, (format, nbytes) in menus.items()]
+        lower = [TensorChoice(c.tensor, c.format, c.nbytes, c.damage.kl.mean) for c in costs]
+        return propose([*kept, *lower], fixed, under)
+
+    def write(
+        self,
+        mix: ProposedMix,
+        path: Path,
+        quant: ModelPath | None = None,
+        *,
+        formats: Sequence[str] = (),
+    ) -> None:
+        """Write BASE with the formats of a mix into a GGUF file; quant, formats as for ``tensors``.
+
+        An existing file is replaced once the new one is complete. CutawayError where it cannot be
+        written.
+        """
+        with ExitStack() as files:
+            others = self._others(quant, formats, files)
+            taken = {
+                name: next(file for file in others if file.info(name).format == format)
+                for name, format in mix.formats.items()
+            }
+            made = MixedFile(self._file, taken)
+            size = sum(info.nbytes for info in made.tensors.values())
+            write_gguf(path, made, self._told("writing", size))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _load(self, path: Path, **how: Any) -> LLM:
+        """Without a prefix cache, since its blocks are used beside the engine."""
+        return LLM(path, **self._how, **how, prefix_cache=False, progress=False)
+
+    def _windows(self, text: str, tokens: int) -> list[Ids]:
+        ids = self._llm.tokenize(text)[:tokens]
+        texts = windows(ids, self.window, self._llm.tokenizer.bos_id)
+        if not texts:
+            raise InputError("the text has no token that another predicts: write more")
+        return texts
+
+    def _told(self, what: str, total: int) -> Callable[[int], None]:
+        def tell(done: int) -> None:
+            self._check_stopped()
+            self._progress(what, done, total)
+
+        tell(0)
+        return tell
+
+    def _check_stopped(self) -> None:
+        if self._stopped():
+            raise KeyboardInterrupt
+
+    def _check_plain(self) -> None:
+        twin = f"cutaway quantize {self._path} twin.gguf --to f16"
+        refuse_quantised(self._file, f"make a twin in F16 the BASE: {twin}")
+
+    def _damage(self, backend: Backend, what: str) -> Damage:
+        told = self._told(what, self._reading.count)
+        return Damage.of(self._reading.beside(backend, told), self._reading.top)
+
+    def _pairs(
+        self, llm: LLM, change: ModelChange, count: int, tokens: int, temperature: float
+    ) -> Parted:
+        begins = prompts(self._texts, count, prompt_length(self.window))
+        asked = count, tokens, temperature
+        if asked not in self._begun:
+            told = self._told("drawing with BASE", count)
+            self._begun[asked] = draw(self._llm, begins, tokens, temperature, told)
+        told = self._told(f"drawing with {change.name}", count)
+        return parted(self._begun[asked], draw(llm, begins, tokens, temperature, told), tokens)
+
+    def _others(
+        self, quant: ModelPath | None, formats: Sequence[str], files: ExitStack
+    ) -> list[ModelFile]:
+        """The files that other tensors come from; closed by ``files``."""
+        if (quant is None) == (not formats):
+            raise InputError("give QUANT, or formats for BASE's own tensors, and not both")
+        if quant is not None:
+            return [files.enter_context(open_model(hub.resolve(str(quant))))]
+        self._check_plain()
+        for format in formats:
+            check_choice("formats", format, tuple(MIXES))
+        opened = [open_as(self._path, format) for format in dict.fromkeys(formats)]
+        return [files.enter_context(each) for each in opened]
+
+    def _asked(self, others: Sequence[ModelFile]) -> Iterator[tuple[str, ModelFile]]:
+        """The matrices that differ from BASE's, each format once."""
+        read = {name for op in self._llm.model.graph.ops for name in op.weights.values()}
+        seen = set[tuple[str, str]]()
+        for file in others:
+            for name, info in self._file.tensors.items():
+                if len(info.shape) < 2 or name not in read:
+                    continue
+                if name not in file.tensors or file.info(name).shape != info.shape:
+                    raise InputError(f"QUANT is no file of the same model: its {name} differs")
+                key = (name, file.info(name).format)
+                if key not in seen and self._differs(name, file):
+                    seen.add(key)
+                    yield name, file
+
+    def _differs(self, name: str, file: ModelFile) -> bool:
+        if file.info(name).format != self._file.info(name).format:
+            return True
+        both = zip(pieces(file.raw(name)), pieces(self._file.raw(name)), strict=True)
+        return not all(np.array_equal(own, other) for own, other in both)
+
+    def _cost(
+        self, name: str, file: ModelFile, record: Record, tell: Callable[[int], object]
+    ) -> TensorCost:
+        own, other = self._file.info(name), file.info(name)
+        key = f"{name} {other.format}"
+        if (found := record.get(key)) is None:
+            mixed = MixedFile(self._file, {name: file})
+            changed = self._llm.backend.with_weights(mixed, {name})
+            damage = Damage.of(self._reading.beside(changed, tell), self._reading.top)
+            record.put(key, found := damage.to_dict())
+        return TensorCost(
+            name, other.format, own.format, other.nbytes, own.nbytes, Damage.from_dict(found)
+        )
+
+    def _record(self, quant: ModelPath | None) -> Record:
+        model, ids = self._llm.model, repr(self._texts).encode()
+        found = {
+            "version": __version__, "arithmetic": model.arithmetic, "top": self._reading.top,
+            "base": model.identity.weights, "texts": sha256(ids).hexdigest(), "quant": None,
+        }  # fmt: skip
+        if quant is not None:
+            path = hub.resolve(str(quant))
+            found["quant"] = identify(path, stat_model(path)).weights
+        return Record(found)
+
+
+def check_draws(draws: int, draw_tokens: int, window: int) -> None:
+    """InputError where texts of this length do not fit into a window after their prompts."""
+    check_int("draws", draws, 0)
+    if draws:
+        check_int("draw_tokens", draw_tokens, 1, window - prompt_length(window))
