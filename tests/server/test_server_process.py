@@ -1,6 +1,8 @@
 """How a serving process begins and ends: real processes, signals and sockets; its connections."""
 
+import asyncio
 import signal
+import sys
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
@@ -97,6 +99,21 @@ def test_a_callback_that_raises_does_not_keep_the_process():
     with serving(mode="broken-on-stop") as child:
         child.signal(signal.SIGTERM)
         assert child.end() == (["stop", "lifespan ended", "run returned"], 0)
+
+
+def test_threads_take_turns_sooner_while_it_serves(monkeypatch):
+    """Or the event loop waits for whoever writes a large answer, after each read and write."""
+    before, meanwhile = sys.getswitchinterval(), []
+
+    def serve(coroutine):
+        coroutine.close()
+        meanwhile.append(sys.getswitchinterval())
+
+    monkeypatch.setattr(asyncio, "run", serve)
+    nothing = dict.fromkeys(("on_ready", "on_stop", "on_grace_over"), lambda: None)
+    assert run(Starlette(), [], grace=0, **nothing) == 0
+    assert meanwhile == [pytest.approx(0.002)]
+    assert sys.getswitchinterval() == before
 
 
 @pytest.mark.parametrize(("number", "code"), ENDS)
