@@ -31,8 +31,8 @@ _WARN_EVERY_S = 10.0
 _SWITCH_S = 0.002
 """How long a thread keeps the interpreter while another waits for it.
 
-The event loop waits for it after each of its reads and writes. With Python's 5 ms others waited 0.3
-to 0.7 s beside a thread that wrote a large answer, with these 0.05 s.
+The event loop waits for it after each of its reads and writes. With Python's 5 ms that made 0.3 s
+beside a thread that wrote a large answer (``bench/largest_answers.py``).
 """
 
 
