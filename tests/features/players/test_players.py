@@ -1,7 +1,6 @@
 """The interactive players: what keys do, what fits on a screen, and the terminal afterwards."""
 
 import io
-import json
 import os
 import re
 import signal
@@ -12,20 +11,17 @@ from functools import partial
 from math import log
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
-from cutaway.engine.canvas import Rule
 from cutaway.features.inside.look import inside
 from cutaway.features.players import screen
-from cutaway.features.players.canvas_player import CanvasPlayer, pass_line, undoes
 from cutaway.features.players.play import _Looking, add_arguments
 from cutaway.features.players.screen import Screen, keys_of
 from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, step_view
-from support.canvas_traces import RULES, events_of, file_of
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 
 ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
@@ -314,108 +310,6 @@ def test_a_dumb_terminal_gets_lines(session):
     code, seen = session(TERM="dumb").end()
     assert code == 0
     assert "\x1b" not in seen and "ended: max_tokens" in seen
-
-
-# -- a canvas: a screen of any size shows the pass it is at ----------------------------------------
-
-
-PLAIN = Style(ansi=False, colour=False, unicode=True)
-ASCII = Style(ansi=False, colour=False, unicode=False)
-TRACES = [Trace.parse(file_of(*events_of(rule, cells=10))) for rule in RULES]
-KEYS = [
-    "left", "right", "shift-left", "page-down", "home", "end", "up", "down", " ", "e", "E", "?",
-    "escape", "x", "tick",
-]  # fmt: skip
-
-
-def press(player, *keys):
-    for key in keys:
-        if key == "tick":
-            player.tick()
-        else:
-            player.press(key)
-    return player
-
-
-@settings(max_examples=80)
-@given(
-    st.sampled_from(TRACES), st.lists(st.sampled_from(KEYS), max_size=8), st.integers(1, 130),
-    st.integers(2, 40), st.sampled_from([PLAIN, ASCII]),
-)  # fmt: skip
-def test_any_keys_and_any_screen(trace, keys, columns, rows, style):
-    player = press(CanvasPlayer(trace), *keys)
-    lines = player.frame(columns, rows, style)
-    assert len(lines) == rows
-    assert all(width(line) <= columns for line in lines)
-    assert style.unicode or all(line.isascii() for line in lines)
-    assert 0 <= player.at <= player.last
-    if not player.helping and columns > 12:
-        assert f"pass {player.at}/" in lines[0]
-
-
-def test_committed_guessed_and_masked_cells_differ_without_colour():
-    trace = Trace.parse(file_of(*events_of(Rule(steps=5, block=5), cells=10)))
-    made, player = trace.passes[0], CanvasPlayer(trace)
-    text = " ".join(player.frame(100, 24, PLAIN)[2:4])
-    assert text.count("‹") == 5 - len(made.revealed)
-    assert text.count("░") == 5
-    plain = " ".join(player.frame(100, 24, ASCII)[2:4])
-    assert plain.count("_") >= 5
-
-
-def test_space_plays_to_the_end_and_again():
-    player = press(CanvasPlayer(TRACES[0]), " ")
-    assert player.pause_s
-    for _ in range(player.last):
-        player.tick()
-    assert (player.at, player.pause_s) == (player.last, None)
-    assert press(player, " ").at == 0
-
-
-@pytest.mark.parametrize("trace", TRACES)
-def test_e_goes_where_something_is_undone(trace):
-    player = press(CanvasPlayer(trace), "e")
-    places = [n for n in range(1, player.last + 1) if undoes(trace.passes[n])]
-    assert player.at == (places[0] if places else 0)
-    assert bool(player.message) != bool(places)
-
-
-def test_every_pass_has_a_line_with_all_cells():
-    for trace in TRACES:
-        player = CanvasPlayer(trace)
-        for index, state in enumerate(player.states):
-            line = pass_line(PLAIN, player, index)
-            assert line.count("░") == 10 - len(state)
-
-
-def test_lines_and_json_where_there_is_no_terminal(printed, refused, tmp_path):
-    path = tmp_path / "t"
-    path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
-    trace = Trace.read(path)
-    play = partial(printed, "trace", "play", path)
-    said = play().splitlines()
-    assert [line.split()[0] for line in said[1:-1]] == [str(n) for n in range(len(trace.passes))]
-    found = [json.loads(line) for line in play("--json").splitlines()]
-    assert [one["cells"].count(None) for one in found][-1] == 0
-    assert sum(len(one["revealed"]) for one in found) == 10
-    assert json.loads(play("--json", "--pass", 1)) == found[1]
-    assert "--pass must be 0 to" in refused("trace", "play", path, "--pass", 99)
-    assert "kv" not in play("--step", 3).splitlines()[0]
-
-
-def test_on_a_terminal_it_plays_by_itself(terminal, tmp_path):
-    """Space, and nothing more is typed until the last pass is shown."""
-    path = tmp_path / "t"
-    path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
-    last = len(Trace.read(path).passes) - 1
-    session = terminal("trace", "play", path, NO_COLOR="1")
-    session.until("pass 0/")
-    session.type(" ")
-    shown = session.until(f"pass {last}/{last}")
-    session.type("q")
-    code, rest = session.end()
-    assert code == 0
-    assert "\x1b[38" not in shown + rest
 
 
 # -- the other screen: what a handler writes while the program itself is writing -------------------
