@@ -1,8 +1,9 @@
-"""A small model of several heads, which the tests of the inside look into."""
+"""A small model of several heads, which the tests of the inside look into; and servers."""
 
 import pytest
 
 from cutaway.cli.main import main
+from fixtures.servers import *  # noqa: F403
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}

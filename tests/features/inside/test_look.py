@@ -406,6 +406,9 @@ def test_no_weights_are_shown_that_do_not_give_the_run(ranker, monkeypatch):
         text_attention(ranker, QUERY, DOCUMENT)
 
 
-def test_a_model_that_writes_is_looked_into_step_by_step(tiny):
-    with pytest.raises(InputError, match="'cutaway trace inside' shows each step"):
-        text_attention(tiny, "ab", "ba")
+def test_a_model_that_writes_is_looked_into_step_by_step(tiny_path):
+    with (
+        LLM(tiny_path, progress=False) as llm,
+        pytest.raises(InputError, match="'cutaway trace inside' shows each step"),
+    ):
+        text_attention(llm, "ab", "ba")

@@ -41,12 +41,12 @@ def proven(client, name):
     return receipts
 
 
-def test_each_text_of_an_answer_has_a_receipt(signing, tiny_alone):
+def test_each_text_of_an_answer_has_a_receipt(signing, tiny):
     asked = {"prompt": ["ab", "c"], "n": 2, "max_tokens": 6, "seed": 1}
     answer = signing.post("/v1/completions", json=asked).raise_for_status().json()
     receipts = proven(signing, answer["id"])
     assert [each.text for each in receipts] == [each["text"] for each in answer["choices"]]
-    assert all(check_all(tiny_alone, each).same for each in receipts)
+    assert all(check_all(tiny, each).same for each in receipts)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_each_text_of_an_answer_has_a_receipt(signing, tiny_alone):
         ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}),
     ],
 )
-def test_every_form_of_an_answer_has_one(signing, tiny_alone, path, asked):
+def test_every_form_of_an_answer_has_one(signing, tiny, path, asked):
     with signing.stream("POST", path, json=asked) as response:
         body = response.read()
     assert response.status_code == 200, body
     [receipt] = proven(signing, response.headers["x-request-id"])
     if not asked.get("stream"):
         assert proven(signing, response.json()["id"]) == [receipt]
-    assert check_all(tiny_alone, receipt).same
+    assert check_all(tiny, receipt).same
 
 
 def test_a_text_that_was_chosen_among_others_has_none(signing):
@@ -94,9 +94,10 @@ def test_the_log_grows_and_its_head_is_signed(signing):
     assert after["root"] != before["root"]
 
 
-def test_what_has_none(signing, client, folder):
+def test_what_has_none(signing, tiny_path, folder):
     assert signing.get("/v1/receipts/cmpl-nothing").status_code == 404
-    refused = client.get("/v1/receipts/cmpl-nothing")
+    with serve(LLM(tiny_path, threads=1)) as served:
+        refused = httpx.get(f"{served.url}/v1/receipts/cmpl-nothing")
     assert refused.status_code == 404
     assert "--receipts FOLDER" in refused.json()["error"]["message"]
     with pytest.raises(InputError, match="belong together"):

@@ -14,6 +14,7 @@ from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.features.measure.ab_command import read_questions
 from support.page_sections import blocks
+from support.server_processes import server
 
 lm_eval = pytest.importorskip("lm_eval", reason="pip install 'cutaway[lm-eval]', to try lm-eval")
 pytestmark = pytest.mark.slow
@@ -269,12 +270,20 @@ def test_the_page_s_example(capsys):
     assert 0.5 < float(capsys.readouterr().out.splitlines()[-1]) < 1
 
 
+@pytest.fixture
+def smollm2_server():
+    """Where ``cutaway serve`` serves SmolLM2, and the same model in this process."""
+    with server("smollm2") as (_, url), LLM("smollm2", progress=False) as llm:
+        yield url, llm
+
+
 @pytest.mark.model
-def test_by_a_server_and_its_tokens(url, llm):
+def test_by_a_server_and_its_tokens(smollm2_server):
     """Numbers are sent with all their digits, and summed one after the other by lm-eval."""
     pytest.importorskip("tenacity", reason="pip install 'lm-eval[api]', to ask a server")
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
+    url, llm = smollm2_server
     lm = LocalCompletionsAPI(
         base_url=f"{url}/v1/completions", model="smollm2", tokenizer_backend="remote", batch_size=4
     )

@@ -10,6 +10,15 @@ from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.features.measure.verify import Sample, checks, differing_bits, text_of
 from support.native_plans import TIERS
+from support.random_llama import write_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def q8_path(tmp_path_factory):
+    """In Q8_0, with a context of 256 tokens."""
+    shape = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+    path = tmp_path_factory.mktemp("q8") / "tiny.gguf"
+    return write_tiny_llama(path, **shape, format="Q8_0", context=256)
 
 
 def test_the_table(q8_path, capsys):

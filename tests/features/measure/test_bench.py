@@ -30,6 +30,12 @@ def bench(capsys, path, *args):
 
 
 @pytest.fixture(scope="module")
+def tiny_path(tmp_path_factory):
+    """A model that is measured in a moment."""
+    return write_tiny_llama(tmp_path_factory.mktemp("bench") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
 def document(tiny_path):
     return benchmark(str(tiny_path), BenchmarkSettings((8, 16), (1, 2), 16, 1, 1))
 
