@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,9 +29,13 @@ settings.register_profile(  # a stall is not a failure
 settings.register_profile("usual", settings.get_profile("whole"), max_examples=40)
 
 
+def _is_usual(config: pytest.Config) -> bool:
+    return "not slow" in config.option.markexpr
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests run, hypothesis draws as many examples as it does by itself."""
-    settings.load_profile("usual" if "not slow" in config.option.markexpr else "whole")
+    settings.load_profile("usual" if _is_usual(config) else "whole")
 
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
@@ -67,6 +72,26 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
         return True
     return None
+
+
+@pytest.fixture
+def each_tier(request, monkeypatch) -> Iterator[str]:
+    """Yield instruction sets, each while models are loaded for it.
+
+    The two without instructions of their own take ten times as long as any other. Usual runs deal
+    one of them to each test; slow runs have both.
+    """
+    from cutaway.compute.backends.cpu import tiers
+
+    left_out = ("generic", "amx-plain")[crc32(request.node.name.encode()) % 2]
+
+    def load_for_each() -> Iterator[str]:
+        for tier in tiers():
+            if tier != left_out or not _is_usual(request.config):
+                monkeypatch.setenv("CUTAWAY_ISA", tier)
+                yield tier
+
+    return load_for_each()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.adapter import Adapter, AdapterFile, AdapterFiles
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.errors import FormatError, InputError
@@ -91,16 +90,14 @@ def test_weights_may_be_on_a_disk(folder, model):
         assert np.array_equal(here.logits(IDS), there.logits(IDS))
 
 
-def test_no_instruction_set_changes_a_bit(folder, monkeypatch):
+def test_no_instruction_set_changes_a_bit(folder, each_tier):
     path = write_tiny_llama(folder / "isa.gguf", **SHAPE, layers=2, format="Q8_0")
     loras = [adapter_of(path, folder / f"{d.__name__}.gguf", dtype=d, rank=5)
              for d in (np.float16, np.float32)]  # fmt: skip
-    for lora in loras:
-        found = []
-        for tier in tiers():
-            monkeypatch.setenv("CUTAWAY_ISA", tier)
-            found.append(logits(path, "cpu", lora=lora))
-        assert all(np.array_equal(one, found[0]) for one in found)
+    first = [logits(path, "cpu", lora=lora) for lora in loras]
+    for tier in each_tier:
+        for lora, expected in zip(loras, first, strict=True):
+            assert np.array_equal(logits(path, "cpu", lora=lora), expected), tier
 
 
 # -- several on one text -----------------------------------------------------------------------

@@ -1,12 +1,10 @@
 """What encoders are made of, in float64, and the checks of those that transformers has not."""
 
-import os
 from math import erf
 
 import numpy as np
 
 from cutaway import LLM
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
 
@@ -46,13 +44,12 @@ def assert_vectors(path, ids, expected, cosine):
     assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > cosine
 
 
-def assert_same_bits(path, texts, monkeypatch, place):
+def assert_same_bits(path, texts, each_tier, place):
     """Over company, threads, tiers, and files."""
     with LLM(path, threads=2) as llm:
         expected = np.concatenate([llm.embed([text]).vectors for text in texts])
     with open_model(path) as folder:
         write_gguf(place / "one.gguf", folder)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         with LLM(place / "one.gguf", threads=1) as llm:
             assert np.array_equal(llm.embed(texts).vectors, expected), tier

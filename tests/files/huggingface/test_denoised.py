@@ -2,8 +2,6 @@
 same bits in every way. Rules by themselves are in tests/engine/canvas.
 """
 
-import os
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ pytest.importorskip("torch", reason="needs torch: pip install '.[test-transforme
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from cutaway import LLM
-from cutaway.compute.backends.cpu import tiers
 from cutaway.sampling.observe import row_hash
 from support.diffusion_models import DIFFUSION, VOCAB, save
 
@@ -149,14 +146,13 @@ def written(path, name, **more):
 
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
 @pytest.mark.parametrize("name", WAYS)
-def test_a_canvas_has_the_same_bits_in_every_way(name, quantize, tmp_path, monkeypatch):
+def test_a_canvas_has_the_same_bits_in_every_way(name, quantize, tmp_path, each_tier):
     save(name, tmp_path)
     expected = written(tmp_path, name, threads=2, quantize=quantize)
     assert expected[0] == expected[3]
     assert len({text for text, _ in expected}) == 3
     assert written(tmp_path, name, threads=3, prefix_cache=False, quantize=quantize) == expected
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         assert written(tmp_path, name, threads=1, quantize=quantize) == expected, tier
 
 
@@ -216,10 +212,9 @@ def test_each_row_of_a_pass_is_that_of_its_text_read_alone(random_model, name, r
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_bits_are_the_same_over_threads_and_tiers(random_model, name, monkeypatch):
+def test_bits_are_the_same_over_threads_and_tiers(random_model, name, each_tier):
     expected = [told(run(LLM(random_model(name)[0], threads=2), rule)) for rule in RULES[:2]]
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         llm = LLM(random_model(name)[0], threads=1)
         assert [told(run(llm, rule)) for rule in RULES[:2]] == expected, tier
 

@@ -1,13 +1,11 @@
 """Vectors of texts from folders: against transformers; what sentence-transformers has said."""
 
 import json
-import os
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.errors import FormatError
 from cutaway.files.weights.gguf_writer import write_gguf
@@ -110,10 +108,9 @@ def test_a_body_of_a_family_that_writes_makes_vectors_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_the_head_reads_has_the_bits_that_a_look_finds(tmp_path, name):
+def test_what_the_head_reads_has_the_bits_that_a_look_finds(random_model, name):
     """A plan that ends before the head, against the one whose every tensor can be read."""
-    save(name, tmp_path)
-    llm = LLM(tmp_path, threads=2)
+    llm = LLM(random_model(name)[0], threads=2)
     graph, found = llm.graph, llm.embed(IDS[:40], "last", normalize=False).vectors[0]
     reads = graph.body().ops[-1].out.name
     row = llm.row(IDS[:40], [reads], {})
@@ -124,7 +121,7 @@ def test_what_the_head_reads_has_the_bits_that_a_look_finds(tmp_path, name):
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
 @pytest.mark.parametrize("name", [*ENCODERS, *DECODERS, "mpnet", "deberta", "gemma_embedding"])
 def test_bits_are_the_same_over_company_threads_tiers_and_files(
-    bodies, name, quantize, monkeypatch, tmp_path
+    bodies, name, quantize, each_tier, tmp_path
 ):
     path, _ = bodies(name)
     with LLM(path, threads=2, quantize=quantize) as llm:
@@ -136,8 +133,7 @@ def test_bits_are_the_same_over_company_threads_tiers_and_files(
         write_gguf(tmp_path / "one.gguf", folder)
     with LLM(tmp_path / "one.gguf", quantize=quantize) as llm:
         assert np.array_equal(llm.embed(TEXTS).vectors, expected)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         with LLM(path, threads=1, quantize=quantize) as llm:
             assert np.array_equal(llm.embed(TEXTS).vectors, expected), tier
 

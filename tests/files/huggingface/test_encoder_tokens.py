@@ -14,6 +14,7 @@ from cutaway.files.huggingface import parts
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import Tokenizer
+from support.examples import few_or_many
 from support.random_models import edit
 from support.tiny_tokenizers import (
     SENTENCES,
@@ -57,8 +58,7 @@ def both(request, tmp_path_factory):
     return theirs, Tokenizer.from_gguf(read(folder))
 
 
-@settings(max_examples=500, deadline=None)
-@given(text=ANY)
+@few_or_many(80, 500, ANY)
 def test_tokens_are_those_of_the_library(both, text):
     theirs, ours = both
     if isinstance(theirs.normalizer, NFC):  # here texts keep their bytes

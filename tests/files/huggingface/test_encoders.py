@@ -1,6 +1,5 @@
 """Encoders from folders of transformers: what their rows see, how they are shown and refused."""
 
-import os
 import shutil
 from shutil import copytree
 
@@ -9,7 +8,6 @@ import pytest
 
 from cutaway import LLM, FormatError, InputError
 from cutaway.cli.main import main
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.loading.setup import Setup
@@ -265,15 +263,14 @@ def test_scores_are_those_of_transformers(made, name):
 
 
 @pytest.mark.parametrize("name", ["rank-bert", "rank-modernbert", "rank-mpnet"])
-def test_bits_are_the_same_over_company_threads_tiers_and_files(made, name, monkeypatch, tmp_path):
+def test_bits_are_the_same_over_company_threads_tiers_and_files(made, name, each_tier, tmp_path):
     path, _ = made(name)
     with LLM(path, threads=2) as llm:
         expected = [llm.rerank(QUERY, [one]).results[0].score for one in DOCUMENTS]
         assert scores(llm.rerank(QUERY, DOCUMENTS)).tolist() == expected
     with open_model(path) as folder:
         write_gguf(tmp_path / "one.gguf", folder)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         with LLM(tmp_path / "one.gguf", threads=1) as llm:
             assert scores(llm.rerank(QUERY, DOCUMENTS)).tolist() == expected, tier
 

@@ -3,7 +3,6 @@ and there the same bits in every way. `test_folder_config` looks at configs alon
 """
 
 import json
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +15,6 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 import transformers
 
 from cutaway import LLM, CutawayError
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.huggingface.config import Config
 from cutaway.files.weights.gguf_writer import write_gguf
@@ -92,7 +90,7 @@ def test_the_native_backend_is_close(random_model, name, format):
     [(n, format) for n in ENCODERS for format in FORMATS] + [(n, None) for n in DIFFUSION],
 )
 def test_bits_are_the_same_over_threads_tiers_and_files(
-    random_model, name, format, monkeypatch, tmp_path
+    random_model, name, format, each_tier, tmp_path
 ):
     path, _ = random_model(name)
     expected = LLM(path, threads=2, quantize=format).logits(IDS)
@@ -100,8 +98,7 @@ def test_bits_are_the_same_over_threads_tiers_and_files(
     with open_model(path) as folder:
         write_gguf(tmp_path / "one.gguf", folder)
     assert np.array_equal(LLM(tmp_path / "one.gguf", quantize=format).logits(IDS), expected)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         assert np.array_equal(LLM(path, threads=1, quantize=format).logits(IDS), expected), tier
 
 
@@ -114,7 +111,7 @@ def fingerprints(path, format, **more):
 
 
 @pytest.mark.parametrize(("name", "format"), dealt(WRITERS, 1))  # with the other one than above
-def test_fingerprints_are_the_same_in_every_way(random_model, name, format, monkeypatch):
+def test_fingerprints_are_the_same_in_every_way(random_model, name, format, each_tier):
     path, _ = random_model(name)
     llm, prompts, expected = fingerprints(path, format, threads=2)
     assert len({*expected}) == 3
@@ -123,8 +120,7 @@ def test_fingerprints_are_the_same_in_every_way(random_model, name, format, monk
         alone = [llm.generate(p, **options, **way).fingerprint for p in prompts]
         assert alone == expected, way
     assert fingerprints(path, format, threads=3, prefix_cache=False)[2] == expected
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         assert fingerprints(path, format, threads=1)[2] == expected, tier
 
 

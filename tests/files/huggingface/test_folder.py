@@ -2,6 +2,7 @@
 
 import json
 import re
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -20,10 +21,11 @@ from cutaway.compute.loading.open import files_of, model_name, open_model, size_
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.text import Tokenizer
-from support import diffusion_models, random_models, tiny_tokenizers
+from support import tiny_tokenizers
+from support.diffusion_models import DIFFUSION
 from support.examples import few_or_many
 from support.families.row import VOCAB
-from support.random_models import FAMILIES, FORMULAS, edit, save
+from support.random_models import FAMILIES, FORMULAS, IDS, edit, save
 from support.tiny_tokenizers import KINDS
 
 
@@ -154,16 +156,11 @@ VALUES = st.recursive(
 )
 
 
-MADE = dict.fromkeys((*FAMILIES, *FORMULAS), random_models) | dict.fromkeys(
-    diffusion_models.DIFFUSION, diffusion_models
-)
-
-
-@pytest.fixture(scope="module", params=MADE)
-def made_folder(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=[*FAMILIES, *FORMULAS, *DIFFUSION])
+def made_folder(request, random_model, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
-    kind = list(KINDS)[list(MADE).index(request.param) % len(KINDS)]
-    MADE[request.param].save(request.param, path, tokenizer=KINDS[kind])
+    copytree(random_model(request.param)[0], path, dirs_exist_ok=True)
+    tiny_tokenizers.save(KINDS[list(KINDS)[request.param_index % len(KINDS)]](), path)
     edit(path / "tokenizer_config.json", bos_token="<s>", eos_token="</s>", add_bos_token=True)
     edit(path / "generation_config.json", eos_token_id=[2, 3])
     return path
@@ -180,7 +177,7 @@ def places(value, path=()):
     return found
 
 
-@few_or_many(25, 300, st.data())
+@few_or_many(10, 300, st.data())
 def test_a_changed_value_opens_or_is_refused(made_folder, data):
     name = data.draw(st.sampled_from(sorted(p.name for p in made_folder.glob("*.json"))))
     before = (made_folder / name).read_text()
@@ -215,7 +212,7 @@ APART = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
 
 def with_head(family, folder, *, apart, key):
     """The family's model, and behind it a head whose layer has the tensors of one that attends."""
-    random_models.save(family, folder)
+    save(family, folder)
     file = folder / "model.safetensors"
     tensors, config = load_file(file), json.loads((folder / "config.json").read_text())
     count = config["num_hidden_layers"]
@@ -256,15 +253,13 @@ def test_it_drafts_and_changes_nothing(tmp_path, family, apart, key):
         assert np.array_equal(made, stored + np.float32(apart))  # Qwen's norms are of 1 + w
     llm = LLM(folder)
     options = {"max_tokens": 24, "ignore_eos": True, "seed": 3, "temperature": 1.0}
-    plain, drafted = (
-        llm.generate(random_models.IDS, speculate=s, **options) for s in ("off", "mtp")
-    )
+    plain, drafted = (llm.generate(IDS, speculate=s, **options) for s in ("off", "mtp"))
     assert (drafted.token_ids, drafted.fingerprint) == (plain.token_ids, plain.fingerprint)
     assert drafted.speculation.proposed > 0
 
 
 def test_a_head_that_the_folder_only_announces_is_none(tmp_path):
-    random_models.save("glm4_moe", tmp_path)
+    save("glm4_moe", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
     assert LLM(tmp_path).config.unrun_layers == 0

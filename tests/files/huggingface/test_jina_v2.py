@@ -94,5 +94,5 @@ def test_vectors_are_those_of_the_formulas(made):
     assert_vectors(path, IDS, by_formula(weights, IDS), 1 - 1e-5)
 
 
-def test_bits_are_the_same_over_company_threads_tiers_and_files(made, monkeypatch, tmp_path):
-    assert_same_bits(made[0], [IDS, IDS[:7], IDS[3:50]], monkeypatch, tmp_path)
+def test_bits_are_the_same_over_company_threads_tiers_and_files(made, each_tier, tmp_path):
+    assert_same_bits(made[0], [IDS, IDS[:7], IDS[3:50]], each_tier, tmp_path)

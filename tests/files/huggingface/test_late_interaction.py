@@ -1,14 +1,12 @@
 """Late interaction: folders of PyLate, ColBERT and sentence-transformers, against transformers."""
 
 import json
-import os
 import string
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, FormatError, InputError
-from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.loading.open import open_model
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.sentences import late_metadata
@@ -135,7 +133,7 @@ def test_vectors_and_scores_are_those_of_transformers(tmp_path, case):
 
 
 @pytest.mark.parametrize("name", ["bert", "lfm2"])
-def test_bits_are_the_same_over_company_threads_tiers_and_files(tmp_path, name, monkeypatch):
+def test_bits_are_the_same_over_company_threads_tiers_and_files(tmp_path, name, each_tier):
     folder(tmp_path, name, attend_to_expansion_tokens=name == "lfm2")
     with LLM(tmp_path, threads=2) as llm:
         expected = [llm.rerank(QUERY, [one], truncate=True).results[0].score for one in DOCUMENTS]
@@ -144,8 +142,7 @@ def test_bits_are_the_same_over_company_threads_tiers_and_files(tmp_path, name, 
         assert np.array_equal(llm.embed_tokens(QUERY, "query").vectors[0], alone)
     with open_model(tmp_path) as opened:
         write_gguf(tmp_path / "one.gguf", opened)
-    for tier in tiers():
-        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+    for tier in each_tier:
         with LLM(tmp_path / "one.gguf", threads=1) as llm:
             found = llm.rerank(QUERY, DOCUMENTS, truncate=True)
             scores = sorted((one.index, one.score) for one in found.results)
