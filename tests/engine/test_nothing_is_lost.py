@@ -146,7 +146,7 @@ def phase(sequence):
 def test_texts_are_ended_wherever_they_are(few, draft, alone):
     """Those that are left are as if the others had never been."""
     rng, met, preemptions = random.Random(0), set(), 0
-    for _ in range(12):
+    for _ in range(6):
         trial = new_trial(few, draft, rows=rng.choice([5, 33, 512]))
         for number in range(30):
             one = request(rng.randint(1, 100), rng.randint(1, 60), rng.choice(GUESSES), number)
@@ -299,7 +299,7 @@ async def cancel_after(running, task, calls: int | None) -> None:
     block=st.integers(1, 5), texts=st.integers(1, 3), running=st.integers(1, 6),
     forget=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_whatever_the_order_everybody_reads_their_own_text(
     visits, rows, block, texts, running, forget
 ):

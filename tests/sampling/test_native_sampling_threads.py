@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError
 from cutaway.sampling import read_rows, sample
+from support.examples import few_or_many
 from support.native_rows import _native, by_twin, draws, extreme_rows, made, row_draw, same
 
 pytestmark = extreme_rows
 POOLS = [_native.Pool(threads) for threads in (1, 2, 3, 5)] if _native else []
 
 
-@settings(max_examples=100)
-@given(st.lists(draws(), max_size=12), st.integers(1, 3000), st.integers(0, 2**32))
+@few_or_many(40, 100, st.lists(draws(), max_size=12), st.integers(1, 3000), st.integers(0, 2**32))
 def test_drawn_rows(asked, n, seed):
     logits = np.array([made(n, seed + i, 3.0, None, 2) for i in range(len(asked))], np.float32)
     logits = logits.reshape(len(asked), n)

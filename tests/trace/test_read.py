@@ -17,6 +17,7 @@ from cutaway.sampling import Stage
 from cutaway.trace import Trace, read
 from cutaway.trace.check import VERSION
 from support.damage import damage, put_odd_value
+from support.examples import few_or_many
 from support.made_traces import records, runs, write
 from support.trace_by_hand import made_bytes, made_step
 
@@ -57,8 +58,7 @@ def test_what_is_written_is_read(run, ending):
     assert same(trace.end, end)
 
 
-@settings(max_examples=12)
-@given(runs(steps=2), ENDINGS)
+@few_or_many(3, 12, runs(steps=2), ENDINGS)
 def test_a_file_cut_anywhere_is_read_as_far_as_it_goes(run, ending):
     with TemporaryDirectory() as folder:
         path = Path(folder, "run" + ending)
