@@ -141,5 +141,5 @@ def loaded(page):
     """Wait until the model of a page without a server can be asked, on a busy machine, too."""
     page.tab.set_default_timeout(90_000)
     page.tab.get_by_text("SmolLM2").last.wait_for()
-    page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.aboutServer())")
+    page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.fetchAbout())")
     return page

@@ -153,7 +153,7 @@ def test_the_lens(look, page):
     lens = look.lens(1)
     for got, row in zip(page["all"]["lens"], lens.rows(str), strict=True):
         assert (got["layer"], got["id"], got["rank"]) == (row.layer, row.token_id, row.rank)
-        assert got["drawn"] == row.drawn
+        assert got["drawnId"] == row.drawn
         assert got["probability"] == pytest.approx(row.probability, rel=1e-5)
     assert page["all"]["lensSentence"] == _settled(lens, "it")
 

@@ -22,10 +22,10 @@ from support.wasm import NEEDS
 needs_ziglang = pytest.mark.skipif(find_spec("ziglang") is None, reason=NEEDS)
 JUDGE = """
 import {{ readFileSync }} from "node:fs";
-const {{ judged }} = await import({module!r});
+const {{ judgeAnswer }} = await import({module!r});
 const asked = JSON.parse(readFileSync({asked!r}, "utf8"));
 console.log(JSON.stringify(asked.flatMap(([judge, {{ labels, names }}, answers]) =>
-  answers.map((answer) => judged(judge, answer, labels ?? names)))));
+  answers.map((answer) => judgeAnswer(judge, answer, labels ?? names)))));
 """
 PIECES = ("0.45", "45", "%", " %", "−1", "-.5", "1.", "1e-1", " ", "  ", ",", "; ", "bits", "450",
           "2", "nan", "inf", "0x1", "1_0", ".", "–", "+0.2", "1,5", "²", "٣", "E2",

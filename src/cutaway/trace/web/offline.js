@@ -3,22 +3,22 @@
  * host's headers would, so that it may have threads. The weights are kept by the page itself (js/local/files.js).
  */
 
-const KEPT = "cutaway-page-NAME", FILES = "FILES";
+const CACHE = "cutaway-page-NAME", FILES = "FILES";
 
-addEventListener("install", (event) => event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(FILES)).then(() => skipWaiting())));
+addEventListener("install", (event) => event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)).then(() => skipWaiting())));
 addEventListener("activate", (event) => event.waitUntil(forget().then(() => clients.claim())));
 addEventListener("fetch", (event) => event.respondWith(answer(event.request)));
 
 /** @param {Request} request */
 async function answer(request) {
-  const found = (await caches.match(request)) ?? (await fetch(request));
-  const headers = new Headers(found.headers);
+  const response = (await caches.match(request)) ?? (await fetch(request));
+  const headers = new Headers(response.headers);
   headers.set("cross-origin-opener-policy", "same-origin");
   headers.set("cross-origin-embedder-policy", "require-corp");
-  return new Response(found.body, { status: found.status, statusText: found.statusText, headers });
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
 }
 
-/** Those of earlier exports at the same address. */
+/** Delete the files of earlier exports at the same address. */
 async function forget() {
-  for (const name of await caches.keys()) if (name.startsWith("cutaway-page-") && name !== KEPT) await caches.delete(name);
+  for (const name of await caches.keys()) if (name.startsWith("cutaway-page-") && name !== CACHE) await caches.delete(name);
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  answered, branchOf, callText, ending, hear, open, plain, settled, shown, toolsOf, unanswered,
+  branchOf, callText, ending, fillAnswers, hear, messageText, open, openCalls, plain, replaceAnswer, toolsOf,
 } from "../../../../src/cutaway/trace/web/js/state/conversation.js";
 
 const run = (id, more = {}) => ({ id, parent: null, live: false, error: null, ...more,
@@ -23,18 +23,18 @@ test("the open part ends with the last question", () => {
 });
 
 test("an answer gets its text once, when its run has ended", () => {
-  assert.equal(settled(said, finder(run(1), run(2, { live: true }))), null);
-  assert.equal(settled(said, finder(run(1))), null);
-  assert.equal(settled(said, finder(run(2, { trace: { text: "" } }))), null);
-  const ready = settled(said, finder(run(1, { trace: { text: "other" } }), run(2)));
+  assert.equal(fillAnswers(said, finder(run(1), run(2, { live: true }))), null);
+  assert.equal(fillAnswers(said, finder(run(1))), null);
+  assert.equal(fillAnswers(said, finder(run(2, { trace: { text: "" } }))), null);
+  const ready = fillAnswers(said, finder(run(1, { trace: { text: "other" } }), run(2)));
   assert.deepEqual(ready.map((message) => message.content), ["one", "text 1", "two", "text 2"]);
-  assert.equal(settled(ready, finder(run(1), run(2))), null);
+  assert.equal(fillAnswers(ready, finder(run(1), run(2))), null);
 });
 
 test("a growing answer shows its text so far", () => {
-  assert.equal(shown(said[3], finder(run(2, { live: true, trace: { text: "so f" } }))), "so f");
-  assert.equal(shown(said[3], finder()), "");
-  assert.equal(shown(said[1], finder(run(1, { trace: { text: "again" } }))), "text 1");
+  assert.equal(messageText(said[3], finder(run(2, { live: true, trace: { text: "so f" } }))), "so f");
+  assert.equal(messageText(said[3], finder()), "");
+  assert.equal(messageText(said[1], finder(run(1, { trace: { text: "again" } }))), "text 1");
 });
 
 test("a branch belongs to the answer that it was forked from, at any depth", () => {
@@ -42,7 +42,7 @@ test("a branch belongs to the answer that it was forked from, at any depth", () 
     run(7, { parent: 6 })];
   const at = (id) => branchOf(said, runs, finder(...runs)(id));
   assert.deepEqual([1, 2, 3, 4, 5, 6].map(at), [-1, -1, 1, 1, -1, -1]);
-  assert.deepEqual(answered(said, 1, runs[3]), [said[0], { role: "assistant", content: "text 4", run: 4 }]);
+  assert.deepEqual(replaceAnswer(said, 1, runs[3]), [said[0], { role: "assistant", content: "text 4", run: 4 }]);
 });
 
 test("how a run ended, in one or two words", () => {
@@ -64,16 +64,16 @@ test("a call arrives in pieces, after the text before it", () => {
   hear(one, { tool_calls: [{ index: 0, function: { arguments: ': "Paris"}' } }] });
   assert.deepEqual(one.calls, [call]);
   assert.equal(callText(call), 'get_weather(city: "Paris")');
-  assert.equal(shown({ role: "assistant", content: "", run: 1 }, finder(one)), "Let me see.");
+  assert.equal(messageText({ role: "assistant", content: "", run: 1 }, finder(one)), "Let me see.");
 });
 
 test("an answer with calls is sent as calls, and its results name them", () => {
   const asked = [{ role: "user", content: "?" }, { role: "assistant", content: "", run: 1 }];
-  const ready = settled(asked, finder(run(1, { calls: [call], trace: { text: "<tool_call>" } })));
-  assert.equal(settled(ready, finder(run(1, { calls: [call] }))), null);
-  assert.deepEqual(unanswered(ready), [call]);
+  const ready = fillAnswers(asked, finder(run(1, { calls: [call], trace: { text: "<tool_call>" } })));
+  assert.equal(fillAnswers(ready, finder(run(1, { calls: [call] }))), null);
+  assert.deepEqual(openCalls(ready), [call]);
   const done = [...ready, { role: "tool", content: "rain", result: "c1" }];
-  assert.deepEqual(unanswered(done), []);
+  assert.deepEqual(openCalls(done), []);
   assert.deepEqual(open([...done, { role: "assistant", content: "It rains." }]), done);
   const { id, ...what } = call;
   assert.deepEqual(plain(done).slice(1), [

@@ -8,16 +8,16 @@ const cut = { trace: { known: { prompt_token_ids: [1, 2, 3] }, steps: [{}], end:
 const waiting = { trace: { known: null, steps: [], end: null } };
 
 test("the usage of a run that has ended, and of one that has not", () => {
-  assert.deepEqual(usageOf(ended), { prompt: 3, cached: 2, written: 2, whole: true });
-  assert.deepEqual(usageOf(cut), { prompt: 3, cached: 0, written: 1, whole: false });
-  assert.deepEqual(usageOf(waiting), { prompt: 0, cached: 0, written: 0, whole: false });
-  assert.deepEqual(total([ended, cut].map(usageOf)), { prompt: 6, cached: 2, written: 3, whole: false });
+  assert.deepEqual(usageOf(ended), { prompt: 3, cached: 2, completion: 2, whole: true });
+  assert.deepEqual(usageOf(cut), { prompt: 3, cached: 0, completion: 1, whole: false });
+  assert.deepEqual(usageOf(waiting), { prompt: 0, cached: 0, completion: 0, whole: false });
+  assert.deepEqual(total([ended, cut].map(usageOf)), { prompt: 6, cached: 2, completion: 3, whole: false });
 });
 
 test("the lines are those of the command line", () => {
   assert.equal(tokensLine(usageOf(ended)), "3 tokens in (2 cached), 2 out");
   assert.equal(tokensLine(usageOf(cut)), "3 tokens in, 1 out so far");
-  const million = { prompt: 1e6, cached: 0, written: 5e5, whole: true };
+  const million = { prompt: 1e6, cached: 0, completion: 5e5, whole: true };
   assert.deepEqual(cost(million, { input: 0.15, output: 0.6 }), { input: 0.15, output: 0.3, total: 0.15 + 0.3 });
   assert.equal(costLine(million, { input: 0.15, output: 0.6 }), "cost 0.450000 = 0.150000 in + 0.300000 out");
 });

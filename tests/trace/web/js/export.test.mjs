@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { exported, exportedAlone } from "../../../../src/cutaway/trace/web/js/state/export.js";
+import { exportRun, exportRuns } from "../../../../src/cutaway/trace/web/js/state/export.js";
 import { Trace, lineOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { opened, pair, read, run } from "./runs.mjs";
 
@@ -9,7 +9,7 @@ const NAMES = ["page/first.jsonl", "page/six.jsonl"];
 const text = (bytes) => new TextDecoder().decode(bytes);
 
 test("a tree is saved line by line as it was recorded", async () => {
-  const files = await exported(pair());
+  const files = await exportRuns(pair());
   for (const [i, { bytes }] of files.entries()) {
     const [mine, theirs] = [text(bytes), read(["first.jsonl", "six.jsonl"][i])].map((file) =>
       file.trimEnd().split("\n").map((line) => ({ ...JSON.parse(line), parent: null })));
@@ -21,7 +21,7 @@ test("a tree is saved line by line as it was recorded", async () => {
 test("each fork names its parent's hash", async () => {
   const [first, six] = pair();
   const deeper = { ...six, id: 3, parent: 2, at: 4 };
-  const files = await exported([first, six, deeper]);
+  const files = await exportRuns([first, six, deeper]);
   const parents = files.map(({ bytes }) => Trace.parse(text(bytes)).head.parent);
   const hashes = files.map(({ bytes }) => createHash("sha256").update(bytes).digest("hex"));
   assert.deepEqual(files.map(({ sha256 }) => sha256), hashes);
@@ -31,14 +31,14 @@ test("each fork names its parent's hash", async () => {
 
 test("a run saved alone is the same file", async () => {
   const runs = pair();
-  const [, whole] = await exported(runs);
-  const alone = await exportedAlone(runs, runs[1]);
+  const [, whole] = await exportRuns(runs);
+  const alone = await exportRun(runs, runs[1]);
   assert.deepEqual([alone.name, text(alone.bytes)], [whole.name, text(whole.bytes)]);
 });
 
 test("an opened file is saved unchanged", async () => {
   const trace = opened("first.jsonl");
-  const [file] = await exported([run(1, { trace, request: null, name: "a.run.jsonl.gz" })]);
+  const [file] = await exportRuns([run(1, { trace, request: null, name: "a.run.jsonl.gz" })]);
   assert.equal(text(file.bytes), read("first.jsonl"));
   assert.equal(file.name, "a.run.jsonl");
 });
@@ -48,7 +48,7 @@ test("an opened fork is saved unchanged, also with its parent", async () => {
     run(i + 1, { trace: opened(name), request: null, name: `${i}.jsonl`, parent: i || null, at: i * 2 }));
   const spaced = six.trace.lines[0].replace('"kind"', ' "kind"');
   six.trace.lines[0] = spaced;
-  const [, { bytes }] = await exported([first, six]);
+  const [, { bytes }] = await exportRuns([first, six]);
   assert.equal(text(bytes).split("\n")[0], spaced);
 });
 

@@ -42,7 +42,7 @@ test("sizes are shown where the record has them", () => {
 
 test("the winner of the race ends at the highest score", () => {
   for (const step of trace.steps) {
-    const { race } = at(stations(trace, step, null), "luck").shown;
+    const { race } = at(stations(trace, step, null), "luck").picture;
     for (const share of race.flat()) assert.ok(share >= 0 && share <= 1);
     if (race.length) assert.equal(race[0][1], Math.max(...race.map(([, to]) => to)));
   }
@@ -51,7 +51,7 @@ test("the winner of the race ends at the highest score", () => {
 test("a forced token won no race", () => {
   const station = at(stations(trace, { ...second, source: "forced" }, null), "luck");
   assert.deepEqual(words(station), ["not drawn"]);
-  assert.deepEqual(station.shown, {});
+  assert.deepEqual(station.picture, {});
 });
 
 test("the layer from which on the lens agrees is shown once it is known", () => {

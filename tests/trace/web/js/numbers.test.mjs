@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { unescaped } from "../../../../src/cutaway/trace/web/js/state/trace.js";
+import { unescapeName } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { surpriseColour, visible } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 
 test("invisible characters of a token are made visible, in the notation of Python", () => {
@@ -20,7 +20,7 @@ test("surprise of 0 has the background's own colour, of 8 bits or more the stron
 });
 
 test("a name from Python is written like the page's own", () => {
-  assert.equal(visible(unescaped("<0x0A><0x0A>a")), "\\n\\na");
-  assert.equal(unescaped("<0xE2><0x80><0x8B>"), "\u200b");
-  assert.equal(unescaped("<0xE2>x<|im_end|>"), "\\xe2x<|im_end|>");
+  assert.equal(visible(unescapeName("<0x0A><0x0A>a")), "\\n\\na");
+  assert.equal(unescapeName("<0xE2><0x80><0x8B>"), "\u200b");
+  assert.equal(unescapeName("<0xE2>x<|im_end|>"), "\\xe2x<|im_end|>");
 });

@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { styles } from "../../../../src/cutaway/trace/web/js/figures/catalogue.js";
 import {
-  FIELDS, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf, written,
+  FIELDS, chainOf, changeSettings, describeSettings, stopsOf, stopsText, styleOf, valueOf, valueText,
 } from "../../../../src/cutaway/trace/web/js/compose/parameters.js";
 
 const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
 
 test("a default is not requested, and undefined resets a setting", () => {
-  assert.deepEqual(changed({}, USUAL, { temperature: 0.2 }), { temperature: 0.2 });
-  assert.deepEqual(changed({ temperature: 0.2 }, USUAL, { temperature: 0.7 }), {});
-  assert.deepEqual(changed({ temperature: 0.2, top_p: 1 }, USUAL, { temperature: undefined }), { top_p: 1 });
-  assert.deepEqual(changed({ stop: ["a"] }, USUAL, { stop: [] }), {});
-  assert.deepEqual(changed({}, {}, { max_tokens: 0 }), { max_tokens: 0 });
+  assert.deepEqual(changeSettings({}, USUAL, { temperature: 0.2 }), { temperature: 0.2 });
+  assert.deepEqual(changeSettings({ temperature: 0.2 }, USUAL, { temperature: 0.7 }), {});
+  assert.deepEqual(changeSettings({ temperature: 0.2, top_p: 1 }, USUAL, { temperature: undefined }), { top_p: 1 });
+  assert.deepEqual(changeSettings({ stop: ["a"] }, USUAL, { stop: [] }), {});
+  assert.deepEqual(changeSettings({}, {}, { max_tokens: 0 }), { max_tokens: 0 });
 });
 
 test("numbers are parsed, and other texts are left to the server", () => {
@@ -43,12 +43,12 @@ test("the fields are settings of a request", () => {
 test("a custom chain is a list of names, with any separator", () => {
   assert.deepEqual(chainOf(" top_k, temperature → min_p\n"), ["top_k", "temperature", "min_p"]);
   assert.equal(chainOf(" "), undefined);
-  assert.equal(inWords({ temperature: 0.7, top_p: 0.9 }), "temperature 0.7, top-p 0.9");
+  assert.equal(describeSettings({ temperature: 0.7, top_p: 0.9 }), "temperature 0.7, top-p 0.9");
 });
 
 test("values in words", () => {
-  assert.equal(written(["\n"]), '"\\n"');
-  assert.equal(written([]), "none");
-  assert.equal(written(0), "0");
-  assert.equal(written(null), "–");
+  assert.equal(valueText(["\n"]), '"\\n"');
+  assert.equal(valueText([]), "none");
+  assert.equal(valueText(0), "0");
+  assert.equal(valueText(null), "–");
 });

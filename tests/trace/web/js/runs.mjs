@@ -2,7 +2,7 @@
 // are the same as the page saves them.
 
 import { readFileSync } from "node:fs";
-import { exported } from "../../../../src/cutaway/trace/web/js/state/export.js";
+import { exportRuns } from "../../../../src/cutaway/trace/web/js/state/export.js";
 import { Trace, lineOf, recordOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 
 export const read = (name) =>
@@ -40,6 +40,6 @@ export function pair() {
   return [first, six];
 }
 
-for (const [i, { bytes }] of (await exported(pair())).entries()) {
+for (const [i, { bytes }] of (await exportRuns(pair())).entries()) {
   saved.set(["page/first.jsonl", "page/six.jsonl"][i], new TextDecoder().decode(bytes));
 }

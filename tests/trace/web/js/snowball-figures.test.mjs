@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  againSentence, bands, freeSentence, mistakeAt, pairOf, points, rejoined, wordsAfter,
+  againSentence, bands, firstCommonRun, freeSentence, mistakeAt, pairOf, points, wordsAfter,
 } from "../../../../src/cutaway/trace/web/js/lessons/snowball-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
@@ -78,11 +78,11 @@ test("the mean of bands that double is that of their points", () => {
 
 test("texts rejoin with eight tokens in a row, wherever the original has them", () => {
   const theirs = range(102, 28);
-  assert.equal(rejoined(experiment(theirs.slice(0, 7))), null);
-  assert.deepEqual(rejoined(experiment([200, 201, ...theirs.slice(2, 12), 7])),
+  assert.equal(firstCommonRun(experiment(theirs.slice(0, 7))), null);
+  assert.deepEqual(firstCommonRun(experiment([200, 201, ...theirs.slice(2, 12), 7])),
     { distance: 3, shift: 0, length: 10, diverges: true });
-  assert.deepEqual(rejoined(experiment(theirs.slice(4))), { distance: 1, shift: 4, length: 24, diverges: false });
-  assert.equal(rejoined(experiment([200, ...theirs.slice(0, 9)]))?.shift, -1);
+  assert.deepEqual(firstCommonRun(experiment(theirs.slice(4))), { distance: 1, shift: 4, length: 24, diverges: false });
+  assert.equal(firstCommonRun(experiment([200, ...theirs.slice(0, 9)]))?.shift, -1);
 });
 
 test("the sentence says what the curve does", () => {
@@ -98,7 +98,7 @@ test("the sentence says what the curve does", () => {
 test("how the free text continues is explained", () => {
   const told = (free) => {
     const made = experiment(free);
-    return freeSentence(points(made), rejoined(made));
+    return freeSentence(points(made), firstCommonRun(made));
   };
   assert.match(told(range(200, 28)), /never repeats 8 .* in 28; its own tokens have a surprise of 1\.00 bits each/);
   assert.match(told([200, ...range(103, 20), 7]), /repeats 20 .* from distance 2 on, at the same position, and then diverges again/);

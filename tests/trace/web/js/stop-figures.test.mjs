@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { closest } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
 import { seriesOf } from "../../../../src/cutaway/trace/web/js/figures/series.js";
-import { changes, passedMoments, rerunOf, within, withinSentence }
+import { changes, passedMoments, rerunOf, momentsWithin, keepSentence }
   from "../../../../src/cutaway/trace/web/js/lessons/stop-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
@@ -26,15 +26,15 @@ test("moments grow with the run, and the step that ended it is not a passed one"
 
 test("top-k keeps exactly the ranks up to it, and the first of the likeliest is taken", () => {
   const moments = passedMoments(traceOf([passed(0.1, 5), passed(0.3, 2), passed(0.3, 2), lost(0.01, 40)]));
-  assert.deepEqual([1, 2, 5, 39, 40, 0].map((k) => within(moments, k).length), [0, 2, 3, 3, 4, 4]);
+  assert.deepEqual([1, 2, 5, 39, 40, 0].map((k) => momentsWithin(moments, k).length), [0, 2, 3, 3, 4, 4]);
   assert.equal(closest(moments)[0]?.index, 1);
-  assert.match(withinSentence(moments, 1), /at no step/);
-  assert.match(withinSentence(moments, 5), /top-k 5 and no other filter, .* 3 of 4 steps, with a probability of up to 30\.0%/);
+  assert.match(keepSentence(moments, 1), /at no step/);
+  assert.match(keepSentence(moments, 5), /top-k 5 and no other filter, .* 3 of 4 steps, with a probability of up to 30\.0%/);
 });
 
 test("penalties make a rank an estimate, and the sentence says so", () => {
   const moments = passedMoments(traceOf([passed(0.1, 5, { delta: -1 })]));
-  assert.match(withinSentence(moments, 0), /before penalties/);
+  assert.match(keepSentence(moments, 0), /before penalties/);
 });
 
 test("a rerun is found by its beginning, and a fork is none", () => {

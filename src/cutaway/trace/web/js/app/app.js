@@ -8,7 +8,7 @@ import "../compose/settings.js";
 import "../parts/first-look.js";
 import "../parts/near.js";
 import "../parts/what-if.js";
-import { ApiError, aboutServer, recording } from "../state/api.js";
+import { ApiError, fetchAbout, recording } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
@@ -23,7 +23,7 @@ async function begin() {
   assemble(store, session);
   if (!saved.length) openRecording(new URLSearchParams(address).has("step"));
   try {
-    store.set({ about: await aboutServer() });
+    store.set({ about: await fetchAbout() });
   } catch (error) {
     const locked = error instanceof ApiError && error.status === 401;
     store.set({ notice: sentence(error), locked });

@@ -27,7 +27,7 @@ const RARELY = 250; // milliseconds, since browsers limit how often an address m
 export function assemble(store, session) {
   store.addEventListener("change", () => announce(store)); // first, so that the parts are drawn in the size of the type
   for (const part of document.querySelectorAll("*")) {
-    if (part instanceof View && !part.attached) part.attach(store, session);
+    if (part instanceof View && !part.isAttached) part.attach(store, session);
   }
   acceptFiles(session);
 }
@@ -56,8 +56,8 @@ export function keepAddress(store) {
 function announce(store) {
   document.documentElement.classList.toggle("large", store.state.large);
   const notice = document.querySelector("#notice");
-  const said = [store.state.notice, store.run?.error].filter(Boolean).join(" · ");
-  if (notice && notice.textContent !== said) notice.textContent = said;
+  const message = [store.state.notice, store.run?.error].filter(Boolean).join(" · ");
+  if (notice && notice.textContent !== message) notice.textContent = message;
 }
 
 /** @param {Session} session open traces that are dropped anywhere on the page */

@@ -9,5 +9,5 @@ const notice = /** @type {HTMLElement} */ (document.querySelector("#notice"));
 use(new LocalModel(new URL("../../../model", import.meta.url).href, (done, all) => {
   notice.textContent = done < all ? `loading the model: ${(done / 1e6).toFixed(0)} of ${(all / 1e6).toFixed(0)} MB` : "";
 }));
-navigator.serviceWorker?.register(new URL("../../../offline.js", import.meta.url)).catch(() => {}); // then it needs a connection
+navigator.serviceWorker?.register(new URL("../../../offline.js", import.meta.url)).catch(() => {}); // without it the page needs a connection
 await import("./app.js");

@@ -21,10 +21,10 @@ const USUAL = { rule: "confidence", noise: "reuse" };
 export function canvasFields(now, put) {
   return new Map(canvasSettings.map((setting) => {
     const { name, choices } = setting;
-    const input = choices.length ? el("select", {}, ...choices.map((one) => el("option", { value: one }, one)))
+    const input = choices.length ? el("select", {}, ...choices.map((choice) => el("option", { value: choice }, choice)))
       : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "of the rule" });
-    const what = { ...setting, label: labelOf(name) };
-    return [name, textField(what, input, (text) => put(changed(now(), name, valueOf(text ?? ""))))];
+    const spec = { ...setting, label: labelOf(name) };
+    return [name, textField(spec, input, (text) => put(changeSetting(now(), name, valueOf(text ?? ""))))];
   }));
 }
 
@@ -32,8 +32,8 @@ export function canvasFields(now, put) {
 export const usual = (name) => USUAL[/** @type {keyof typeof USUAL} */ (name)] ?? "";
 
 /** @param {Denoise} denoise @param {string} name @param {any} value @returns {Denoise} */
-function changed(denoise, name, value) {
+function changeSetting(denoise, name, value) {
   const all = Object.entries({ ...denoise, [name]: value });
-  const kept = all.filter(([key, one]) => one !== undefined && one !== usual(key));
-  return kept.length ? Object.fromEntries(kept) : undefined;
+  const overrides = all.filter(([key, setting]) => setting !== undefined && setting !== usual(key));
+  return overrides.length ? Object.fromEntries(overrides) : undefined;
 }

@@ -4,11 +4,11 @@
  * Every answer is a run; the request of the next answer contains the whole conversation.
  */
 
-import { begun, requested } from "../state/requests.js";
+import { makeRequest, startRun } from "../state/requests.js";
 import { button, el, replace, setText } from "../parts/dom.js";
 import { QUESTIONS, exampleButtons } from "./examples.js";
 import { Following } from "./following.js";
-import { answered, branchOf, callText, ending, open, plain, settled, shown, unanswered } from "../state/conversation.js";
+import { branchOf, callText, ending, fillAnswers, messageText, open, openCalls, plain, replaceAnswer } from "../state/conversation.js";
 import { resultForm, toolSettings } from "./tools.js";
 import { View } from "../parts/view.js";
 /** @import { Message, Run } from "../state/store.js" */
@@ -20,7 +20,7 @@ class ChatBox extends View {
   box = el("div", { class: "talk", tabindex: 0, role: "log", "aria-label": "The conversation" }, this.list);
   field = el("textarea", { rows: 3, placeholder: "Write a message; Enter sends it", "aria-label": "Your message",
     oninput: () => this.store.set({ draft: this.field.value }),
-    onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.handleKey(event) });
   send = button("Send", () => this.sendOrStop(), { class: "primary" });
   again = button("Another answer", () => this.answer(open(this.messages), null));
   adopt = button("", () => this.useBranch());
@@ -36,7 +36,7 @@ class ChatBox extends View {
   lines = [];
 
   build() {
-    this.list.addEventListener("click", (event) => this.clicked(event));
+    this.list.addEventListener("click", (event) => this.handleClick(event));
     this.tools.attach(this.store, this.session);
     replace(this, this.box, this.results, this.field,
       el("div", { class: "row" }, this.send, this.again, this.clear), this.adopt,
@@ -56,7 +56,7 @@ class ChatBox extends View {
   find = (/** @type {number | null} */ id) => this.store.find(id);
 
   draw() {
-    const ready = settled(this.messages, this.find);
+    const ready = fillAnswers(this.messages, this.find);
     if (ready) this.store.set({ messages: ready });
     if (this.hidden) return;
     this.drawLines();
@@ -79,7 +79,7 @@ class ChatBox extends View {
 
   /** Ask for the result of the first call that has none. */
   drawResults() {
-    const [call] = this.live ? [] : unanswered(this.messages);
+    const [call] = this.live ? [] : openCalls(this.messages);
     if (this.asking === (call?.id ?? "")) return;
     this.asking = call?.id ?? "";
     replace(this.results, call && resultForm(call, (result) => this.giveResult(call.id, result)));
@@ -89,7 +89,7 @@ class ChatBox extends View {
   giveResult(id, content) {
     const messages = [...this.messages, { role: "tool", content, result: id }];
     this.store.set({ messages });
-    if (!unanswered(messages).length) this.answer(messages);
+    if (!openCalls(messages).length) this.answer(messages);
   }
 
   // -- messages -----------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class ChatBox extends View {
   lineOf(message, i) {
     const old = this.lines[i];
     if (old?.role === message.role) return old;
-    const line = made(message);
+    const line = createLine(message);
     if (old) old.item.replaceWith(line.item);
     else this.list.append(line.item);
     this.lines[i] = line;
@@ -127,14 +127,14 @@ class ChatBox extends View {
     const status = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
     if (line.status.textContent !== status) line.status.textContent = status;
     setText(line.calls, (message.calls ?? run?.calls ?? []).map(callText).join("\n"));
-    const text = shown(message, this.find);
+    const text = messageText(message, this.find);
     if (line.words.data === text) return false;
     line.words.data = text;
     return true;
   }
 
   /** @param {Event} event select the run of the clicked answer, unless text was being selected */
-  clicked(event) {
+  handleClick(event) {
     const item = /** @type {Element} */ (event.target).closest("li");
     const run = this.lines.find((line) => line.item === item)?.run ?? null;
     if (run !== null && this.find(run) && getSelection()?.isCollapsed !== false) this.store.select(run);
@@ -143,7 +143,7 @@ class ChatBox extends View {
   // -- actions ------------------------------------------------------------------------------------
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (!this.live) this.sendOrStop();
@@ -162,26 +162,26 @@ class ChatBox extends View {
 
   /**
    * Request an answer.
-   * @param {Message[]} asked the conversation, which ends with a question
+   * @param {Message[]} conversation the conversation, which ends with a question
    * @param {string | null} [seed] instead of the field's; null: a new one
    * @param {() => void} [takeBack] called where the request is refused
    */
-  async answer(asked, seed, takeBack = () => this.store.set({ messages: asked })) {
-    const settings = this.offered(asked);
+  async answer(conversation, seed, takeBack = () => this.store.set({ messages: conversation })) {
+    const settings = this.readTools(conversation);
     if (!settings) return takeBack();
-    const request = requested(this.store, { kind: "chat", messages: plain(asked), settings,
+    const request = makeRequest(this.store, { kind: "chat", messages: plain(conversation), settings,
       ...(seed === undefined ? {} : { seed }) });
-    const run = begun(this.store, this.session, request, { name: asked.at(-1)?.content.slice(0, 40) ?? "" });
+    const run = startRun(this.store, this.session, request, { name: conversation.at(-1)?.content.slice(0, 40) ?? "" });
     const pending = { role: "assistant", content: "", run: this.store.state.run };
-    this.store.set({ messages: [...asked, pending] });
+    this.store.set({ messages: [...conversation, pending] });
     this.following.toEnd();
     if (!await run) takeBack();
   }
 
-  /** @param {Message[]} asked @returns {Record<string, any> | null} null: the tools are no JSON, as their field says */
-  offered(asked) {
+  /** @param {Message[]} conversation @returns {Record<string, any> | null} null: the tools are no JSON, as their field says */
+  readTools(conversation) {
     try {
-      return toolSettings(this.store.state, asked.at(-1)?.role === "user");
+      return toolSettings(this.store.state, conversation.at(-1)?.role === "user");
     } catch (error) {
       if (error instanceof SyntaxError) return null;
       throw error;
@@ -191,7 +191,7 @@ class ChatBox extends View {
   useBranch() {
     const { run } = this.store;
     const at = branchOf(this.messages, this.store.state.runs, run);
-    if (run && at >= 0) this.store.set({ messages: answered(this.messages, at, run) });
+    if (run && at >= 0) this.store.set({ messages: replaceAnswer(this.messages, at, run) });
   }
 
   clearAll() {
@@ -202,19 +202,19 @@ class ChatBox extends View {
 }
 
 /** @type {Record<string, string>} */
-const WHO = { user: "You", tool: "Result of the call" };
+const ROLE_NAMES = { user: "You", tool: "Result of the call" };
 
 /** @param {Message} message @returns {Line} */
-function made(message) {
+function createLine(message) {
   const words = document.createTextNode("");
   const calls = el("div", { class: "calls mono" });
   const status = el("span", { class: "faint" });
   const answer = message.role === "assistant";
-  const who = answer
+  const speaker = answer
     ? button("Model", () => {}, { class: "look", title: "Inspect this answer" })
-    : el("span", {}, WHO[message.role] ?? message.role);
+    : el("span", {}, ROLE_NAMES[message.role] ?? message.role);
   const item = el("li", { class: `said ${answer ? "answer" : "question"}` },
-    el("div", { class: "who" }, who, status), el("div", { class: "words" }, words), calls);
+    el("div", { class: "who" }, speaker, status), el("div", { class: "words" }, words), calls);
   return { item, words, calls, status, role: message.role, run: null };
 }
 

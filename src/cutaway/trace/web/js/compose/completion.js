@@ -5,7 +5,7 @@
  * Knows the selected run, unless it belongs to a conversation.
  */
 
-import { begun, requested } from "../state/requests.js";
+import { makeRequest, startRun } from "../state/requests.js";
 import { button, copyButton, el, replace, scrollToPanels, setText } from "../parts/dom.js";
 import { beginnings, exampleButtons, generates } from "./examples.js";
 import { lineage } from "../figures/branches.js";
@@ -15,7 +15,7 @@ import { endedByToken } from "../figures/endings.js";
 /** @import { About, Run } from "../state/store.js" */
 /** @import { Example } from "./examples.js" */
 
-/** What a model that writes none is, by what it compares texts by. */
+/** Descriptions of models that write no text, by how they compare texts. */
 const KINDS = {
   cosine: "an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed",
   maxsim: "an encoder for late interaction: it makes a vector of each token, with POST /v1/multi-vector or cutaway embed",
@@ -25,14 +25,14 @@ const KINDS = {
 class CompletionBox extends View {
   field = el("textarea", { rows: 3, id: "prompt-field", placeholder: "Once upon a time",
     oninput: () => this.store.set({ prompt: this.field.value }),
-    onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.handleKey(event) });
   write = button("", () => this.writeOrStop(), { class: "primary" });
   more = button("Continue", () => this.continueText(), { title: "write on from its end, with the same seed" });
   copy = copyButton("Copy text", () => (this.run ? textOf(this.run) : ""), { title: "the prompt and the text" });
   status = el("p", { class: "faint", role: "status" });
   examples = el("div");
   /** @type {About | null} whose examples are shown */
-  shown = null;
+  shownModel = null;
 
   build() {
     replace(this, el("label", { for: "prompt-field" }, "Text to continue"), this.field,
@@ -56,27 +56,27 @@ class CompletionBox extends View {
     this.copy.element.hidden = !run?.trace.steps.length;
     this.tell(run);
     if (this.field.value !== prompt) this.field.value = prompt;
-    if (about !== this.shown) this.drawExamples(about);
-    this.examples.hidden = prompt !== "" && !beginnings(about).some((one) => one.prompt === prompt);
+    if (about !== this.shownModel) this.drawExamples(about);
+    this.examples.hidden = prompt !== "" && !beginnings(about).some((example) => example.prompt === prompt);
   }
 
   /** @param {Run | null} run */
   tell(run) {
-    const known = run?.trace.known && !this.store.showsRecording;
-    const said = known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
-    if (this.status.textContent === said) return;
-    setText(this.status, said);
+    const isOwnRun = run?.trace.known && !this.store.showsRecording;
+    const status = isOwnRun ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    if (this.status.textContent === status) return;
+    setText(this.status, status);
     this.copy.forget();
   }
 
   /** @param {About | null} about */
   drawExamples(about) {
-    this.shown = about;
-    const offered = beginnings(about);
+    this.shownModel = about;
+    const examples = beginnings(about);
     replace(this.examples, about && !generates(about)
       ? el("p", {}, `${about.model} is ${KINDS[about.near ?? "cosine"]}, and writes none. `,
         about.near && button("Compare two texts", () => this.compare(), { class: "link" }))
-      : offered.length > 0 && exampleButtons(offered, (example) => this.take(example)));
+      : examples.length > 0 && exampleButtons(examples, (example) => this.take(example)));
   }
 
   compare() {
@@ -92,7 +92,7 @@ class CompletionBox extends View {
   }
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     if (!this.run?.live) this.writeOrStop();
@@ -106,17 +106,17 @@ class CompletionBox extends View {
 
   /** @param {string} prompt @param {string | null} seed @param {Record<string, any>} [settings] instead of the page's */
   begin(prompt, seed, settings = {}) {
-    return begun(this.store, this.session, requested(this.store, { prompt, seed, settings }), { name: prompt.slice(0, 40) });
+    return startRun(this.store, this.session, makeRequest(this.store, { prompt, seed, settings }), { name: prompt.slice(0, 40) });
   }
 
   /** Continue the text with its own seed: the result is that of a larger max_tokens. */
   continueText() {
-    const run = this.run && this.session.adopted(this.run);
+    const run = this.run && this.session.adopt(this.run);
     if (!run?.trace.known) return;
     const { head, outputIds } = run.trace;
-    const written = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
-    const request = requested(this.store, { prompt: [...head.prompt_token_ids, ...written], seed: head.seed });
-    begun(this.store, this.session, request, { name: `run ${run.id}, continued` });
+    const writtenIds = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
+    const request = makeRequest(this.store, { prompt: [...head.prompt_token_ids, ...writtenIds], seed: head.seed });
+    startRun(this.store, this.session, request, { name: `run ${run.id}, continued` });
   }
 }
 

@@ -27,7 +27,7 @@ export function dialField(dial, put) {
     oninput: () => put(slider.value) });
   const exact = el("input", { type: "text", inputmode: "decimal", id: `set-${name}`, size: 6,
     autocomplete: "off", oninput: () => put(exact.value) });
-  const frame = framed(name, label, help, exact, put, slider);
+  const frame = frameField(name, label, help, exact, put, slider);
   return {
     ...frame,
     show(value, usual) {
@@ -49,7 +49,7 @@ export function dialField(dial, put) {
 export function textField({ name, label, help }, input, put, ...more) {
   input.id = `set-${name}`;
   input.addEventListener("input", () => put(input.value));
-  const frame = framed(name, label, help, input, put, ...more);
+  const frame = frameField(name, label, help, input, put, ...more);
   return {
     ...frame,
     show(value, usual) {
@@ -63,16 +63,16 @@ export function textField({ name, label, help }, input, put, ...more) {
  * @param {string} name @param {string} label @param {string} help
  * @param {Input} input @param {(text: string | undefined) => void} put @param {Node[]} more
  */
-function framed(name, label, help, input, put, ...more) {
+function frameField(name, label, help, input, put, ...more) {
   const reset = el("button", { type: "button", class: "reset", onclick: () => {
     put(undefined);
     if (!(input instanceof HTMLSelectElement)) input.value = "";
     input.focus(); // since the button is hidden now
   } });
-  const said = el("p", { class: "said-of", id: `said-${name}`, role: "alert" });
+  const message = el("p", { class: "said-of", id: `said-${name}`, role: "alert" });
   input.setAttribute("aria-describedby", `means-${name} said-${name}`);
   const element = el("div", { class: "field" },
-    el("label", { for: `set-${name}` }, label), reset, input, ...more, said,
+    el("label", { for: `set-${name}` }, label), reset, input, ...more, message,
     el("p", { class: "faint", id: `means-${name}` }, help));
   return {
     element,
@@ -86,7 +86,7 @@ function framed(name, label, help, input, put, ...more) {
     },
     /** @param {string | null} sentence */
     complain(sentence) {
-      if (said.textContent !== (sentence ?? "")) said.textContent = sentence;
+      if (message.textContent !== (sentence ?? "")) message.textContent = sentence;
       input.setAttribute("aria-invalid", String(sentence !== null));
     },
   };

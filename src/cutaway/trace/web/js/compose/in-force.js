@@ -5,12 +5,12 @@
 
 import { el, replace, setText } from "../parts/dom.js";
 import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
-import { LENGTH, REPETITION, SAMPLING, written } from "./parameters.js";
+import { LENGTH, REPETITION, SAMPLING, valueText } from "./parameters.js";
 import { View } from "../parts/view.js";
 /** @import { Trace } from "../state/trace.js" */
 
 /** @type {[string, string][]} */
-const SHOWN = [
+const SETTINGS = [
   ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name, label }) => /** @type {[string, string]} */ ([name, label])),
   ["preset", "preset"], ["stop", "stop"],
 ];
@@ -18,23 +18,23 @@ const SHOWN = [
 class InForce extends View {
   heading = el("h2", {});
   chain = el("ol", { class: "chain" });
-  others = el("dl", { class: "in-force mono" });
+  differing = el("dl", { class: "in-force mono" });
   count = el("summary");
   usual = el("dl", { class: "in-force mono" });
   folded = el("details", {}, this.count, this.usual);
   /** @type {unknown[]} the run, its trace and the server whose defaults are shown */
-  shown = [];
+  sources = [];
 
   build() {
-    replace(this, this.heading, this.chain, this.others, this.folded);
+    replace(this, this.heading, this.chain, this.differing, this.folded);
   }
 
   draw() {
     const { run, state } = this.store;
     const trace = run?.trace.known ? run.trace : null;
     const now = [trace, state.run, state.about];
-    if (now.every((one, i) => one === this.shown[i])) return;
-    this.shown = now;
+    if (now.every((source, i) => source === this.sources[i])) return;
+    this.sources = now;
     this.hidden = trace === null;
     this.heading.textContent = this.store.showsRecording ? "Settings of the recorded run" : `Settings of run ${state.run}`;
     if (trace) this.drawHead(trace, state.about?.defaults ?? {});
@@ -45,16 +45,16 @@ class InForce extends View {
     replace(this.chain, ...head.chain.map((stage) => el("li", {},
       el("b", { class: "letter", style: { "--hue": hue(stageLetter(stage)) } }, stageLetter(stage)),
       stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
-    const known = SHOWN.filter(([name]) => name in head.params);
+    const recorded = SETTINGS.filter(([name]) => name in head.params);
     const differs = (/** @type {[string, string]} */ [name]) => JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
-    const usual = known.filter((one) => !differs(one));
-    replace(this.others, ...known.filter(differs).map((one) => entry(one, head.params)));
-    replace(this.usual, ...usual.map((one) => entry(one, head.params)));
+    const usual = recorded.filter((setting) => !differs(setting));
+    replace(this.differing, ...recorded.filter(differs).map((setting) => entry(setting, head.params)));
+    replace(this.usual, ...usual.map((setting) => entry(setting, head.params)));
     setText(this.count, `${usual.length} more, as by default`);
   }
 }
 
 /** @param {[string, string]} setting its name and its label @param {Record<string, any>} params @returns {HTMLElement} */
-const entry = ([name, label], params) => el("div", {}, el("dt", {}, label), el("dd", {}, written(params[name])));
+const entry = ([name, label], params) => el("div", {}, el("dt", {}, label), el("dd", {}, valueText(params[name])));
 
 customElements.define("in-force", InForce);

@@ -37,7 +37,7 @@ export const styleOf = (values) => styles.find(({ settings }) =>
   Object.entries(settings).every(([name, value]) => values[name] === value)) ?? null;
 
 /** @param {Record<string, any>} settings @returns {string} "temperature 0.7, top-p 0.9" */
-export const inWords = (settings) =>
+export const describeSettings = (settings) =>
   Object.entries(settings).map(([name, value]) => `${labelOf(name)} ${value}`).join(", ");
 
 /**
@@ -46,7 +46,7 @@ export const inWords = (settings) =>
  * @param {Record<string, any>} change
  * @returns {Record<string, any>}
  */
-export function changed(settings, defaults, change) {
+export function changeSettings(settings, defaults, change) {
   const all = { ...settings, ...change };
   return Object.fromEntries(Object.entries(all).filter(([name, value]) =>
     value !== undefined && JSON.stringify(value) !== JSON.stringify(defaults[name])));
@@ -79,7 +79,7 @@ export const stopsText = (stops) => stops
 export const chainOf = (text) => (text.trim() ? text.trim().split(/[\s,→]+/) : undefined);
 
 /** @param {any} value of a setting @returns {string} */
-export function written(value) {
+export function valueText(value) {
   if (Array.isArray(value)) return value.length ? value.map((v) => JSON.stringify(v)).join(" ") : "none";
   return value === "" || value === undefined || value === null ? "–" : String(value);
 }

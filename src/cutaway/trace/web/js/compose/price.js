@@ -10,8 +10,8 @@ class PriceBox extends View {
   input = field("price-in", () => this.put());
   output = field("price-out", () => this.put());
   wrong = el("p", { class: "said-of", role: "alert" });
-  one = el("p", { class: "mono" });
-  all = el("p", { class: "mono faint" });
+  runLine = el("p", { class: "mono" });
+  allRunsLine = el("p", { class: "mono faint" });
 
   build() {
     const { price } = this.store.state;
@@ -19,7 +19,7 @@ class PriceBox extends View {
     replace(this, el("p", { class: "faint" }, "The price of a million tokens, in any currency. ",
       "Input tokens are paid for each time they are sent, so every turn of a conversation costs more than the one before."),
     el("div", { class: "row" }, el("label", { for: "price-in" }, "in"), this.input,
-      el("label", { for: "price-out" }, "out"), this.output), this.wrong, this.one, this.all);
+      el("label", { for: "price-out" }, "out"), this.output), this.wrong, this.runLine, this.allRunsLine);
   }
 
   draw() {
@@ -28,8 +28,8 @@ class PriceBox extends View {
     const sum = total(state.runs.map(usageOf));
     const parts = (/** @type {import("../figures/cost.js").Usage} */ used) =>
       [tokensLine(used), ...(state.price ? [costLine(used, state.price)] : [])].join(" · ");
-    setText(this.one, run ? `run ${run.id}: ${parts(usageOf(run))}` : "");
-    setText(this.all, state.runs.length > 1 ? `all ${state.runs.length} runs: ${parts(sum)}` : "");
+    setText(this.runLine, run ? `run ${run.id}: ${parts(usageOf(run))}` : "");
+    setText(this.allRunsLine, state.runs.length > 1 ? `all ${state.runs.length} runs: ${parts(sum)}` : "");
   }
 
   put() {

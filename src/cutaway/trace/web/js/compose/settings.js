@@ -12,7 +12,7 @@ import { el, replace } from "../parts/dom.js";
 import { canvasFields, usual as usualCanvas } from "./canvas-fields.js";
 import { dialField, textField } from "./field.js";
 import {
-  FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf,
+  FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changeSettings, describeSettings, stopsOf, stopsText, styleOf, valueOf,
 } from "./parameters.js";
 import { presets, stages, styles, usual } from "../figures/catalogue.js";
 import { View } from "../parts/view.js";
@@ -38,7 +38,7 @@ const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
 
 class SettingsPanel extends View {
   styles = styles.map((style) => el("button", { type: "button", "aria-pressed": "false",
-    title: `${inWords(style.settings)}: ${style.help}`, onclick: () => this.put(style.settings) }, style.name));
+    title: `${describeSettings(style.settings)}: ${style.help}`, onclick: () => this.put(style.settings) }, style.name));
   voice = el("p", { class: "faint", role: "status" });
   other = el("p", { class: "said-of", role: "alert" });
   presets = el("select", {}, ...Object.keys(presets).map((name) => el("option", { value: name }, name)));
@@ -51,8 +51,8 @@ class SettingsPanel extends View {
   /** @type {Group[]} */
   groups = [];
   /** @type {unknown} the refusal that is shown */
-  shown = null;
-  drawn = "";
+  shownRefusal = null;
+  drawnKey = "";
 
   build() {
     for (const dial of [...SAMPLING, ...REPETITION, ...LENGTH]) {
@@ -91,23 +91,23 @@ class SettingsPanel extends View {
   /** @param {Record<string, any>} change undefined: the default */
   put(change) {
     const { settings, about } = this.store.state;
-    this.store.set({ settings: changed(settings, about?.defaults ?? {}, change) });
+    this.store.set({ settings: changeSettings(settings, about?.defaults ?? {}, change) });
   }
 
   draw() {
-    const { settings, seed, about, refused } = this.store.state;
-    if (refused !== this.shown) this.drawRefusal();
+    const { settings, seed, about, refusal } = this.store.state;
+    if (refusal !== this.shownRefusal) this.drawRefusal();
     const now = JSON.stringify([settings, seed, about]);
-    if (now === this.drawn) return; // steps change a hundred times per second, settings hardly ever
-    this.drawn = now;
+    if (now === this.drawnKey) return; // steps change a hundred times per second, settings hardly ever
+    this.drawnKey = now;
     const defaults = about?.defaults ?? {};
     this.drawStyles(styleOf({ ...defaults, ...settings }));
     for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : defaults[name]);
     if (this.chain) this.chain.hidden = !("chain" in defaults);
     this.drawCanvas();
     for (const { count, names } of this.groups) {
-      const others = names.filter((name) => name in settings || (name === "seed" && seed)).length;
-      count.textContent = others ? ` · ${others} changed` : "";
+      const changes = names.filter((name) => name in settings || (name === "seed" && seed)).length;
+      count.textContent = changes ? ` · ${changes} changed` : "";
     }
   }
 
@@ -120,8 +120,8 @@ class SettingsPanel extends View {
       field.show(denoise[name], usualCanvas(name));
       field.element.hidden = name === "block" && about?.canvas?.blocks === true;
     }
-    const others = Object.keys(denoise).length;
-    this.canvasCount.textContent = others ? ` · ${others} changed` : "";
+    const changes = Object.keys(denoise).length;
+    this.canvasCount.textContent = changes ? ` · ${changes} changed` : "";
   }
 
   /** @param {string} name @returns {any} undefined: the default */
@@ -137,19 +137,19 @@ class SettingsPanel extends View {
   drawStyles(style) {
     this.styles.forEach((button, i) => button.setAttribute("aria-pressed", String(styles[i] === style)));
     this.voice.textContent = style
-      ? `${inWords(style.settings)}. ${style.help}` : "Settings of your own.";
+      ? `${describeSettings(style.settings)}. ${style.help}` : "Settings of your own.";
   }
 
   /** Show the server's refusal beside the field that it names. */
   drawRefusal() {
-    const { refused } = this.store.state;
-    this.shown = refused;
-    const param = refused?.param === "max_completion_tokens" ? "max_tokens" : (refused?.param ?? "");
-    for (const [name, field] of this.fields) field.complain(refused && name === param ? refused.message : null);
-    this.other.textContent = refused && !FIELDS.includes(param) ? refused.message : "";
+    const { refusal } = this.store.state;
+    this.shownRefusal = refusal;
+    const param = refusal?.param === "max_completion_tokens" ? "max_tokens" : (refusal?.param ?? "");
+    for (const [name, field] of this.fields) field.complain(refusal && name === param ? refusal.message : null);
+    this.other.textContent = refusal && !FIELDS.includes(param) ? refusal.message : "";
     const group = this.groups.find(({ names }) => names.includes(param));
     if (group) group.element.open = true;
-    // After the other parts have drawn themselves, which moves the field.
+    // Wait until the other parts are drawn, since that moves the field.
     requestAnimationFrame(() => this.fields.get(param)?.element.scrollIntoView({ block: "nearest" }));
   }
 }

@@ -15,14 +15,14 @@ const EXAMPLE = [{ type: "function", function: {
 } }];
 
 /**
- * @param {State} state @param {boolean} asked whether a question is to be answered, and not the result of a call
+ * @param {State} state @param {boolean} isQuestion whether a question is to be answered, and not the result of a call
  * @returns {Record<string, any>} the settings of a request; throws a SyntaxError with a sentence
  */
-export function toolSettings({ tools, mustCall }, asked) {
-  const offered = toolsOf(tools);
-  if (!offered?.length) return {};
+export function toolSettings({ tools, mustCall }, isQuestion) {
+  const functions = toolsOf(tools);
+  if (!functions?.length) return {};
   // One call an answer: a small model repeats itself. After a result nothing is required, or it would call for ever.
-  return { tools: offered, parallel_tool_calls: false, tool_choice: mustCall && asked ? "required" : "auto" };
+  return { tools: functions, parallel_tool_calls: false, tool_choice: mustCall && isQuestion ? "required" : "auto" };
 }
 
 class ToolsField extends View {
@@ -30,10 +30,10 @@ class ToolsField extends View {
   field = el("textarea", { rows: 8, id: "tools-json", class: "mono", spellcheck: "false", "aria-describedby": "tools-said",
     oninput: () => this.store.set({ tools: this.field.value }) });
   must = el("input", { type: "checkbox", onchange: () => this.store.set({ mustCall: this.must.checked }) });
-  said = el("p", { class: "said-of", id: "tools-said", role: "alert" });
+  message = el("p", { class: "said-of", id: "tools-said", role: "alert" });
   folded = el("details", {}, el("summary", {}, "Tools", this.count),
     el("label", { class: "faint", for: "tools-json" }, "Functions that the model can call, as JSON. You type what they return."),
-    this.field, this.said,
+    this.field, this.message,
     el("div", { class: "row" }, button("Insert an example", () => this.insert()),
       el("label", {}, this.must, " must call")));
 
@@ -47,12 +47,12 @@ class ToolsField extends View {
   }
 
   draw() {
-    const { about, tools, mustCall, refused } = this.store.state;
+    const { about, tools, mustCall, refusal } = this.store.state;
     this.hidden = Boolean(about?.local); // the calls' grammar is a server's
     if (this.field.value !== tools) this.field.value = tools;
     this.must.checked = mustCall;
-    const wrong = problem(tools) ?? (refused?.param?.startsWith("tool") ? refused.message : "");
-    setText(this.said, wrong);
+    const wrong = problem(tools) ?? (refusal?.param?.startsWith("tool") ? refusal.message : "");
+    setText(this.message, wrong);
     this.field.setAttribute("aria-invalid", String(wrong !== ""));
     setText(this.count, tools.trim() && !wrong ? ` · ${toolsOf(tools)?.length} offered` : "");
     if (wrong && !this.folded.open) this.folded.open = true;

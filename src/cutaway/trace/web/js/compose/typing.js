@@ -6,7 +6,7 @@
  */
 
 import { ApiError, tokenize } from "../state/api.js";
-import { begun, requested } from "../state/requests.js";
+import { makeRequest, startRun } from "../state/requests.js";
 import { button, el, replace, setText } from "../parts/dom.js";
 import { hue, percent, visible } from "../figures/numbers.js";
 import { Following } from "./following.js";
@@ -32,7 +32,7 @@ class TypingBox extends View {
   keys = Array.from({ length: MOST_OFFERS }, (_, i) =>
     el("button", { type: "button", class: "offer", onclick: () => this.pick(i) }));
   board = el("div", { class: "board", role: "group", "aria-label": "The model's next token" }, ...this.keys);
-  ended = el("p", { class: "faint", role: "status" });
+  endNote = el("p", { class: "faint", role: "status" });
   other = el("input", { type: "text", "aria-label": "A text of your own", placeholder: "or a text of your own" });
   form = el("form", { class: "row own-text", onsubmit: (/** @type {Event} */ event) => this.add(event) },
     this.other, el("button", {}, "Add"));
@@ -44,14 +44,14 @@ class TypingBox extends View {
   /** @type {Run | null} requested, but without its tokens yet */
   pending = null;
   /** @type {Offer[]} */
-  offered = [];
+  offers = [];
   /** @type {Step | null} the step whose tokens are offered */
-  drawn = null;
+  offeredStep = null;
 
   build() {
-    document.addEventListener("keydown", (event) => this.pressed(event));
+    document.addEventListener("keydown", (event) => this.handleKey(event));
     replace(this, el("label", { for: "typing-field" }, "Text to begin with"), this.field,
-      el("div", { class: "row" }, this.begin), this.text, this.board, this.ended, this.form,
+      el("div", { class: "row" }, this.begin), this.text, this.board, this.endNote, this.form,
       el("div", { class: "row" }, this.undo, this.goOn, this.typeOn), this.hint);
   }
 
@@ -61,19 +61,19 @@ class TypingBox extends View {
   }
 
   /** @returns {Run | null} the selected run, if the model continues the text in it */
-  get continued() {
+  get continuedRun() {
     const { run } = this.store;
-    return run && run.parent === this.store.state.typing && run.at === this.given.length ? run : null;
+    return run && run.parent === this.store.state.typing && run.at === this.pickedIds.length ? run : null;
   }
 
   /** @returns {number[]} */
-  get given() {
+  get pickedIds() {
     return this.run ? picks(this.run) : [];
   }
 
   draw() {
     if (this.hidden) return;
-    const { run, continued } = this;
+    const { run, continuedRun } = this;
     if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
     setText(this.begin, run ? "Begin again" : "Begin");
     this.begin.classList.toggle("primary", !run);
@@ -81,20 +81,20 @@ class TypingBox extends View {
     const here = run !== null && run.trace.steps.length > 0;
     for (const part of [this.text, this.form, this.undo, this.goOn, this.hint]) part.hidden = !here;
     this.board.hidden = !step;
-    this.typeOn.hidden = !continued || continued.live;
-    this.undo.disabled = !this.given.length;
+    this.typeOn.hidden = !continuedRun || continuedRun.live;
+    this.undo.disabled = !this.pickedIds.length;
     this.goOn.disabled = !step;
-    setText(this.goOn, continued?.live ? "Stop" : "Let the model continue");
-    this.ended.textContent = here && !step && !run.live ? whySentence(run.trace) : "";
-    if (here) this.drawText(run, continued);
-    if (step && step !== this.drawn) this.drawOffers(run, step);
+    setText(this.goOn, continuedRun?.live ? "Stop" : "Let the model continue");
+    this.endNote.textContent = here && !step && !run.live ? whySentence(run.trace) : "";
+    if (here) this.drawText(run, continuedRun);
+    if (step && step !== this.offeredStep) this.drawOffers(run, step);
   }
 
-  /** @param {Run} run @param {Run | null} continued */
-  drawText(run, continued) {
+  /** @param {Run} run @param {Run | null} continuedRun */
+  drawText(run, continuedRun) {
     const { trace } = run;
-    const [words, continuation] = [trace.textOf(this.given),
-      continued ? continued.trace.textOf(continued.trace.outputIds.slice(this.given.length)) : ""];
+    const [words, continuation] = [trace.textOf(this.pickedIds),
+      continuedRun ? continuedRun.trace.textOf(continuedRun.trace.outputIds.slice(this.pickedIds.length)) : ""];
     const prompt = trace.textOf(trace.head.prompt_token_ids);
     if (prompt !== this.prompt.data) this.prompt.data = prompt;
     if (words === this.words.data && continuation === this.continuation.data) return;
@@ -105,10 +105,10 @@ class TypingBox extends View {
 
   /** @param {Run | null} run @param {Step} step */
   drawOffers(run, step) {
-    this.drawn = step;
-    this.offered = run ? offers(run, step) : [];
+    this.offeredStep = step;
+    this.offers = run ? offers(run, step) : [];
     this.keys.forEach((key, i) => {
-      const offer = this.offered[i];
+      const offer = this.offers[i];
       key.hidden = !offer;
       if (offer) dress(key, i, offer);
     });
@@ -117,29 +117,29 @@ class TypingBox extends View {
   // -- actions ------------------------------------------------------------------------------------
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     if (this.hidden || !this.run || event.ctrlKey || event.metaKey || event.altKey) return;
     if (/** @type {Element} */ (event.target).closest?.("input, textarea, select, dialog")) return;
     if (event.key === "Backspace") this.takeBack();
-    else if (this.offered[Number(event.key) - 1]) this.pick(Number(event.key) - 1);
+    else if (this.offers[Number(event.key) - 1]) this.pick(Number(event.key) - 1);
     else return;
     event.preventDefault();
   }
 
   /** @param {number} i */
   pick(i) {
-    const offer = this.offered[i];
-    if (offer && this.run && openStep(this.run)) this.on([...this.given, offer.id]);
+    const offer = this.offers[i];
+    if (offer && this.run && openStep(this.run)) this.wantNext([...this.pickedIds, offer.id]);
   }
 
   takeBack() {
     const latest = this.latest;
-    if (latest.length) this.on(latest.slice(0, -1));
+    if (latest.length) this.wantNext(latest.slice(0, -1));
   }
 
   /** @returns {number[]} the picks, with those that are still requested */
   get latest() {
-    return this.pending ? picks(this.pending) : this.given;
+    return this.pending ? picks(this.pending) : this.pickedIds;
   }
 
   /** @param {Event} event */
@@ -150,7 +150,7 @@ class TypingBox extends View {
     try {
       const { ids } = await tokenize(text, false);
       this.other.value = "";
-      this.on([...this.latest, ...ids]);
+      this.wantNext([...this.latest, ...ids]);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.store.set({ notice: sentence(error) });
@@ -159,48 +159,48 @@ class TypingBox extends View {
 
   /** Take over what the model wrote, and pick on from there. */
   adopt() {
-    if (!this.continued) return;
-    const { trace } = this.continued;
-    this.on(endedByToken(trace) ? trace.outputIds.slice(0, -1) : trace.outputIds);
+    if (!this.continuedRun) return;
+    const { trace } = this.continuedRun;
+    this.wantNext(endedByToken(trace) ? trace.outputIds.slice(0, -1) : trace.outputIds);
   }
 
   letGo() {
-    const { continued, run } = this;
-    if (continued?.live) return this.session.stop(continued);
+    const { continuedRun, run } = this;
+    if (continuedRun?.live) return this.session.stop(continuedRun);
     if (!run) return undefined;
-    const { given } = this;
-    const request = this.request(run.request?.prompt ?? "", given);
-    const most = Number(requested(this.store, {}).settings["max_tokens"]) || 0;
-    request.settings["max_tokens"] = given.length + Math.max(most, 1);
-    return begun(this.store, this.session, request, { parent: run.id, at: given.length, name: "typed, then continued" });
+    const { pickedIds } = this;
+    const request = this.request(run.request?.prompt ?? "", pickedIds);
+    const maxTokens = Number(makeRequest(this.store, {}).settings["max_tokens"]) || 0;
+    request.settings["max_tokens"] = pickedIds.length + Math.max(maxTokens, 1);
+    return startRun(this.store, this.session, request, { parent: run.id, at: pickedIds.length, name: "typed, then continued" });
   }
 
-  /** @param {number[]} given */
-  on(given) {
-    this.want(this.run?.request?.prompt ?? "", given);
+  /** @param {number[]} ids */
+  wantNext(ids) {
+    this.want(this.run?.request?.prompt ?? "", ids);
   }
 
   /**
-   * @param {string | number[]} prompt @param {number[]} given
+   * @param {string | number[]} prompt @param {number[]} ids
    * @returns {import("../state/store.js").Request} for these tokens and one more, with the same seed
    */
-  request(prompt, given) {
-    const seed = this.store.state.seed.trim() || (given.length && this.run?.trace.known?.seed) || null;
-    return requested(this.store, { prompt, forced: given, seed, settings: { max_tokens: given.length + 1 } });
+  request(prompt, ids) {
+    const seed = this.store.state.seed.trim() || (ids.length && this.run?.trace.known?.seed) || null;
+    return makeRequest(this.store, { prompt, forced: ids, seed, settings: { max_tokens: ids.length + 1 } });
   }
 
   /**
    * Request the token after these; an earlier request is cancelled.
-   * @param {string | number[]} prompt @param {number[]} given
+   * @param {string | number[]} prompt @param {number[]} ids
    */
-  async want(prompt, given) {
+  async want(prompt, ids) {
     if (this.pending) this.session.stop(this.pending);
     const id = 1 + Math.max(0, ...this.store.state.runs.map((run) => run.id));
-    const asked = begun(this.store, this.session, this.request(prompt, given), { name: "typed", id });
-    const mine = this.store.find(id);
-    this.pending = mine;
-    const run = await asked;
-    if (this.pending === mine) {
+    const answer = startRun(this.store, this.session, this.request(prompt, ids), { name: "typed", id });
+    const ownRun = this.store.find(id);
+    this.pending = ownRun;
+    const run = await answer;
+    if (this.pending === ownRun) {
       this.pending = null;
       if (run) this.take(run);
     } else if (run) this.store.drop(run.id);

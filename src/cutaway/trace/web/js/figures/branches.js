@@ -51,8 +51,8 @@ export function inherits(runs, run, step) {
 /** @param {Run} run @returns {number} the number of forced tokens at its beginning */
 function forcedIn({ request, trace }) {
   if (request) return request.forced.length;
-  const drawn = trace.steps.findIndex(({ source }) => source !== "forced");
-  return drawn < 0 ? trace.steps.length : drawn;
+  const firstFree = trace.steps.findIndex(({ source }) => source !== "forced");
+  return firstFree < 0 ? trace.steps.length : firstFree;
 }
 
 // -- names ----------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ function forcedIn({ request, trace }) {
 /** @param {Run[]} runs @param {Run} run @returns {string} how the prompt of its tree begins, and the run's fork */
 export function titleOf(runs, run) {
   const root = lineage(runs, run)[0] ?? run;
-  const begun = clip(beginning(run.request ? root : run), TITLE);
-  return root === run ? begun : `${begun} · ${forkOf(run)}`;
+  const opening = clip(beginning(run.request ? root : run), TITLE);
+  return root === run ? opening : `${opening} · ${forkOf(run)}`;
 }
 
 /** @param {Run} run @returns {string} "fork: mat at 12" */
@@ -79,15 +79,15 @@ const changeOf = (trace, id) =>
 function beginning(run) {
   if (!run.request) return run.name;
   const { prompt, messages } = run.request;
-  const asked = messages.findLast((message) => message.role === "user")?.content;
-  const given = typeof prompt === "string" && prompt ? prompt : asked;
-  return visible((given ?? run.trace.known?.prompt ?? run.name).trim() || `run ${run.id}`);
+  const question = messages.findLast((message) => message.role === "user")?.content;
+  const text = typeof prompt === "string" && prompt ? prompt : question;
+  return visible((text ?? run.trace.known?.prompt ?? run.name).trim() || `run ${run.id}`);
 }
 
-/** @param {string} text @param {number} most characters @returns {string} */
-export function clip(text, most) {
+/** @param {string} text @param {number} maxLength characters @returns {string} */
+export function clip(text, maxLength) {
   const characters = [...text];
-  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : text;
+  return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : text;
 }
 
 /** @param {Run} run @returns {number | null} mean surprise in bits; null: there is no token yet */
@@ -104,17 +104,17 @@ export function meanBits({ trace: { steps } }) {
  */
 export function branches(runs) {
   /** @type {Branch[]} */
-  const found = [];
+  const lanes = [];
   /** @param {Run} run @param {number | null} above */
   const place = (run, above) => {
-    const lane = found.length;
+    const lane = lanes.length;
     const from = above === null ? 0 : run.at;
-    found.push({ run, lane, above, from, to: Math.max(from, run.trace.steps.length) });
+    lanes.push({ run, lane, above, from, to: Math.max(from, run.trace.steps.length) });
     const forks = runs.filter((other) => parentOf(runs, other) === run);
     for (const fork of forks.sort((a, b) => b.at - a.at || a.id - b.id)) place(fork, lane);
   };
   for (const run of runs) if (!parentOf(runs, run)) place(run, null);
-  return found;
+  return lanes;
 }
 
 /** @param {number} steps @returns {number} the end of a scale for them */

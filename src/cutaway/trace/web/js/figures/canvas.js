@@ -57,7 +57,7 @@ export class Canvas {
   }
 
   /** @param {number} at a pass @param {number} cell @returns {Shown} */
-  shown(at, cell) {
+  cellAfter(at, cell) {
     const now = this.tokens[at]?.[cell] ?? MASKED;
     const seen = this.seen[at]?.get(cell) ?? null;
     const state = this.state(at, cell);
@@ -101,12 +101,12 @@ export class Canvas {
 
   /** @returns {number[]} the pass in which each cell got its token; −1: it is masked */
   get since() {
-    const found = new Array(this.length).fill(MASKED);
+    const since = new Array(this.length).fill(MASKED);
     this.tokens.forEach((now, at) => now.forEach((token, cell) => {
       const before = this.tokens[at - 1]?.[cell] ?? MASKED;
-      if (token !== before) found[cell] = token === MASKED ? MASKED : at;
+      if (token !== before) since[cell] = token === MASKED ? MASKED : at;
     }));
-    return found;
+    return since;
   }
 
   /** @returns {Totals} of the passes so far */
@@ -140,23 +140,23 @@ export function kendall(since) {
 }
 
 /** @type {WeakMap<Trace, Canvas>} */
-const known = new WeakMap();
+const canvases = new WeakMap();
 
 /** @param {Trace} trace @returns {Canvas | null} up to its last pass; null: the trace is not of a canvas */
 export function canvasOf(trace) {
   if (!trace.known?.decoder) return null;
-  let canvas = known.get(trace);
-  if (!canvas) known.set(trace, (canvas = new Canvas(trace)));
+  let canvas = canvases.get(trace);
+  if (!canvas) canvases.set(trace, (canvas = new Canvas(trace)));
   canvas.grow();
   return canvas;
 }
 
 /** @param {Record<string, any>} rule as in a head @returns {string} its settings that differ from the defaults */
 export function ruleInWords(rule) {
-  const said = Object.entries(rule).map(([name, value]) => {
+  const settings = Object.entries(rule).map(([name, value]) => {
     if (name === "forced_cells") return `${value.length} forced`;
     const label = name.replaceAll("_", " ");
     return value === true ? label : `${label} ${value}`;
   });
-  return said.join(", ") || "one cell per pass, the most confident first";
+  return settings.join(", ") || "one cell per pass, the most confident first";
 }

@@ -52,9 +52,9 @@ export const phrase = (name, figures = {}) =>
 
 /** @param {string} name of a figure @returns {string} what it means, in a sentence */
 export function gloss(name) {
-  const found = catalogue.glosses[name];
-  if (!found) throw new Error(`there is no gloss for ${name}`);
-  return found;
+  const sentence = catalogue.glosses[name];
+  if (!sentence) throw new Error(`there is no gloss for ${name}`);
+  return sentence;
 }
 
 /** @type {Map<string, StageEntry>} */
@@ -63,8 +63,8 @@ export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));
 /** @param {string} name @returns {boolean} whether a stage changes the logits of single tokens, as a penalty does */
 export const isAdjusting = (name) => name !== "temperature" && stageNamed.get(name)?.filter === false;
 
-/** @param {(stage: StageEntry) => boolean} which @returns {Param[]} the numeric settings of those stages */
-export const numbersOf = (which) => stages.filter(which).flatMap(({ params }) =>
+/** @param {(stage: StageEntry) => boolean} matches @returns {Param[]} the numeric settings of those stages */
+export const numbersOf = (matches) => stages.filter(matches).flatMap(({ params }) =>
   params.filter(({ type }) => type === "float" || type === "int"));
 
 /** @returns {Record<string, any>} the settings with which no filter removes anything */

@@ -35,42 +35,42 @@ export function columnsOf({ first, step, width, count }) {
  * @returns {Int32Array} for each column the step with the largest value, the first of equal ones; −1: none
  */
 export function peaks(value, edges) {
-  const found = new Int32Array(edges.length - 1).fill(-1);
-  for (let column = 0; column < found.length; column++) {
-    let most = -Infinity;
+  const steps = new Int32Array(edges.length - 1).fill(-1);
+  for (let column = 0; column < steps.length; column++) {
+    let largest = -Infinity;
     for (let at = edges[column] ?? 0; at < (edges[column + 1] ?? 0); at++) {
       const here = value(at);
-      if (here <= most) continue;
-      most = here;
-      found[column] = at;
+      if (here <= largest) continue;
+      largest = here;
+      steps[column] = at;
     }
   }
-  return found;
+  return steps;
 }
 
 /**
  * Bars from the bottom of a row, one path for each bucket. Their edges are on whole pixels.
  * @template B
- * @param {Columns} columns @param {Int32Array} shown which step each column shows; −1: none
+ * @param {Columns} columns @param {Int32Array} steps which step each column shows; −1: none
  * @param {(step: number) => B | null} bucket the key of its colour; null: no bar
  * @param {(step: number) => number} high its height in pixels
  * @param {number} foot y of the row's foot
- * @param {(step: number) => number} [under] pixels between the foot and the bar: 0
+ * @param {(step: number) => number} [baseOf] pixels between the foot and the bar: 0
  * @returns {Map<B, string>}
  */
-export function bars({ left, wide }, shown, bucket, high, foot, under = () => 0) {
+export function bars({ left, wide }, steps, bucket, high, foot, baseOf = () => 0) {
   /** @type {Map<B, string>} */
   const paths = new Map();
   const air = wide >= 3 ? 1 : 0;
-  for (let column = 0; column < shown.length; column++) {
-    const step = shown[column] ?? -1;
-    const which = step < 0 ? null : bucket(step);
-    if (which === null) continue;
+  for (let column = 0; column < steps.length; column++) {
+    const step = steps[column] ?? -1;
+    const key = step < 0 ? null : bucket(step);
+    if (key === null) continue;
     const from = Math.round(left + column * wide);
     const across = Math.max(Math.round(left + (column + 1) * wide) - from - air, 1);
     const up = tenth(high(step));
-    const bar = `M${from} ${tenth(foot - under(step))}v${-up}h${across}v${up}z`;
-    paths.set(which, (paths.get(which) ?? "") + bar);
+    const bar = `M${from} ${tenth(foot - baseOf(step))}v${-up}h${across}v${up}z`;
+    paths.set(key, (paths.get(key) ?? "") + bar);
   }
   return paths;
 }

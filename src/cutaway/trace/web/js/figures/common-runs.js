@@ -17,14 +17,14 @@ export const SHORTEST_RUN = 8;
  * @returns {CommonRun[]} in the order of both
  */
 export function commonRuns(a, b, start = 0) {
-  return within(stretchesOf(a, b, start), start, a.length, start, b.length);
+  return runsWithin(stretchesOf(a, b, start), start, a.length, start, b.length);
 }
 
 /**
  * @param {CommonRun[]} stretches @param {number} fromA @param {number} toA @param {number} fromB
  * @param {number} toB @returns {CommonRun[]}
  */
-function within(stretches, fromA, toA, fromB, toB) {
+function runsWithin(stretches, fromA, toA, fromB, toB) {
   const free = stretches.flatMap((stretch) => {
     const cut = Math.max(0, fromA - stretch.a, fromB - stretch.b);
     const end = Math.min(stretch.length, toA - stretch.a, toB - stretch.b);
@@ -34,9 +34,9 @@ function within(stretches, fromA, toA, fromB, toB) {
   if (!first) return [];
   const best = free.reduce((x, y) => (isBefore(y, x) ? y : x), first);
   return [
-    ...within(free, fromA, best.a, fromB, best.b),
+    ...runsWithin(free, fromA, best.a, fromB, best.b),
     best,
-    ...within(free, best.a + best.length, toA, best.b + best.length, toB),
+    ...runsWithin(free, best.a + best.length, toA, best.b + best.length, toB),
   ];
 }
 
@@ -51,16 +51,16 @@ const isBefore = (x, y) =>
 export function stretchesOf(a, b, start) {
   const places = placesOf(b, start);
   /** @type {CommonRun[]} */
-  const found = [];
+  const stretches = [];
   for (let i = start; i + SHORTEST_RUN <= a.length; i++) {
     for (const j of places.get(wordAt(a, i)) ?? []) {
       if (i > start && j > start && a[i - 1] === b[j - 1]) continue; // part of an earlier one
       let length = SHORTEST_RUN;
       while (i + length < a.length && a[i + length] === b[j + length]) length++;
-      found.push({ a: i, b: j, length });
+      stretches.push({ a: i, b: j, length });
     }
   }
-  return found;
+  return stretches;
 }
 
 /** @param {number[]} ids @param {number} start @returns {Map<string, number[]>} by their SHORTEST_RUN tokens */
@@ -69,8 +69,8 @@ function placesOf(ids, start) {
   const places = new Map();
   for (let j = start; j + SHORTEST_RUN <= ids.length; j++) {
     const word = wordAt(ids, j);
-    const known = places.get(word);
-    if (known) known.push(j);
+    const starts = places.get(word);
+    if (starts) starts.push(j);
     else places.set(word, [j]);
   }
   return places;

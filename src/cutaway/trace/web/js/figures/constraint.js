@@ -13,29 +13,29 @@ import { visible } from "./numbers.js";
  */
 function negLogZ(trace, step) {
   const at = trace.head.chain.findIndex(({ stage }) => stage === mask);
-  const own = step.stages[at];
-  if (!own || step.source === "forced") return null;
-  return Math.max((step.stages[at - 1]?.log_sum_exp ?? step.log_sum_exp) - own.log_sum_exp, 0);
+  const record = step.stages[at];
+  if (!record || step.source === "forced") return null;
+  return Math.max((step.stages[at - 1]?.log_sum_exp ?? step.log_sum_exp) - record.log_sum_exp, 0);
 }
 
 /** @param {Trace} trace @param {Step} step @returns {string | null} which token the model would have drawn without the constraint; null: the same */
 export function wantedSentence(trace, step) {
   if (!differs(step)) return null;
-  const wanted = visible(trace.nameOf(step.unconstrained_id ?? 0));
-  return phrase("wanted", { wanted, rule: rule(trace, step), left: visible(trace.nameOf(step.sampled_id)) });
+  const token = visible(trace.nameOf(step.unconstrained_id ?? 0));
+  return phrase("wanted", { wanted: token, rule: rule(trace, step), left: visible(trace.nameOf(step.sampled_id)) });
 }
 
 /** @param {Trace} trace @returns {string[]} on the whole text; empty where there was no constraint */
 export function constraintSentences(trace) {
-  const each = trace.steps.map((step) => negLogZ(trace, step));
-  if (each.every((nats) => nats === null)) return [];
-  const sum = each.reduce((/** @type {number} */ total, nats) => total + (nats ?? 0), 0);
+  const costs = trace.steps.map((step) => negLogZ(trace, step));
+  if (costs.every((nats) => nats === null)) return [];
+  const sum = costs.reduce((/** @type {number} */ total, nats) => total + (nats ?? 0), 0);
   if (!sum) return [phrase("bent nothing", { rule: rule(trace) })];
-  const step = each.reduce((/** @type {number} */ best, nats, i) => ((nats ?? 0) > (each[best] ?? 0) ? i : best), 0);
-  const most = trace.steps[step];
-  const wanted = most && wantedSentence(trace, most);
+  const step = costs.reduce((/** @type {number} */ best, nats, i) => ((nats ?? 0) > (costs[best] ?? 0) ? i : best), 0);
+  const costliest = trace.steps[step];
+  const sentence = costliest && wantedSentence(trace, costliest);
   return [
-    phrase("bent", { rule: rule(trace), nats: sum.toFixed(2), step, at: wanted ? `: ${wanted}` : "" }),
+    phrase("bent", { rule: rule(trace), nats: sum.toFixed(2), step, at: sentence ? `: ${sentence}` : "" }),
     phrase("differed", { count: trace.steps.filter(differs).length, steps: trace.steps.length }),
   ];
 }

@@ -61,11 +61,11 @@ function changes(a, b) {
  *   a grammar is a param, too
  */
 function flat(head) {
-  const { kind: _, format: _format, version: _version, params, grammar, interventions: made, ...own } = /** @type {any} */ (head);
-  const more = Object.entries(params).filter(([name]) => !(name in own));
+  const { kind: _, format: _format, version: _version, params, grammar, interventions, ...fields } = /** @type {any} */ (head);
+  const more = Object.entries(params).filter(([name]) => !(name in fields));
   const engine = grammar ? { "grammar engine": grammar.engine } : {};
-  const inside = made ? { interventions: made.map((/** @type {any} */ one) => one.text).join("; ") } : {};
-  return { ...own, ...engine, ...inside, ...Object.fromEntries(more) };
+  const inside = interventions ? { interventions: interventions.map((/** @type {any} */ intervention) => intervention.text).join("; ") } : {};
+  return { ...fields, ...engine, ...inside, ...Object.fromEntries(more) };
 }
 
 /** @param {any} a @param {any} b @returns {boolean} whether they are equal as JSON */
@@ -101,8 +101,8 @@ function divergence(a, b, index) {
 
 /** @param {Step | undefined} step @param {number} id @returns {number | null} null: not recorded */
 function share(step, id) {
-  const found = step?.candidates.find((candidate) => candidate.id === id);
-  return step && found ? probability(found.logit - step.log_sum_exp) : null;
+  const match = step?.candidates.find((candidate) => candidate.id === id);
+  return step && match ? probability(match.logit - step.log_sum_exp) : null;
 }
 
 /** @param {Step[]} steps @returns {Cost} */
@@ -115,20 +115,20 @@ const cost = (steps) =>
  * @typedef {{mark: string, a: [number, number], b: [number, number]}} Stretch
  */
 
-/** @param {Difference} found @returns {Stretch[]} both texts, cut where common stretches begin and end */
-export function stretches(found) {
+/** @param {Difference} difference @returns {Stretch[]} both texts, cut where common stretches begin and end */
+export function stretches(difference) {
   /** @type {Stretch[]} */
-  const made = [{ mark: "=", a: [0, found.common], b: [0, found.common] }];
-  let [a, b] = [found.common, found.common];
+  const pieces = [{ mark: "=", a: [0, difference.common], b: [0, difference.common] }];
+  let [a, b] = [difference.common, difference.common];
   /** @param {number} toA @param {number} toB */
   const apart = (toA, toB) => {
-    if (a < toA || b < toB) made.push({ mark: "≠", a: [a, toA], b: [b, toB] });
+    if (a < toA || b < toB) pieces.push({ mark: "≠", a: [a, toA], b: [b, toB] });
   };
-  for (const [i, run] of found.commonRuns.entries()) {
+  for (const [i, run] of difference.commonRuns.entries()) {
     apart(run.a, run.b);
     [a, b] = [run.a + run.length, run.b + run.length];
-    made.push({ mark: String(i + 1), a: [run.a, a], b: [run.b, b] });
+    pieces.push({ mark: String(i + 1), a: [run.a, a], b: [run.b, b] });
   }
-  apart(found.a.tokens, found.b.tokens);
-  return made.filter(({ a: [from, to], b: [start, end] }) => from < to || start < end);
+  apart(difference.a.tokens, difference.b.tokens);
+  return pieces.filter(({ a: [from, to], b: [start, end] }) => from < to || start < end);
 }

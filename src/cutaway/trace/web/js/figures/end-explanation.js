@@ -12,7 +12,7 @@ const NO_STAGE = ["drawn", "lost", "forced"];
 /** @param {Series} series @returns {string[]} sentences; none where no end token is on record */
 export function whyItWentOn(series) {
   if (!series.outcomes.size) return [];
-  return [fates(series), ...(ignored(series) ?? chances(series)), ...changed(series)];
+  return [fates(series), ...(ignoredSentence(series) ?? chances(series)), ...adjustments(series)];
 }
 
 /** @param {Series} series @returns {string} how often each outcome occurred */
@@ -26,14 +26,14 @@ function fates({ outcomes, length }) {
 /** @param {Series} series @returns {string[]} whether the model, the chain or luck kept the text going */
 function chances(series) {
   const { model, final } = series.silence;
-  if (!asked(series)) return [];
+  if (!hasLost(series)) return [];
   const figures = `Under the model's own probabilities the chance to come this far without an end was `
     + `${percent(model)}; after the chain it was ${percent(final)}.`;
   return [`${figures} ${verdict(series, model, final)}`];
 }
 
 /** @param {Series} series @returns {boolean} whether a draw went against the end token */
-const asked = ({ outcomes }) => [...outcomes.keys()].some((name) => name !== "drawn" && name !== "forced");
+const hasLost = ({ outcomes }) => [...outcomes.keys()].some((name) => name !== "drawn" && name !== "forced");
 
 /** @param {Series} series @param {number} model @param {number} final @returns {string} */
 function verdict(series, model, final) {
@@ -53,17 +53,17 @@ function worst({ outcomes }) {
 }
 
 /** @param {Series} series @returns {string[]} what bias and penalties did to its logit */
-function changed({ moments }) {
+function adjustments({ moments }) {
   const lower = moments.filter((moment) => (moment?.delta ?? 0) < 0).length;
   const higher = moments.filter((moment) => (moment?.delta ?? 0) > 0).length;
-  const sentence = (/** @type {number} */ count, /** @type {string} */ how) =>
-    count ? [`Bias, penalties or processors ${how} its logit in ${thousands(count)} of the steps.`] : [];
+  const sentence = (/** @type {number} */ count, /** @type {string} */ verb) =>
+    count ? [`Bias, penalties or processors ${verb} its logit in ${thousands(count)} of the steps.`] : [];
   return [...sentence(lower, "lowered"), ...sentence(higher, "raised")];
 }
 
 /** @param {Series} series @returns {string[] | null} null: no end token was drawn and ignored */
-function ignored({ trace, outcomes }) {
-  const drawn = outcomes.get("drawn")?.count;
-  if (!drawn || !trace.head.params["ignore_eos"]) return null;
+function ignoredSentence({ trace, outcomes }) {
+  const draws = outcomes.get("drawn")?.count;
+  if (!draws || !trace.head.params["ignore_eos"]) return null;
   return ["The end token was drawn, but the text went on, since ignore_eos is set."];
 }

@@ -52,8 +52,8 @@ function outcomeOf(trace, step, ends, alive) {
     return { outcome: stageLabel(last), letter: stageLetter(last), margin: null };
   }
   if (step.source === "forced") return { outcome: "forced", margin: null };
-  const chosen = step.candidates.find((c) => c.id === step.token_id);
-  return { outcome: "lost", margin: (chosen ? score(chosen) : 0) - Math.max(...alive.map(score)) };
+  const chosenCandidate = step.candidates.find((c) => c.id === step.token_id);
+  return { outcome: "lost", margin: (chosenCandidate ? score(chosenCandidate) : 0) - Math.max(...alive.map(score)) };
 }
 
 /** @param {Candidate} c @returns {number} what the draw compares, up to a constant */
@@ -70,7 +70,7 @@ export const endedByToken = (trace) =>
  * @param {Trace} trace @param {(EndMoment | null)[]} moments of every step
  * @returns {EndMoment[]} of the steps after which the text went on
  */
-export const passed = (trace, moments) =>
+export const momentsBeforeEnd = (trace, moments) =>
   (endedByToken(trace) ? moments.slice(0, -1) : moments).flatMap((moment) => moment ?? []);
 
 /** @param {EndMoment[]} moments @returns {EndMoment[]} the likeliest first */
@@ -88,8 +88,8 @@ export function whySentence(trace) {
   const count = trace.steps.length;
   if (!end) return phrase("unfinished");
   const tokens = count === 1 ? phrase("one token") : phrase("many tokens", { count });
-  const matched = typeof end.matched === "number" ? trace.nameOf(end.matched) : String(end.matched);
-  const figures = { tokens, name: `'${visible(matched)}'`, came: came(trace), error: end.error ?? "" };
+  const match = typeof end.matched === "number" ? trace.nameOf(end.matched) : String(end.matched);
+  const figures = { tokens, name: `'${visible(match)}'`, came: came(trace), error: end.error ?? "" };
   return phrase("ended", { reason: phrase(end.reason, figures) });
 }
 
@@ -122,8 +122,8 @@ function whatBecame(trace, { index, outcome, final, margin }) {
     return phrase(would ? "given instead" : "given");
   }
   if (outcome !== "lost") return phrase("a stage removed it", { stage: outcome });
-  const chosen = step?.candidates.find((c) => c.id === step.token_id);
-  const name = chosen?.luck === null ? "not the likeliest" : "lost the draw";
+  const chosenCandidate = step?.candidates.find((c) => c.id === step.token_id);
+  const name = chosenCandidate?.luck === null ? "not the likeliest" : "lost the draw";
   return phrase(name, { share: percent(final), margin: (margin ?? 0).toFixed(2) });
 }
 

@@ -5,7 +5,7 @@
  * Knows the arrays of a StepInside. Knows no document.
  */
 
-import { percent, probability, signed, visible } from "./numbers.js";
+import { percent, probability, visible, withSign } from "./numbers.js";
 /** @import { StepInside } from "../state/step-inside.js" */
 
 /**
@@ -18,15 +18,15 @@ import { percent, probability, signed, visible } from "./numbers.js";
  * @typedef {{layer: number, head: number, attribution: number, sink: number, previous: number, same: number,
  *   induction: number, entropy: number, most: number, weight: number}} HeadFigures
  *
- * drawn: by the same luck; null: the chain cannot be repeated
- * @typedef {{layer: number, id: number, probability: number, rank: number, drawn: number | null}} LensRow
+ * drawnId: by the same luck; null: the chain cannot be repeated
+ * @typedef {{layer: number, id: number, probability: number, rank: number, drawnId: number | null}} LensRow
  * @typedef {{name: string, attribution: number}} Component one term of the logit attribution
  * @typedef {"weight" | "attribution"} TintBy
  * @typedef {"attribution" | "sink" | "induction" | "entropy"} MapBy
  */
 
 /** Rows of a table that could have thousands. */
-export const MOST = 8;
+export const MOST_ROWS = 8;
 /** Levels of a tint, and of a cell's colour. */
 export const LEVELS = 16;
 const FIGURES = /** @type {const} */ ([
@@ -53,7 +53,7 @@ export function heads(inside) {
 }
 
 /** @template {{attribution: number}} T @param {T[]} all @returns {T[]} the largest first, of either sign */
-export const byAttribution = (all) => all.toSorted((a, b) => Math.abs(b.attribution) - Math.abs(a.attribution));
+export const sortByAttribution = (all) => all.toSorted((a, b) => Math.abs(b.attribution) - Math.abs(a.attribution));
 
 /**
  * @param {StepInside} inside @param {"looked" | "attributed"} order by weight, or by attribution
@@ -62,28 +62,28 @@ export const byAttribution = (all) => all.toSorted((a, b) => Math.abs(b.attribut
 export function placesOf(inside, order, [layer, head]) {
   const [at, weights, attributions] = ["positions", "weights", "attributions"]
     .map((name) => inside.array(`${order}.${name}`));
-  const many = (at?.length ?? 0) / (inside.layers * inside.heads);
-  const first = (layer * inside.heads + head) * many;
-  return Array.from({ length: many }, (_, i) => ({ position: at?.[first + i] ?? 0,
+  const count = (at?.length ?? 0) / (inside.layers * inside.heads);
+  const first = (layer * inside.heads + head) * count;
+  return Array.from({ length: count }, (_, i) => ({ position: at?.[first + i] ?? 0,
     weight: weights?.[first + i] ?? 0, attribution: attributions?.[first + i] ?? 0 }));
 }
 
 /** @param {StepInside} inside @returns {LensRow[]} before the first layer (-1), and after each */
 export function lensRows(inside) {
   const [ids, logprobs, rank] = ["ids", "logprobs", "rank"].map((name) => inside.array(`lens.${name}`));
-  const drawn = inside.arrays.get("lens.drawn");
+  const drawnIds = inside.arrays.get("lens.drawn");
   return Array.from(ids ?? [], (id, i) => ({
     layer: i - 1, id, probability: probability(logprobs?.[i] ?? 0), rank: rank?.[i] ?? 0,
-    drawn: drawn ? drawn[i] ?? null : null,
+    drawnId: drawnIds ? drawnIds[i] ?? null : null,
   }));
 }
 
 /** @param {StepInside} inside @returns {Component[]} all that adds up to the total: also biases, and rounding as the last */
 export function components(inside) {
   const values = inside.array("parts");
-  const named = (inside.metadata["parts"] ?? "").split(",").map((name, i) => ({ name, attribution: values[i] ?? 0 }));
+  const terms = (inside.metadata["parts"] ?? "").split(",").map((name, i) => ({ name, attribution: values[i] ?? 0 }));
   const bias = Number(inside.metadata["bias"]);
-  return [...named, ...(bias ? [{ name: "biases", attribution: bias }] : []),
+  return [...terms, ...(bias ? [{ name: "biases", attribution: bias }] : []),
     { name: "rounding", attribution: Number(inside.metadata["rounding"]) }];
 }
 
@@ -97,9 +97,9 @@ export const nameIn = (inside, id) => visible(inside.names[id] ?? `[${id}]`);
  * @param {StepInside} inside @param {TintBy} by @param {[number, number] | null} head null: all of them
  * @returns {PositionFigures[]} all on record, the largest first
  */
-export function ordered(inside, by, head) {
-  const found = head ? placesOf(inside, by === "weight" ? "looked" : "attributed", head) : places(inside);
-  return found.sort((a, b) => Math.abs(b[by]) - Math.abs(a[by]) || a.position - b.position);
+export function sortedPlaces(inside, by, head) {
+  const positions = head ? placesOf(inside, by === "weight" ? "looked" : "attributed", head) : places(inside);
+  return positions.sort((a, b) => Math.abs(b[by]) - Math.abs(a[by]) || a.position - b.position);
 }
 
 // -- tints ----------------------------------------------------------------------------------------
@@ -113,34 +113,34 @@ const level = (share) => Math.round(LEVELS * Math.sqrt(Math.min(Math.max(share, 
  */
 export function tints(inside, by, head) {
   const count = inside.positions;
-  const made = new Int8Array(count);
+  const levels = new Int8Array(count);
   if (by === "weight" && head) {
     const first = (head[0] * inside.heads + head[1]) * count;
     const row = inside.array("maps.weights").subarray(first, first + count);
-    row.forEach((byte, i) => (made[i] = Math.round((LEVELS * byte) / 255)));
+    row.forEach((byte, i) => (levels[i] = Math.round((LEVELS * byte) / 255)));
   } else if (by === "weight") {
-    inside.array("places").subarray(0, count).forEach((weight, i) => (made[i] = level(weight)));
+    inside.array("places").subarray(0, count).forEach((weight, i) => (levels[i] = level(weight)));
   } else {
-    const found = ordered(inside, by, head);
-    const most = Math.abs(found[0]?.attribution ?? 0) || 1;
-    for (const { position, attribution } of found) {
-      made[position] = Math.sign(attribution) * level(Math.abs(attribution) / most);
+    const positions = sortedPlaces(inside, by, head);
+    const largest = Math.abs(positions[0]?.attribution ?? 0) || 1;
+    for (const { position, attribution } of positions) {
+      levels[position] = Math.sign(attribution) * level(Math.abs(attribution) / largest);
     }
   }
-  return made;
+  return levels;
 }
 
-/** @param {HeadFigures[]} every @param {MapBy} by @returns {Int8Array} by head: levels as those of tints */
-export function cells(every, by) {
-  const most = by === "attribution" ? Math.max(1e-9, ...every.map(({ attribution }) => Math.abs(attribution))) : 1;
-  return Int8Array.from(every, (head) => (head[by] < 0 ? -1 : 1) * level(Math.abs(head[by]) / most));
+/** @param {HeadFigures[]} figures @param {MapBy} by @returns {Int8Array} by head: levels as those of tints */
+export function cells(figures, by) {
+  const largest = by === "attribution" ? Math.max(1e-9, ...figures.map(({ attribution }) => Math.abs(attribution))) : 1;
+  return Int8Array.from(figures, (head) => (head[by] < 0 ? -1 : 1) * level(Math.abs(head[by]) / largest));
 }
 
 // -- sentences ------------------------------------------------------------------------------------
 
-/** @param {HeadFigures} head @param {string} most the token with its largest weight @returns {string} */
-export const headSentence = (head, most) =>
-  `L${head.layer}.H${head.head}: attribution ${signed(head.attribution, 3)}. Most attention: position ${head.most}, ${most} `
+/** @param {HeadFigures} head @param {string} topToken the token with its largest weight @returns {string} */
+export const headSentence = (head, topToken) =>
+  `L${head.layer}.H${head.head}: attribution ${withSign(head.attribution, 3)}. Most attention: position ${head.most}, ${topToken} `
   + `(${percent(head.weight)}); position 0 ${percent(head.sink)}, previous token ${percent(head.previous)}, `
   + `induction ${percent(head.induction)}, entropy ${head.entropy.toFixed(2)}.`;
 
@@ -150,16 +150,16 @@ export const headSentence = (head, most) =>
  */
 export function lensSentence(inside, token) {
   const settled = inside.value("lens_settled");
-  const said = settled === null ? `after the last layer ${token} is not the likeliest`
-    : `${token} stays the likeliest ${from(settled)}`;
-  const drawn = inside.value("draw_settled");
-  if (drawn === null) return `${said}; the draw of this run cannot be repeated here.`;
-  return `${said}; with the same luck the draw is the same ${from(drawn)}.`;
+  const sentence = settled === null ? `after the last layer ${token} is not the likeliest`
+    : `${token} stays the likeliest ${layerPhrase(settled)}`;
+  const drawSettled = inside.value("draw_settled");
+  if (drawSettled === null) return `${sentence}; the draw of this run cannot be repeated here.`;
+  return `${sentence}; with the same luck the draw is the same ${layerPhrase(drawSettled)}.`;
 }
 
 /** @param {number} row @returns {string} */
-const from = (row) => (row === 0 ? "from before the first layer on" : `from layer ${row - 1} on`);
+const layerPhrase = (row) => (row === 0 ? "from before the first layer on" : `from layer ${row - 1} on`);
 
 /** @param {Component} component @param {number} before the sum of those before it @returns {string} */
 export const componentSentence = ({ name, attribution }, before) =>
-  `${name}: attribution ${signed(attribution, 3)}, from ${signed(before, 3)} to ${signed(before + attribution, 3)}.`;
+  `${name}: attribution ${withSign(attribution, 3)}, from ${withSign(before, 3)} to ${withSign(before + attribution, 3)}.`;

@@ -4,7 +4,7 @@
  */
 
 import { gloss } from "./catalogue.js";
-import { hue, memory, percent, signed, stageLetter, thousands } from "./numbers.js";
+import { hue, memory, percent, stageLetter, thousands, withSign } from "./numbers.js";
 import { PHASES } from "./series.js";
 import { stepView } from "./step-view.js";
 /** @import { Trace, Step, Pass } from "../state/trace.js" */
@@ -20,14 +20,14 @@ import { stepView } from "./step-view.js";
  * What a drawing shows. row: of the embedding matrix, 0 to 1; settled: the share of the layers after which the token
  * was the likeliest; shares: probabilities; open: by stage, how many tokens are left, on a logarithmic scale of 0 to 1;
  * race: where the lines of the two highest scores begin and end, 0 to 1; masks: which of some cells are masked
- * @typedef {{row?: number, layers?: number, settled?: number | null, shares?: {share: number, chosen: boolean}[],
+ * @typedef {{row?: number, layers?: number, settled?: number | null, shares?: {share: number, isChosen: boolean}[],
  *   open?: {share: number, colour: string}[], race?: [number, number][], token?: string, masks?: boolean[]}} Shown
  *
  * panel    that shows more of it
- * @typedef {{id: string, name: string, panel: string, figures: Figure[], caption: string, shown: Shown}} Station
+ * @typedef {{id: string, name: string, panel: string, figures: Figure[], caption: string, picture: Shown}} Station
  */
 
-const DRAWN = 8; // candidates in the drawing of the logits
+const MOST_BARS = 8; // candidates in the drawing of the logits
 
 /** @param {string} name of the gloss @param {Words} words @returns {Figure} */
 const fig = (name, ...words) => ({ name, gloss: gloss(name), words });
@@ -35,8 +35,8 @@ const fig = (name, ...words) => ({ name, gloss: gloss(name), words });
 /** @param {string} name @param {Words} words @returns {Figure} */
 const minor = (name, ...words) => ({ ...fig(name, ...words), minor: true });
 
-/** @param {unknown} shown @param {Figure[]} figures @returns {Figure[]} none where there is nothing to show */
-const where = (shown, ...figures) => (shown ? figures : []);
+/** @param {unknown} condition @param {Figure[]} figures @returns {Figure[]} none where there is nothing to show */
+const figuresIf = (condition, ...figures) => (condition ? figures : []);
 
 /**
  * @param {Trace} trace @param {Step | undefined} step undefined: none has come yet
@@ -67,12 +67,12 @@ function lastId(trace, step) {
 function context(trace, step, view) {
   const last = lastId(trace, step);
   return {
-    id: "tokens", name: "tokens", panel: "without", shown: {},
+    id: "tokens", name: "tokens", panel: "without", picture: {},
     caption: "The text so far, as tokens: words or pieces of words.",
     figures: [
       fig("context", `${thousands(view?.position ?? trace.head.prompt_token_ids.length)} so far`),
-      ...where(last !== null, fig("last token", "last ", { token: trace.nameOf(last ?? 0) })),
-      ...where(view, fig("KV cache", "KV cache ", memory(view?.kvBytes ?? 0).replace(" ", "\u00a0"))),
+      ...figuresIf(last !== null, fig("last token", "last ", { token: trace.nameOf(last ?? 0) })),
+      ...figuresIf(view, fig("KV cache", "KV cache ", memory(view?.kvBytes ?? 0).replace(" ", "\u00a0"))),
     ],
   };
 }
@@ -82,10 +82,10 @@ function cells(trace, pass) {
   const seen = pass?.cells.length ?? 0;
   const masked = pass?.cells.filter(({ was }) => was === null).length ?? 0;
   return {
-    id: "tokens", name: "canvas", panel: "canvas", shown: { masks: [true, false, true, true] },
+    id: "tokens", name: "canvas", panel: "canvas", picture: { masks: [true, false, true, true] },
     caption: "A row of cells; those without a token hold a mask.",
     figures: [fig("canvas", `${thousands(trace.places)} cells`),
-      ...where(seen, fig("masked", `${thousands(masked)} masked`))],
+      ...figuresIf(seen, fig("masked", `${thousands(masked)} masked`))],
   };
 }
 
@@ -94,11 +94,11 @@ function embedding({ head }, id) {
   const width = head.sizes?.hidden;
   return {
     id: "embedding", name: "embedding", panel: "inside",
-    shown: id === null ? {} : { row: id / head.vocab_size },
+    picture: id === null ? {} : { row: id / head.vocab_size },
     caption: `Each token becomes ${width ? `a row of ${thousands(width)} numbers` : "a row of numbers"}.`,
     figures: [
-      ...where(id !== null, fig("token id", `row ${thousands(id ?? 0)}`)),
-      ...where(width, minor("width", `${thousands(width ?? 0)} wide`)),
+      ...figuresIf(id !== null, fig("token id", `row ${thousands(id ?? 0)}`)),
+      ...figuresIf(width, minor("width", `${thousands(width ?? 0)} wide`)),
     ],
   };
 }
@@ -111,18 +111,18 @@ function layers({ head }, view, inside, pass) {
   const { sizes } = head;
   const settled = inside?.value("lens_settled") ?? null; // a row of the lens: 0 is before the first layer
   const ms = pass?.ms["run"] ?? view?.ms["run"];
-  const both = head.decoder?.attention === "bidirectional";
+  const isBidirectional = head.decoder?.attention === "bidirectional";
   return {
     id: "layers", name: sizes ? `${thousands(sizes.layers)} layers` : "layers", panel: "inside",
-    shown: { layers: sizes?.layers ?? 6, settled: settled === null || !inside ? null : settled / inside.layers },
-    caption: `Attention reads ${both ? "the other tokens" : "the tokens before"}; the MLP works on each token alone.`,
+    picture: { layers: sizes?.layers ?? 6, settled: settled === null || !inside ? null : settled / inside.layers },
+    caption: `Attention reads ${isBidirectional ? "the other tokens" : "the tokens before"}; the MLP works on each token alone.`,
     figures: [
-      ...where(sizes, fig("heads", `${sizes?.heads} heads`), minor("MLP", `MLP ${thousands(sizes?.mlp ?? 0)}`)),
-      ...where(sizes?.experts, fig("experts", `${sizes?.experts_used} of ${sizes?.experts} experts`)),
-      ...where(view && !head.decoder, fig("attention", `reads ${thousands(view?.position ?? 0)}`)),
-      ...where(both, fig("attention", "reads both sides")),
-      ...where(ms, fig("run", `${(ms ?? 0).toFixed(1)} ms`)), // 0: the trace was written without times
-      ...where(settled, fig("settled", `settled after layer ${settled - 1}`)),
+      ...figuresIf(sizes, fig("heads", `${sizes?.heads} heads`), minor("MLP", `MLP ${thousands(sizes?.mlp ?? 0)}`)),
+      ...figuresIf(sizes?.experts, fig("experts", `${sizes?.experts_used} of ${sizes?.experts} experts`)),
+      ...figuresIf(view && !head.decoder, fig("attention", `reads ${thousands(view?.position ?? 0)}`)),
+      ...figuresIf(isBidirectional, fig("attention", "reads both sides")),
+      ...figuresIf(ms, fig("run", `${(ms ?? 0).toFixed(1)} ms`)), // 0: the trace was written without times
+      ...figuresIf(settled, fig("settled", `settled after layer ${settled - 1}`)),
     ],
   };
 }
@@ -132,11 +132,11 @@ function logits({ head }, view) {
   const best = view?.candidates.find(({ rank }) => rank === 1);
   return {
     id: "logits", name: "logits", panel: "step",
-    shown: { shares: view?.candidates.slice(0, DRAWN).map(({ probability: share, chosen }) => ({ share, chosen })) ?? [] },
+    picture: { shares: view?.candidates.slice(0, MOST_BARS).map(({ probability: share, chosen }) => ({ share, isChosen: chosen })) ?? [] },
     caption: `${thousands(head.vocab_size)} scores, one for each token that the model knows.`,
     figures: [
-      ...where(best, fig("likeliest", { token: best?.token ?? "" }, ` ${percent(best?.probability)}`)),
-      ...where(view, fig("entropy", `entropy ${view?.entropy.toFixed(2)} bits`)),
+      ...figuresIf(best, fig("likeliest", { token: best?.token ?? "" }, ` ${percent(best?.probability)}`)),
+      ...figuresIf(view, fig("entropy", `entropy ${view?.entropy.toFixed(2)} bits`)),
     ],
   };
 }
@@ -147,7 +147,7 @@ function chain({ head }, view) {
   const colour = (/** @type {number} */ i) => hue(stageLetter(head.chain[i] ?? { stage: "?" }));
   return {
     id: "chain", name: "chain", panel: "step",
-    shown: { open: view?.stages.map(({ survivors }, i) => ({ share: Math.log(survivors) / whole, colour: colour(i) })) ?? [] },
+    picture: { open: view?.stages.map(({ survivors }, i) => ({ share: Math.log(survivors) / whole, colour: colour(i) })) ?? [] },
     caption: head.chain.length ? "Your settings rule out tokens and change the odds." : "No setting rules out a token here.",
     figures: view?.stages.map(({ letter, survivors, label }, i) => ({ name: "left", words: [thousands(survivors)], letter,
       colour: colour(i), gloss: `${label}: ${gloss("left")}` })) ?? [],
@@ -157,28 +157,28 @@ function chain({ head }, view) {
 /** @param {Trace} trace @param {StepView | null} view @returns {Station} */
 function luck({ head }, view) {
   if (view?.source === "forced") {
-    return { id: "luck", name: "luck", panel: "lesson", shown: {}, caption: "The token was forced: nothing was drawn.",
+    return { id: "luck", name: "luck", panel: "lesson", picture: {}, caption: "The token was forced: nothing was drawn.",
       figures: [fig("forced", "not drawn")] };
   }
-  const scored = view ? byScore(view) : [];
+  const scored = view ? sortByScore(view) : [];
   const [first, second] = scored;
   const greedy = head.params["temperature"] === 0;
   const likeliest = scored.reduce((a, b) => ((b.final ?? 0) > (a?.final ?? 0) ? b : a), first);
   return {
-    id: "luck", name: "luck", panel: "lesson", shown: { race: race(first, second) },
+    id: "luck", name: "luck", panel: "lesson", picture: { race: race(first, second) },
     caption: greedy ? "Temperature is 0: no luck, the likeliest token wins."
       : "Each score gets a random number; the highest wins.",
     figures: first ? [
-      fig("luck", `luck ${signed(first.luck ?? 0)}`),
+      fig("luck", `luck ${withSign(first.luck ?? 0)}`),
       fig("score", first === likeliest ? "kept the likeliest" : "overtook ",
         ...(first === likeliest || !likeliest ? [] : [{ token: likeliest.token }])),
-      ...where(second, minor("lead", "by ", ((first.score ?? 0) - (second?.score ?? 0)).toFixed(2))),
-    ] : where(view && greedy, fig("greedy", "not used")),
+      ...figuresIf(second, minor("lead", "by ", ((first.score ?? 0) - (second?.score ?? 0)).toFixed(2))),
+    ] : figuresIf(view && greedy, fig("greedy", "not used")),
   };
 }
 
 /** @param {StepView} view @returns {CandidateView[]} those that were left, the highest score first */
-export const byScore = (view) => view.candidates.filter((c) => c.score !== null && c.luck !== null)
+export const sortByScore = (view) => view.candidates.filter((c) => c.score !== null && c.luck !== null)
   .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
 
 /**
@@ -186,35 +186,35 @@ export const byScore = (view) => view.candidates.filter((c) => c.score !== null 
  * @returns {[number, number][]} where each line begins, at its log-probability, and ends, at its score; 1 is the highest score
  */
 function race(first, second) {
-  const both = [first, second].flatMap((c) => (c ? [[(c.score ?? 0) - (c.luck ?? 0), c.score ?? 0]] : []));
-  const [low, high] = [Math.min(...both.flat()), Math.max(...both.flat())];
-  const at = (/** @type {number | undefined} */ value) => ((value ?? 0) - low) / (high - low || 1);
-  return both.map(([from, to]) => [at(from), at(to)]);
+  const lines = [first, second].flatMap((c) => (c ? [[(c.score ?? 0) - (c.luck ?? 0), c.score ?? 0]] : []));
+  const [low, high] = [Math.min(...lines.flat()), Math.max(...lines.flat())];
+  const shareOf = (/** @type {number | undefined} */ value) => ((value ?? 0) - low) / (high - low || 1);
+  return lines.map(([from, to]) => [shareOf(from), shareOf(to)]);
 }
 
 /** @param {StepView | null} view @returns {Station} */
 function token(view) {
   return {
-    id: "token", name: "token", panel: "tree", shown: view ? { token: view.token } : {},
+    id: "token", name: "token", panel: "tree", picture: view ? { token: view.token } : {},
     caption: "It is appended to the text, and the next step begins.",
-    figures: view ? ofToken(view) : [],
+    figures: view ? tokenFigures(view) : [],
   };
 }
 
 /** @param {StepView} view @returns {Figure[]} */
-const ofToken = (view) => [
+const tokenFigures = (view) => [
   fig("probability", percent(view.probability)), fig("surprise", `${view.bits.toFixed(2)} bits`),
-  fig("rank", `rank ${thousands(view.rank)}`), ...where(view.source === "forced", fig("forced", "forced")),
+  fig("rank", `rank ${thousands(view.rank)}`), ...figuresIf(view.source === "forced", fig("forced", "forced")),
 ];
 
 /** @param {Trace} trace @param {StepView | null} view @param {Pass | undefined} pass @returns {Station} */
 function reveal(trace, view, pass) {
   const count = pass?.cells.filter(({ was, now }) => was === null && now !== null).length ?? 0;
   return {
-    id: "token", name: "reveal", panel: "canvas", shown: view ? { token: view.token } : {},
+    id: "token", name: "reveal", panel: "canvas", picture: view ? { token: view.token } : {},
     caption: "A rule decides which cells keep their token.",
     figures: [
-      ...where(pass, fig("revealed", `${thousands(count)} in pass ${(pass?.index ?? 0) + 1}`)),
+      ...figuresIf(pass, fig("revealed", `${thousands(count)} in pass ${(pass?.index ?? 0) + 1}`)),
       ...(view ? [fig("probability", percent(view.probability)), fig("rank", `rank ${thousands(view.rank)}`)] : []),
     ],
   };
@@ -225,22 +225,22 @@ function reveal(trace, view, pass) {
  * @returns {[name: string, value: Words][]} every figure of the step, each with a gloss of its name
  */
 export function allFigures(view) {
-  const [first, second] = byScore(view);
+  const [first, second] = sortByScore(view);
   /** @type {[string, Words][]} */
-  const found = [
+  const figures = [
     ["probability", [percent(view.probability)]], ["after the chain", [percent(view.final)]],
     ["surprise", [`${view.bits.toFixed(2)} bits`]], ["rank", [thousands(view.rank)]],
     ["entropy", [`${view.entropy.toFixed(2)} bits`]], ["position", [thousands(view.position)]],
     ["token id", [thousands(view.id)]],
   ];
-  if (first) found.push(["luck", [signed(first.luck ?? 0)]], ["score", [signed(first.score ?? 0)]]);
-  if (second) found.push(["runner-up", [{ token: second.token }, ` ${signed(second.score ?? 0)}`]]);
-  if (view.end) found.push(["end", [percent(view.end.probability)]]);
-  if (view.kvTokens !== null) found.push(["KV cache", [`${thousands(view.kvTokens)} tokens, ${memory(view.kvBytes)}`]]);
+  if (first) figures.push(["luck", [withSign(first.luck ?? 0)]], ["score", [withSign(first.score ?? 0)]]);
+  if (second) figures.push(["runner-up", [{ token: second.token }, ` ${withSign(second.score ?? 0)}`]]);
+  if (view.end) figures.push(["end", [percent(view.end.probability)]]);
+  if (view.kvTokens !== null) figures.push(["KV cache", [`${thousands(view.kvTokens)} tokens, ${memory(view.kvBytes)}`]]);
   for (const phase of PHASES) {
     const ms = view.ms[phase];
-    if (ms) found.push([phase === "draft" ? "draft model" : phase, [`${ms.toFixed(1)} ms`]]);
+    if (ms) figures.push([phase === "draft" ? "draft model" : phase, [`${ms.toFixed(1)} ms`]]);
   }
-  found.push(["row hash", [view.rowHash]], ["fingerprint", [view.fingerprint]]);
-  return found;
+  figures.push(["row hash", [view.rowHash]], ["fingerprint", [view.fingerprint]]);
+  return figures;
 }

@@ -25,8 +25,8 @@ export const openStep = (run) => run.trace.steps[picks(run).length] ?? null;
  */
 export function offers(run, step) {
   const likeliest = step.candidates.slice(0, MOST_OFFERS);
-  const drawn = step.candidates.find((candidate) => candidate.id === step.sampled_id);
-  if (drawn && !likeliest.includes(drawn)) likeliest.splice(MOST_OFFERS - 1, 1, drawn);
+  const drawnCandidate = step.candidates.find((candidate) => candidate.id === step.sampled_id);
+  if (drawnCandidate && !likeliest.includes(drawnCandidate)) likeliest.splice(MOST_OFFERS - 1, 1, drawnCandidate);
   const { trace } = run;
   return likeliest.map((candidate) =>
     ({ ...candidateView(trace, step, candidate), ends: trace.head.end_ids.includes(candidate.id) }));

@@ -38,7 +38,7 @@ export function ordinal(rank) {
 }
 
 /** @param {number} value @param {number} [digits] @returns {string} with its sign, also a positive one */
-export const signed = (value, digits = 2) =>
+export const withSign = (value, digits = 2) =>
   `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 
 const GROUPED = new Intl.NumberFormat("en-US");
@@ -85,15 +85,15 @@ export const surpriseColour = (surprise) => heat(surprise / MOST_BITS);
 
 /** @param {string} text of a token @returns {string} with its invisible characters, and spaces at its ends, made visible */
 export function visible(text) {
-  return text === "" ? "∅" : inText(text.replaceAll(/^ | $/g, "␣").replace(/^\p{M}/u, "◌$&"));
+  return text === "" ? "∅" : escapeInvisible(text.replaceAll(/^ | $/g, "␣").replace(/^\p{M}/u, "◌$&"));
 }
 
 /** @param {string} text @returns {string} with invisible characters escaped as Python does: "\\n" */
-export const inText = (text) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escaped);
+export const escapeInvisible = (text) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escapeCharacter);
 
 /** @param {string} text of a token @returns {string} as a part of a text: a mark for each line break, and the break where the token goes on */
-export const inLines = (text) => text.split(/(\n+)/).map((part, i, all) =>
-  (i % 2 ? "↵".repeat(part.length) + (all[i + 1] ? "\n" : "") : inText(part))).join("");
+export const markLineBreaks = (text) => text.split(/(\n+)/).map((part, i, all) =>
+  (i % 2 ? "↵".repeat(part.length) + (all[i + 1] ? "\n" : "") : escapeInvisible(part))).join("");
 
 /** @param {string} before @param {string} next two tokens @returns {boolean} whether a line ends between them: several line breaks end one */
 export const breaksBetween = (before, next) => before.endsWith("\n") && !next.startsWith("\n");
@@ -102,7 +102,7 @@ export const breaksBetween = (before, next) => before.endsWith("\n") && !next.st
 const ESCAPES = { "\n": "\\n", "\t": "\\t", "\r": "\\r" };
 
 /** @param {string} character @returns {string} */
-function escaped(character) {
+function escapeCharacter(character) {
   const hex = (character.codePointAt(0) ?? 0).toString(16);
   const [letter, digits] = hex.length < 3 ? ["x", 2] : hex.length < 5 ? ["u", 4] : ["U", 8];
   return ESCAPES[character] ?? `\\${letter}${hex.padStart(Number(digits), "0")}`;

@@ -12,8 +12,8 @@ import { endMoment } from "./endings.js";
 export const PHASES = /** @type {const} */ (["schedule", "draft", "run", "sample"]);
 
 /**
- * In how many steps the end token had this outcome, and the sum of its probabilities under the model's own logits there:
- * the expected number of ends.
+ * An outcome of the end token: the number of steps that had it, and the sum of the token's probabilities there under the
+ * model's own logits, which is the expected number of ends.
  * @typedef {{letter: string, count: number, expected: number}} Outcome
  */
 
@@ -67,10 +67,10 @@ export class Series {
 
   /** @param {EndMoment} moment */
   count({ outcome, letter, probability, final }) {
-    const known = this.outcomes.get(outcome) ?? { letter, count: 0, expected: 0 };
-    known.count += 1;
-    known.expected += probability;
-    this.outcomes.set(outcome, known);
+    const entry = this.outcomes.get(outcome) ?? { letter, count: 0, expected: 0 };
+    entry.count += 1;
+    entry.expected += probability;
+    this.outcomes.set(outcome, entry);
     if (outcome === "drawn" || outcome === "forced") return; // not a draw that the end token lost
     this.silence.model *= 1 - Math.min(probability, 1);
     this.silence.final *= 1 - Math.min(final, 1);
@@ -78,12 +78,12 @@ export class Series {
 }
 
 /** @type {WeakMap<Trace, Series>} */
-const known = new WeakMap();
+const allSeries = new WeakMap();
 
 /** @param {Trace} trace @returns {Series} up to its last step, the same object for each trace */
 export function seriesOf(trace) {
-  let series = known.get(trace);
-  if (!series) known.set(trace, (series = new Series(trace)));
+  let series = allSeries.get(trace);
+  if (!series) allSeries.set(trace, (series = new Series(trace)));
   series.grow();
   return series;
 }

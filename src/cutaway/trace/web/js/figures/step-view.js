@@ -1,7 +1,6 @@
 /**
  * The figures of one step as they are shown, like trace/views.py; its probabilities stage by stage; and which steps
- * are uncertain. Knows what
- * follows from the record. Knows no document.
+ * are uncertain. Knows what follows from the record. Knows no document.
  */
 
 import { isAdjusting } from "./catalogue.js";
@@ -86,8 +85,8 @@ export const isUncertain = (step) => step.maximum - step.log_sum_exp < Math.log(
  *   token, or one that ends the text, only where there is no other
  */
 export function mostUncertain({ steps, head }) {
-  const own = steps.filter(({ source, token_id }) => source !== "forced" && !head.end_ids.includes(token_id));
-  const all = own.length ? own : steps;
+  const freeSteps = steps.filter(({ source, token_id }) => source !== "forced" && !head.end_ids.includes(token_id));
+  const all = freeSteps.length ? freeSteps : steps;
   return all.reduce((a, b) => (b.logprob < a.logprob ? b : a), all[0] ?? { index: 0, logprob: 0 }).index;
 }
 

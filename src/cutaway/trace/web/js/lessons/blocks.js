@@ -22,10 +22,10 @@ export function tableOf(table, label = "A table of figures") {
   const heads = table.head.map((name, i) =>
     name === "" ? el("td", {}) : el("th", { scope: "col", class: kind(table, i) }, name));
   if (table.bars.length) heads.push(el("td", {}));
-  const most = Math.max(...table.bars, ...table.spans.map(([, high]) => high));
+  const longest = Math.max(...table.bars, ...table.spans.map(([, high]) => high));
   const rows = table.rows.map((cells, row) =>
     el("tr", {}, ...cells.map((cell, i) => el("td", { class: kind(table, i) }, cell)),
-      table.bars.length > 0 && el("td", {}, barOf(table, row, most))));
+      table.bars.length > 0 && el("td", {}, barOf(table, row, longest))));
   return scrolling(label, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
 }
 
@@ -38,16 +38,16 @@ function kind(table, column) {
 
 /**
  * A bar, and the range within which its end varies by chance.
- * @param {Table} table @param {number} row @param {number} most @returns {SVGElement | null}
+ * @param {Table} table @param {number} row @param {number} longest @returns {SVGElement | null}
  */
-function barOf(table, row, most) {
+function barOf(table, row, longest) {
   const share = table.bars[row];
   if (share === undefined) return null;
-  const at = (/** @type {number} */ value) => (Math.max(value, 0) / most) * (WIDE - 2);
+  const xOf = (/** @type {number} */ value) => (Math.max(value, 0) / longest) * (WIDE - 2);
   const span = table.spans[row];
   return svg("svg", { class: "bar", viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, "aria-hidden": "true" },
-    svg("rect", { x: 0, y: 2, width: at(share), height: HIGH - 4 }),
-    span && svg("path", { class: "span", d: whisker(at(span[0]), at(span[1])) }));
+    svg("rect", { x: 0, y: 2, width: xOf(share), height: HIGH - 4 }),
+    span && svg("path", { class: "span", d: whisker(xOf(span[0]), xOf(span[1])) }));
 }
 
 /** @param {number} low @param {number} high @returns {string} |---| */

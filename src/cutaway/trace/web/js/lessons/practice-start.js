@@ -44,8 +44,8 @@ export function startOf(trace, index) {
 /** @param {Trace} trace @param {number} index @returns {string} the end of the text before the step */
 function textBefore(trace, index) {
   const { prompt, prompt_token_ids: ids } = trace.head;
-  const asked = prompt ?? ids.slice(-MOST_TEXT).map((id) => trace.nameOf(id)).join("");
-  const text = asked + trace.steps.slice(0, index).map((step) => step.text).join("");
+  const promptText = prompt ?? ids.slice(-MOST_TEXT).map((id) => trace.nameOf(id)).join("");
+  const text = promptText + trace.steps.slice(0, index).map((step) => step.text).join("");
   return [...text].slice(-MOST_TEXT).join(""); // whole characters
 }
 

@@ -21,24 +21,24 @@ import { View } from "../parts/view.js";
  * @typedef {{text: string, names: string[], seed: string, position: number, exercises: Exercise[],
  *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Sampling
  * @typedef {{text: string, introduction: string, exercises: Exercise[]}} Inside
- * @typedef {Sampling | Inside} Asked
- * @typedef {{start?: Start | true | null, inside?: Record<string, any> | true, cells?: Cells | true, ways?: true}} Where
+ * @typedef {Sampling | Inside} Sheet
+ * @typedef {{start?: Start | true | null, inside?: Record<string, any> | true, cells?: Cells | true, ways?: true}} Subject
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
 class PracticeLesson extends View {
-  /** @type {Where} what the exercises are about; {}: the sample */
-  where = {};
-  /** @type {Asked | null} */
-  asked = null;
+  /** @type {Subject} what the exercises are about; {}: the sample */
+  subject = {};
+  /** @type {Sheet | null} */
+  sheet = null;
   /** @type {{mark: Mark, reply: Reply}[]} by exercise: those that are done */
   done = [];
   at = 0;
   tries = 0;
-  begun = false;
+  hasBegun = false;
 
   sample = button("The sample", () => this.begin({}));
-  own = button("", () => this.beginHere());
+  ownStep = button("", () => this.beginHere());
   inside = button("", () => this.beginInside());
   ways = button("Three ways to write", () => this.beginWays());
   cells = button("", () => this.begin({ cells: this.ownCells() ?? true }));
@@ -50,7 +50,7 @@ class PracticeLesson extends View {
 
   build() {
     const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
-      el("span", { class: "faint" }, "Practise on"), this.sample, this.own, this.inside, this.cells, this.ways);
+      el("span", { class: "faint" }, "Practise on"), this.sample, this.ownStep, this.inside, this.cells, this.ways);
     replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
   }
 
@@ -60,31 +60,31 @@ class PracticeLesson extends View {
     const brought = state.about?.local?.practice;
     if (brought) return this.drawBrought(brought);
     const can = run && startOf(run.trace, state.step) !== null;
-    this.own.disabled = !can || !state.about;
-    setText(this.own, can ? `Step ${state.step} of your run` : "A step of your own run");
+    this.ownStep.disabled = !can || !state.about;
+    setText(this.ownStep, can ? `Step ${state.step} of your run` : "A step of your own run");
     this.inside.disabled = !(run?.trace.steps[state.step] && state.about);
     setText(this.inside, this.inside.disabled ? "The inside of a step" : `The inside of step ${state.step}`);
     const cells = this.ownCells();
     this.cells.disabled = this.ways.disabled = !state.about;
     setText(this.cells, cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas");
-    if (state.about && !this.begun) this.begin({});
-    if (!state.about && !this.begun) replace(this.intro, "The exercises need a server.");
+    if (state.about && !this.hasBegun) this.begin({});
+    if (!state.about && !this.hasBegun) replace(this.intro, "The exercises need a server.");
   }
 
   /** @param {string[]} brought what a page without a server has exercises on, of the model's own run */
   drawBrought(brought) {
-    setText(this.own, "A step of the model's");
+    setText(this.ownStep, "A step of the model's");
     setText(this.inside, "The inside of that step");
     setText(this.cells, "Cells of a canvas");
-    for (const name of /** @type {const} */ (["own", "inside", "cells", "ways"])) {
+    for (const name of /** @type {const} */ (["ownStep", "inside", "cells", "ways"])) {
       this[name].disabled = false;
-      this[name].hidden = !brought.includes(name === "own" ? "start" : name);
+      this[name].hidden = !brought.includes(name === "ownStep" ? "start" : name);
     }
-    if (!this.begun) this.begin({});
+    if (!this.hasBegun) this.begin({});
   }
 
   /** @returns {boolean} whether the exercises are made of the reader's own runs, which a server does */
-  ofOwnRuns() {
+  usesOwnRuns() {
     return !this.store.state.about?.local;
   }
 
@@ -96,41 +96,41 @@ class PracticeLesson extends View {
 
   beginHere() {
     const { run, state } = this.store;
-    if (!this.ofOwnRuns()) this.begin({ start: true });
+    if (!this.usesOwnRuns()) this.begin({ start: true });
     else if (run) this.begin({ start: startOf(run.trace, state.step) });
   }
 
   beginWays() {
-    if (this.ofOwnRuns()) this.say("The model generates in each of its ways …");
+    if (this.usesOwnRuns()) this.say("The model generates in each of its ways …");
     this.begin({ ways: true });
   }
 
   beginInside() {
     const { run, state } = this.store;
-    if (!this.ofOwnRuns()) return void this.begin({ inside: true });
+    if (!this.usesOwnRuns()) return void this.begin({ inside: true });
     if (!run) return;
     this.say("The model computes the step again …");
     this.begin({ inside: stepOf(run.trace, state.step) });
   }
 
-  /** @param {Where} where */
-  async begin(where) {
-    const before = this.where;
-    this.begun = true;
-    this.where = where;
-    const asked = await this.fetched("", {});
-    if (this.where !== where) return; // another step was selected meanwhile
-    if (!asked) {
-      this.where = before;
+  /** @param {Subject} subject */
+  async begin(subject) {
+    const before = this.subject;
+    this.hasBegun = true;
+    this.subject = subject;
+    const sheet = await this.fetchJson("", {});
+    if (this.subject !== subject) return; // another step was selected meanwhile
+    if (!sheet) {
+      this.subject = before;
       return;
     }
-    this.asked = asked;
+    this.sheet = sheet;
     this.done = [];
     for (const [button, pressed] of /** @type {[HTMLElement, boolean][]} */ ([
-      [this.sample, !Object.values(where).some(Boolean)], [this.own, where.start],
-      [this.inside, where.inside], [this.cells, where.cells], [this.ways, where.ways],
+      [this.sample, !Object.values(subject).some(Boolean)], [this.ownStep, subject.start],
+      [this.inside, subject.inside], [this.cells, subject.cells], [this.ways, subject.ways],
     ])) button.setAttribute("aria-pressed", String(Boolean(pressed)));
-    replace(this.intro, ...introduction(asked));
+    replace(this.intro, ...introduction(sheet));
     this.goTo(0);
   }
 
@@ -138,9 +138,9 @@ class PracticeLesson extends View {
    * @param {string} path @param {Record<string, any>} more
    * @returns {Promise<any>} null where the server refuses, and the remark says why
    */
-  async fetched(path, more) {
+  async fetchJson(path, more) {
     try {
-      return await (await ask(`/page/practice${path}`, { ...this.where, ...more })).json();
+      return await (await ask(`/page/practice${path}`, { ...this.subject, ...more })).json();
     } catch (error) {
       this.say(sentence(error));
       return null;
@@ -151,15 +151,15 @@ class PracticeLesson extends View {
 
   /** @param {number} at */
   goTo(at) {
-    const exercise = this.asked?.exercises[at];
-    if (!this.asked || !exercise) return;
+    const exercise = this.sheet?.exercises[at];
+    if (!this.sheet || !exercise) return;
     this.at = at;
     this.tries = 0;
     this.say("");
     replace(this.worked);
     this.showProgress();
     replace(this.exercise,
-      el("h2", { tabindex: -1 }, `${at + 1} of ${this.asked.exercises.length} · ${exercise.topic}`),
+      el("h2", { tabindex: -1 }, `${at + 1} of ${this.sheet.exercises.length} · ${exercise.topic}`),
       el("p", { class: "question" }, exercise.question), tableOf(exercise.given));
     const done = this.done[at];
     if (done) this.explain(done.reply);
@@ -167,7 +167,7 @@ class PracticeLesson extends View {
   }
 
   showProgress() {
-    const buttons = this.asked?.exercises.map(({ topic }, i) => {
+    const buttons = this.sheet?.exercises.map(({ topic }, i) => {
       const mark = this.done[i]?.mark ?? null;
       return el("li", {}, el("button", { type: "button", class: mark?.split(" ")[0], title: topic,
         "aria-current": i === this.at && "step", onclick: () => this.goTo(i),
@@ -188,14 +188,14 @@ class PracticeLesson extends View {
     const fields = exercise.labels?.map((label) =>
       el("label", {}, el("span", { class: "token" }, label),
         el("input", { type: "text", inputmode: "decimal", autocomplete: "off", placeholder: "0" })));
-    return el("form", { onsubmit: (/** @type {Event} */ event) => this.submitted(event) },
+    return el("form", { onsubmit: (/** @type {Event} */ event) => this.handleSubmit(event) },
       el("div", { class: "row answers" }, ...(fields ?? [])),
       el("p", { class: "row" }, el("button", { class: "primary" }, "Check"), hint, reveal,
         el("span", { class: "faint" }, `for example ${exercise.example}`)));
   }
 
   /** @param {Event} event */
-  submitted(event) {
+  handleSubmit(event) {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
     const values = [...form.querySelectorAll("input")].map((field) => field.value.trim());
@@ -206,18 +206,18 @@ class PracticeLesson extends View {
   /** @param {string} text */
   async answer(text) {
     const { at } = this;
-    const reply = /** @type {Reply | null} */ (await this.fetched("/answer", { index: at, answer: text }));
+    const reply = /** @type {Reply | null} */ (await this.fetchJson("/answer", { index: at, answer: text }));
     if (!reply || at !== this.at || this.done[at]) return;
     if (reply.right) this.settle(this.tries ? "right at the second try" : "right", reply);
     else if (reply.right === null) this.say(reply.remark);
     else if (this.tries++) this.reveal(reply.remark);
-    else this.say(`${reply.remark} Hint: ${this.asked?.exercises[at]?.hint}`);
+    else this.say(`${reply.remark} Hint: ${this.sheet?.exercises[at]?.hint}`);
   }
 
   /** @param {string} [remark] */
   async reveal(remark = "") {
     const { at } = this;
-    const reply = await this.fetched("/answer", { index: at, reveal: true });
+    const reply = await this.fetchJson("/answer", { index: at, reveal: true });
     if (reply && at === this.at && !this.done[at]) this.settle("missed", { ...reply, remark });
   }
 
@@ -233,7 +233,7 @@ class PracticeLesson extends View {
   /** @param {Reply} reply */
   explain(reply) {
     this.say([reply.remark, `The answer: ${reply.solution}`].filter(Boolean).join(" "));
-    const last = this.at + 1 === this.asked?.exercises.length;
+    const last = this.at + 1 === this.sheet?.exercises.length;
     const on = last ? button("Show the result", () => this.finish()) : button("Next", () => this.next(), { class: "primary" });
     replace(this.worked, ...reply.arithmetic.map(blockOf), el("p", {}, on));
   }
@@ -244,13 +244,13 @@ class PracticeLesson extends View {
   }
 
   async finish() {
-    if (!this.asked) return;
-    const compares = !("introduction" in this.asked); // only sampling methods are compared
-    const table = compares ? /** @type {Table | null} */ (await this.fetched("/comparison", {})) : null;
+    if (!this.sheet) return;
+    const compares = !("introduction" in this.sheet); // only sampling methods are compared
+    const table = compares ? /** @type {Table | null} */ (await this.fetchJson("/comparison", {})) : null;
     if (!table && compares) return;
-    const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
+    const marks = this.sheet.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.store.run;
-    const again = run && this.ofOwnRuns() && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
+    const again = run && this.usesOwnRuns() && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
     replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "The result of each sampling method"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));
@@ -262,19 +262,19 @@ class PracticeLesson extends View {
   }
 }
 
-/** @param {Asked} asked @returns {HTMLElement[]} the data that all exercises share */
-function introduction(asked) {
-  if ("introduction" in asked) {
-    return [el("p", { class: "token text" }, `${asked.text} …`), el("p", { class: "faint" }, asked.introduction)];
+/** @param {Sheet} sheet @returns {HTMLElement[]} the data that all exercises share */
+function introduction(sheet) {
+  if ("introduction" in sheet) {
+    return [el("p", { class: "token text" }, `${sheet.text} …`), el("p", { class: "faint" }, sheet.introduction)];
   }
-  const { run } = asked;
-  const where = run ? ` at step ${run.step} of your run` : "";
-  const others = run ? ` All other tokens, with a total probability of ${run.left_out.toFixed(3)}, are left out.` : "";
+  const { run } = sheet;
+  const place = run ? ` at step ${run.step} of your run` : "";
+  const leftOut = run ? ` All other tokens, with a total probability of ${run.left_out.toFixed(3)}, are left out.` : "";
   return [
-    el("p", { class: "token text" }, `${asked.text} …`),
-    el("p", { class: "faint" }, `Which token comes next${where}? These are ${asked.names.length} tokens with their `
-      + `logits z.${others} Every exercise has the same luck, that of seed ${asked.seed} and position `
-      + `${asked.position}. Figures are rounded.`),
+    el("p", { class: "token text" }, `${sheet.text} …`),
+    el("p", { class: "faint" }, `Which token comes next${place}? These are ${sheet.names.length} tokens with their `
+      + `logits z.${leftOut} Every exercise has the same luck, that of seed ${sheet.seed} and position `
+      + `${sheet.position}. Figures are rounded.`),
   ];
 }
 

@@ -21,15 +21,15 @@ import { bits } from "../figures/numbers.js";
 /** @param {Trace} trace @param {number} at @returns {Candidate | null} the likeliest other token that does not end the text */
 export function mistakeAt(trace, at) {
   const step = trace.steps[at];
-  const others = step?.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id));
-  return others?.reduce((/** @type {Candidate | null} */ best, c) => (best && best.rank < c.rank ? best : c), null) ?? null;
+  const alternatives = step?.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id));
+  return alternatives?.reduce((/** @type {Candidate | null} */ best, c) => (best && best.rank < c.rank ? best : c), null) ?? null;
 }
 
 /** @param {Trace} trace @param {number} at @returns {number[]} the tokens after a step, up to an end token */
 export function wordsAfter(trace, at) {
   const words = trace.outputIds.slice(at + 1);
-  const ended = words.findIndex((id) => trace.head.end_ids.includes(id));
-  return ended < 0 ? words : words.slice(0, ended);
+  const end = words.findIndex((id) => trace.head.end_ids.includes(id));
+  return end < 0 ? words : words.slice(0, end);
 }
 
 /**
@@ -39,37 +39,37 @@ export function wordsAfter(trace, at) {
  */
 export function pairOf(runs, run, step) {
   const pairs = runs.flatMap((again) => pairFrom(runs, again) ?? []);
-  const mine = pairs.filter((pair) => [pair.original, pair.free, pair.again].includes(run));
-  return mine.findLast((pair) => pair.at === step) ?? mine.at(-1) ?? null;
+  const ownPairs = pairs.filter((pair) => [pair.original, pair.free, pair.again].includes(run));
+  return ownPairs.findLast((pair) => pair.at === step) ?? ownPairs.at(-1) ?? null;
 }
 
 /** @param {Run[]} runs @param {Run} again @returns {Pair | null} null: the run does not force the original's tokens after a mistake */
 function pairFrom(runs, again) {
   const { at, parent } = again;
-  const given = again.request?.forced ?? [];
+  const forced = again.request?.forced ?? [];
   const original = runs.find((run) => run.id === parent);
-  if (!original || given.length <= at + 1) return null;
-  if (given[at] === original.trace.steps[at]?.token_id) return null;
+  if (!original || forced.length <= at + 1) return null;
+  if (forced[at] === original.trace.steps[at]?.token_id) return null;
   const steps = original.trace.steps;
-  if (!given.every((id, i) => i === at || id === steps[i]?.token_id)) return null;
+  if (!forced.every((id, i) => i === at || id === steps[i]?.token_id)) return null;
   const free = runs.find((run) => run.parent === parent && run.at === at
-    && run.request?.forced.length === at + 1 && run.request.forced[at] === given[at]);
+    && run.request?.forced.length === at + 1 && run.request.forced[at] === forced[at]);
   return free ? { original, at, free, again } : null;
 }
 
 /** @param {Pair} pair @returns {Point[]} by distance from the mistake: 1, 2, … */
 export function points({ original, at, free, again }) {
-  const meant = wordsAfter(original.trace, at);
-  const count = Math.max(meant.length, free.trace.steps.length - at - 1);
+  const expected = wordsAfter(original.trace, at);
+  const count = Math.max(expected.length, free.trace.steps.length - at - 1);
   return Array.from({ length: count }, (_, i) => {
-    const [plain, said, own] = [original, again, free].map(({ trace }) => trace.steps[at + 1 + i]);
-    const meets = i < meant.length;
+    const [plain, forcedStep, freeStep] = [original, again, free].map(({ trace }) => trace.steps[at + 1 + i]);
+    const meets = i < expected.length;
     return {
       distance: i + 1,
       plain: plain && meets ? bits(plain.logprob) : null,
-      again: said && meets && said.token_id === meant[i] ? bits(said.logprob) : null,
-      free: own ? bits(own.logprob) : null,
-      same: meets && own?.token_id === meant[i],
+      again: forcedStep && meets && forcedStep.token_id === expected[i] ? bits(forcedStep.logprob) : null,
+      free: freeStep ? bits(freeStep.logprob) : null,
+      same: meets && freeStep?.token_id === expected[i],
     };
   });
 }
@@ -79,31 +79,31 @@ export function points({ original, at, free, again }) {
  * how many tokens later the original has it; `diverges`: both texts go on after it, with different tokens.
  * @param {Pair} pair @returns {Rejoined | null}
  */
-export function rejoined({ original, at, free }) {
-  const theirs = wordsAfter(original.trace, at);
-  const own = free.trace.outputIds.slice(at + 1);
-  const all = stretchesOf(own, theirs, 0);
+export function firstCommonRun({ original, at, free }) {
+  const originalWords = wordsAfter(original.trace, at);
+  const freeWords = free.trace.outputIds.slice(at + 1);
+  const all = stretchesOf(freeWords, originalWords, 0);
   const first = all.filter(({ a }) => a === all[0]?.a).sort((x, y) => Math.abs(x.b - x.a) - Math.abs(y.b - y.a))[0];
   if (!first) return null;
   const { a, b, length } = first;
-  return { distance: a + 1, shift: b - a, length, diverges: a + length < own.length && b + length < theirs.length };
+  return { distance: a + 1, shift: b - a, length, diverges: a + length < freeWords.length && b + length < originalWords.length };
 }
 
 /** @param {Point[]} all @returns {Band[]} means over 1, 2, 3–4, 5–8 … where the original has tokens */
 export function bands(all) {
   /** @type {Band[]} */
-  const found = [];
+  const rows = [];
   for (let from = 1, to = 1; from <= all.length; from = to + 1, to *= 2) {
     const inside = all.slice(from - 1, to);
-    const both = inside.filter((p) => p.plain !== null && p.again !== null);
-    if (!both.length) break;
-    const last = both.at(-1)?.distance ?? to;
+    const complete = inside.filter((p) => p.plain !== null && p.again !== null);
+    if (!complete.length) break;
+    const last = complete.at(-1)?.distance ?? to;
     const free = inside.flatMap((p) => p.free ?? []);
-    const [plain, again] = [mean(both.map((p) => p.plain ?? 0)), mean(both.map((p) => p.again ?? 0))];
-    found.push({ name: from === last ? `${from}` : `${from}–${last}`, plain, again, cost: again - plain,
+    const [plain, again] = [mean(complete.map((p) => p.plain ?? 0)), mean(complete.map((p) => p.again ?? 0))];
+    rows.push({ name: from === last ? `${from}` : `${from}–${last}`, plain, again, cost: again - plain,
       free: free.length ? mean(free) : null });
   }
-  return found;
+  return rows;
 }
 
 const EARLY = 4;
@@ -126,22 +126,22 @@ export function againSentence(all) {
   return `${cost}: the model does not recover within ${costs.length} tokens.`;
 }
 
-/** @param {Point[]} all @param {Rejoined | null} met @returns {string} how the free text continues */
-export function freeSentence(all, met) {
-  const own = all.flatMap((p) => p.free ?? []);
-  if (!own.length) return "Left to itself, the model generates no token after the mistake.";
+/** @param {Point[]} all @param {Rejoined | null} meeting @returns {string} how the free text continues */
+export function freeSentence(all, meeting) {
+  const surprises = all.flatMap((p) => p.free ?? []);
+  if (!surprises.length) return "Left to itself, the model generates no token after the mistake.";
   const plain = all.flatMap((p) => p.plain ?? []);
   const beside = plain.length ? `, those of the original ${mean(plain).toFixed(2)}` : "";
-  const surprise = `its own tokens have a surprise of ${mean(own).toFixed(2)} bits each${beside}`;
-  if (!met) {
-    return `Left to itself, the model never repeats ${SHORTEST_RUN} tokens of the original in a row, in ${own.length}; `
+  const surprise = `its own tokens have a surprise of ${mean(surprises).toFixed(2)} bits each${beside}`;
+  if (!meeting) {
+    return `Left to itself, the model never repeats ${SHORTEST_RUN} tokens of the original in a row, in ${surprises.length}; `
       + `${surprise}.`;
   }
-  const { distance, shift, length, diverges } = met;
-  const where = shift === 0 ? "at the same position"
+  const { distance, shift, length, diverges } = meeting;
+  const place = shift === 0 ? "at the same position"
     : `${Math.abs(shift)} tokens ${shift > 0 ? "earlier" : "later"} than the original`;
   return `Left to itself, the model repeats ${length} tokens of the original in a row from distance ${distance} on, `
-    + `${where}${diverges ? ", and then diverges again" : ""}; ${surprise}.`;
+    + `${place}${diverges ? ", and then diverges again" : ""}; ${surprise}.`;
 }
 
 /** @param {number} cost @returns {string} */

@@ -5,16 +5,16 @@
 
 import { tableOf } from "./blocks.js";
 import { button, el, replace, scrolling, token } from "../parts/dom.js";
-import { percent, probability, signed } from "../figures/numbers.js";
+import { percent, probability, withSign } from "../figures/numbers.js";
 import { sampleButton } from "./sample.js";
 import { LEFT, RIGHT, WIDE, chart } from "./snowball-chart.js";
 import { SHORTEST_RUN } from "../figures/common-runs.js";
-import { againSentence, bands, freeSentence, mistakeAt, pairOf, points, rejoined, wordsAfter } from "./snowball-figures.js";
+import { againSentence, bands, freeSentence, mistakeAt, pairOf, points, firstCommonRun, wordsAfter } from "./snowball-figures.js";
 import { View } from "../parts/view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Pair, Point, Band } from "./snowball-figures.js" */
 
-const SHOWN = 96; // distances in the drawing, and tokens of each text
+const MOST_SHOWN = 96; // distances in the drawing, and tokens of each text
 const BEFORE = 12; // tokens of the text before the mistake
 
 class SnowballLesson extends View {
@@ -68,14 +68,14 @@ class SnowballLesson extends View {
 
   begin() {
     const at = this.store.state.step;
-    const run = this.store.run && this.session.adopted(this.store.run);
+    const run = this.store.run && this.session.adopt(this.store.run);
     const mistake = run && mistakeAt(run.trace, at);
     if (!run || !mistake) return;
     const name = run.trace.nameOf(mistake.id);
-    const begun = [...run.trace.outputIds.slice(0, at), mistake.id];
-    const forced = [...begun, ...wordsAfter(run.trace, at)];
+    const prefix = [...run.trace.outputIds.slice(0, at), mistake.id];
+    const forced = [...prefix, ...wordsAfter(run.trace, at)];
     this.session.fork(run, at, mistake.id);
-    this.session.start(this.session.continued(run, forced, { max_tokens: forced.length }),
+    this.session.start(this.session.makeContinuation(run, forced, { max_tokens: forced.length }),
       { parent: run.id, at, name: `${name} at ${at}, then the original’s tokens` });
     this.store.select(run.id, at); // each of the new runs has selected itself
   }
@@ -84,18 +84,18 @@ class SnowballLesson extends View {
   show(pair) {
     this.points = points(pair);
     const live = pair.free.live || pair.again.live;
-    const met = live ? null : rejoined(pair);
-    const shown = this.points.slice(0, SHOWN);
-    const { drawing, place } = chart(shown, met);
+    const meeting = live ? null : firstCommonRun(pair);
+    const visiblePoints = this.points.slice(0, MOST_SHOWN);
+    const { drawing, place } = chart(visiblePoints, meeting);
     const cursor = drawing.querySelector(".cursor");
     this.mark = (distance) => ["x1", "x2"].forEach((x) => cursor?.setAttribute(x, String(place(distance))));
-    drawing.addEventListener("click", (event) => this.clicked(event, drawing, shown.length));
-    this.distance.max = String(Math.max(shown.length, 1));
-    const more = this.points.length > SHOWN ? `The first ${SHOWN} of ${this.points.length} distances. ` : "";
+    drawing.addEventListener("click", (event) => this.handleClick(event, drawing, visiblePoints.length));
+    this.distance.max = String(Math.max(visiblePoints.length, 1));
+    const more = this.points.length > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${this.points.length} distances. ` : "";
     replace(this.result,
       el("h2", {}, `The mistake at step ${pair.at} of run ${pair.original.id}`),
       el("p", { class: "verdict", role: "status" }, live ? "The runs are being generated …"
-        : `${againSentence(this.points)} ${freeSentence(this.points, met)}`),
+        : `${againSentence(this.points)} ${freeSentence(this.points, meeting)}`),
       el("p", { class: "faint" }, `${more}Dots: the same token as the original at the same position. Bar: where `
         + `${SHORTEST_RUN} tokens of the original in a row come again. This is one mistake in one run; cutaway snowball averages over many.`),
       scrolling("The curves", drawing),
@@ -105,7 +105,7 @@ class SnowballLesson extends View {
   }
 
   /** @param {MouseEvent} event @param {SVGElement} drawing @param {number} count */
-  clicked(event, drawing, count) {
+  handleClick(event, drawing, count) {
     const { left, width } = drawing.getBoundingClientRect();
     const share = (((event.clientX - left) / width) * WIDE - LEFT) / (RIGHT - LEFT);
     this.distance.value = String(Math.min(Math.max(Math.ceil(share * count), 1), count));
@@ -121,10 +121,10 @@ class SnowballLesson extends View {
     const step = at + distance;
     this.mark(distance);
     replace(this.readout, ...readout(point, original, free, step));
-    const to = (/** @type {Run} */ run, /** @type {string} */ what) =>
-      run.trace.steps[step] && button(what, () => this.store.select(run.id, step));
-    replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), to(original, "the original"),
-      to(again, "its tokens after the mistake"), to(free, "the own continuation"));
+    const linkTo = (/** @type {Run} */ run, /** @type {string} */ label) =>
+      run.trace.steps[step] && button(label, () => this.store.select(run.id, step));
+    replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), linkTo(original, "the original"),
+      linkTo(again, "its tokens after the mistake"), linkTo(free, "the own continuation"));
   }
 }
 
@@ -145,22 +145,22 @@ const twoPlaces = (value) => (value === null ? "–" : value.toFixed(2));
 
 /** @param {Point} point @param {Run} original @param {Run} free @param {number} step @returns {(Node | string)[]} */
 function readout(point, original, free, step) {
-  const [meant, own] = [original, free].map(({ trace }) => trace.steps[step]);
+  const [originalStep, freeStep] = [original, free].map(({ trace }) => trace.steps[step]);
   /** @type {(Node | string)[]} */
   const parts = [`Distance ${point.distance}. `];
-  if (meant && point.plain !== null) {
-    parts.push(token(original.trace.nameOf(meant.token_id)), ` ${twoPlaces(point.plain)} bits in the original, `
+  if (originalStep && point.plain !== null) {
+    parts.push(token(original.trace.nameOf(originalStep.token_id)), ` ${twoPlaces(point.plain)} bits in the original, `
       + `${twoPlaces(point.again)} after the mistake`);
-    if (point.again !== null) parts.push(` (${signed(point.again - point.plain)})`);
+    if (point.again !== null) parts.push(` (${withSign(point.again - point.plain)})`);
     parts.push(". ");
   }
-  if (own) parts.push("Own continuation: ", token(free.trace.nameOf(own.token_id)), ` with ${twoPlaces(point.free)} bits.`);
+  if (freeStep) parts.push("Own continuation: ", token(free.trace.nameOf(freeStep.token_id)), ` with ${twoPlaces(point.free)} bits.`);
   return parts;
 }
 
 /** @param {Band[]} rows @returns {HTMLElement} */
 const bandsTable = (rows) => tableOf({ head: ["distance", "original", "after the mistake", "cost", "own continuation"], bars: [],
-  spans: [], rows: rows.map((row) => [row.name, ...[row.plain, row.again].map(twoPlaces), signed(row.cost), twoPlaces(row.free)]) },
+  spans: [], rows: rows.map((row) => [row.name, ...[row.plain, row.again].map(twoPlaces), withSign(row.cost), twoPlaces(row.free)]) },
 "Mean bits per token, by distance from the mistake");
 
 /** @param {Pair} pair @returns {HTMLElement[]} both, with the mistake marked */
@@ -177,11 +177,11 @@ function textOf(original, { trace }, at) {
   const range = (/** @type {number} */ from, /** @type {number} */ to) =>
     Array.from({ length: Math.max(Math.min(to, trace.steps.length) - from, 0) }, (_, i) => name(from + i)).join("");
   const replaced = original.trace.nameOf(original.trace.steps[at]?.token_id ?? -1);
-  const cut = trace.steps.length > at + 1 + SHOWN;
+  const cut = trace.steps.length > at + 1 + MOST_SHOWN;
   return el("p", { class: "token text" },
     el("span", { class: "before" }, (at > BEFORE ? "…" : "") + range(Math.max(at - BEFORE, 0), at)),
     el("del", {}, replaced), trace.steps.length > at && el("ins", {}, name(at)),
-    range(at + 1, at + 1 + SHOWN) + (cut ? " …" : ""));
+    range(at + 1, at + 1 + MOST_SHOWN) + (cut ? " …" : ""));
 }
 
 customElements.define("snowball-lesson", SnowballLesson);

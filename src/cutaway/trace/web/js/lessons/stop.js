@@ -11,7 +11,7 @@ import { whyItWentOn } from "../figures/end-explanation.js";
 import { endKey, endRows } from "../parts/rows.js";
 import { sampleButton } from "./sample.js";
 import { seriesOf } from "../figures/series.js";
-import { KEEPS, changes, passedMoments, rerunOf, within, withinSentence } from "./stop-figures.js";
+import { KEEPS, changes, keepSentence, momentsWithin, passedMoments, rerunOf } from "./stop-figures.js";
 import { View } from "../parts/view.js";
 import { closest, isGreedy, momentSentence, whySentence } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
@@ -19,29 +19,29 @@ import { closest, isGreedy, momentSentence, whySentence } from "../figures/endin
 /** @import { Row } from "../parts/rows.js" */
 
 class StopLesson extends View {
-  why = el("div", {});
+  explanation = el("div", {});
   chart = new Chart((series) => [...endRows(series), this.keptRow(series)],
     { choose: (step) => this.store.goTo(step), hover: () => {} });
   key = el("ul", { class: "key row faint", "aria-label": "What happened to the end token" });
   readout = el("p", { class: "readout" });
   keep = el("input", { type: "range", min: 0, max: KEEPS.length - 1, value: 5, oninput: () => this.slide() });
-  kept = el("output", {});
+  keepOutput = el("output", {});
   effect = el("p", { role: "status" });
   moment = el("p", {});
   again = button("", () => this.rerun(), { class: "primary" });
   change = el("div", {});
   /** @type {HTMLElement[]} hidden until there is a run */
   parts = [];
-  shown = "-";
-  compared = "";
+  shownKey = "-";
+  comparedKey = "";
 
   build() {
     const legend = el("p", { class: "faint" }, "P(end): the end token’s probability under the model’s own logits, on a "
       + "logarithmic scale, and a lane for each outcome. The lane ≤k: the steps at which the top-k below would keep it.");
-    const slider = el("label", { class: "row" }, "Keep with top-k", this.keep, this.kept);
+    const slider = el("label", { class: "row" }, "Keep with top-k", this.keep, this.keepOutput);
     this.parts = [this.chart.element, this.key, legend, this.readout, slider, this.effect, this.moment,
       el("p", { class: "row" }, this.again)];
-    replace(this, this.why, ...this.parts, this.change);
+    replace(this, this.explanation, ...this.parts, this.change);
   }
 
   draw() {
@@ -51,10 +51,10 @@ class StopLesson extends View {
     for (const part of this.parts) part.hidden = !trace;
     if (trace) this.chart.show(seriesOf(trace), state.step, run?.live ?? false);
     const key = trace ? `${run?.id} ${Math.floor(trace.steps.length / (run?.live ? 16 : 1))} ${run?.live}` : "";
-    if (key !== this.shown) {
-      this.shown = key;
+    if (key !== this.shownKey) {
+      this.shownKey = key;
       if (trace) this.show(trace);
-      else replace(this.why, el("p", {}, "Every step of a run records its end token: how likely it was, and what excluded it."),
+      else replace(this.explanation, el("p", {}, "Every step of a run records its end token: how likely it was, and what excluded it."),
         !run && el("p", {}, sampleButton(this)));
     }
     const moment = trace && seriesOf(trace).moments[state.step];
@@ -66,7 +66,7 @@ class StopLesson extends View {
   show(trace) {
     const series = seriesOf(trace);
     const [best] = closest(passedMoments(trace));
-    replace(this.why, el("p", {}, whySentence(trace)), el("p", { class: "verdict" }, whyItWentOn(series).join(" ")));
+    replace(this.explanation, el("p", {}, whySentence(trace)), el("p", { class: "verdict" }, whyItWentOn(series).join(" ")));
     replace(this.key, ...endKey(series));
     setText(this.moment, best ? `The likeliest end was at ${momentSentence(trace, best)}.` : "");
     this.again.hidden = !best;
@@ -77,8 +77,8 @@ class StopLesson extends View {
   /** @param {Series} series @returns {Row} the steps at which the slider's top-k would keep the end token */
   keptRow({ moments }) {
     const k = this.topK;
-    const kept = new Set(within(moments.flatMap((moment) => moment ?? []), k).map(({ index }) => index));
-    const here = (/** @type {number} */ step) => (kept.has(step) ? 1 : -Infinity);
+    const steps = new Set(momentsWithin(moments.flatMap((moment) => moment ?? []), k).map(({ index }) => index));
+    const here = (/** @type {number} */ step) => (steps.has(step) ? 1 : -Infinity);
     return { name: "", top: "≤k", foot: "", high: 8,
       paths: (columns, foot) => bars(columns, peaks(here, columns.edges), () => "var(--ink)", () => 7, foot) };
   }
@@ -88,9 +88,9 @@ class StopLesson extends View {
     const trace = this.store.run?.trace;
     if (!trace?.steps.length) return;
     const word = this.topK === 0 ? "off: every token" : `${this.topK}`;
-    setText(this.kept, word);
+    setText(this.keepOutput, word);
     this.keep.setAttribute("aria-valuetext", word);
-    setText(this.effect, withinSentence(passedMoments(trace), this.topK));
+    setText(this.effect, keepSentence(passedMoments(trace), this.topK));
     this.chart.drawAll();
     const at = closest(passedMoments(trace))[0]?.index ?? 0;
     setText(this.again, `Continue from step ${at} with ${this.rule} and the same luck`);
@@ -111,12 +111,12 @@ class StopLesson extends View {
 
   rerun() {
     const { step } = this.store.state;
-    const run = this.store.run && this.session.adopted(this.store.run);
+    const run = this.store.run && this.session.adopt(this.store.run);
     const best = run && closest(passedMoments(run.trace))[0];
     if (!run || !best) return;
     const settings = { ...filtersOff(), top_k: this.topK, ignore_eos: false,
       ...(isGreedy(run.trace) ? { temperature: 1 } : {}) };
-    const request = this.session.continued(run, run.trace.outputIds.slice(0, best.index), settings);
+    const request = this.session.makeContinuation(run, run.trace.outputIds.slice(0, best.index), settings);
     this.session.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });
     this.store.select(run.id, step); // the new run has selected itself
   }
@@ -124,15 +124,15 @@ class StopLesson extends View {
   /** Show what the latest rerun changed. */
   showChange() {
     const { run, state } = this.store;
-    const made = run && rerunOf(state.runs, run);
-    const key = made ? `${made.again.id} ${made.again.live} ${made.original.trace.steps.length}` : "";
-    if (key === this.compared) return;
-    this.compared = key;
-    replace(this.change, ...(made ? this.changed(made.original, made.again) : []));
+    const latest = run && rerunOf(state.runs, run);
+    const key = latest ? `${latest.again.id} ${latest.again.live} ${latest.original.trace.steps.length}` : "";
+    if (key === this.comparedKey) return;
+    this.comparedKey = key;
+    replace(this.change, ...(latest ? this.describeChange(latest.original, latest.again) : []));
   }
 
   /** @param {Run} original @param {Run} again @returns {HTMLElement[]} */
-  changed(original, again) {
+  describeChange(original, again) {
     const head = el("h2", {}, `What changed in run ${again.id}: ${again.name}`);
     if (again.live) return [head, el("p", {}, "The run is being generated …")];
     const sentences = again.error ? [again.error] : changes(original, again);

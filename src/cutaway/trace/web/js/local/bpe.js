@@ -32,7 +32,7 @@ export class ByteLevelBPE {
   }
 
   /** @param {string} word @returns {number[]} */
-  merged(word) {
+  mergeWord(word) {
     const letters = [...new TextEncoder().encode(word)].map((byte) => this.alphabet[byte] ?? "");
     const whole = this.wholeWords ? this.ids.get(letters.join("")) : undefined;
     if (whole !== undefined) return [whole];
@@ -63,7 +63,7 @@ function byteAlphabet() {
 }
 
 /**
- * An expression of Python's side. White space is Unicode's there, and JavaScript's \s is not.
+ * Convert an expression of Python's side, whose \s is Unicode's white space; JavaScript's is not.
  * @param {string} pattern
  */
 function expression(pattern) {
@@ -72,7 +72,7 @@ function expression(pattern) {
 }
 
 /**
- * What the expression finds, and what lies between.
+ * Cut a text into what the expression matches and what lies between.
  * @param {string} text
  * @param {RegExp} pattern
  */

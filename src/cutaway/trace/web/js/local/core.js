@@ -18,7 +18,7 @@
  *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
  *   _initialize: () => void, memory?: WebAssembly.Memory, __stack_pointer: WebAssembly.Global, work: (id: number) => void,
  *   __wasm_init_tls: (at: number) => void, __tls_size: WebAssembly.Global, __tls_align: WebAssembly.Global}} Exports
- * The last three are of cores with threads, whose memory is given to them.
+ * Only cores with threads have the last three; they get their memory from outside.
  *
  * @typedef {{id: number, logit: number, rank: number, delta: number, removed_by: number | null,
  *   final_logprob: number | null, luck: number | null}} Candidate
@@ -30,7 +30,7 @@
  *     top_removed: number[]}[], logit_histogram: number[]}} Drawn
  *
  * @typedef {{greedy: boolean, stages: [string, number[], [number, number][], number[]][], history: boolean, prompt: number[]}} Chain
- * See native/sampler.h; prompt: where history.
+ * See native/sampler.h; prompt is empty unless a stage looks at the history.
  *
  * @typedef {{chain: Chain, seed: bigint, position: number, output: number[], candidates: number, tracked: number[],
  *   forced?: number}} Draw
@@ -41,18 +41,18 @@ const STATUS = ["", "the logits are not finite", "a stage carries the logits bey
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
 const STATES = ["Conv", "DeltaNet", "Mamba"]; // what a plan calls the ops that have some
 export const KV_BLOCK = 32; // tokens
-const MOST = 2 ** 32; // bytes that 32 bits can name
+const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
 
 export class Core {
   /**
    * @param {WebAssembly.Module} module
    * @param {Plan} plan
    * @param {(to: Uint8Array) => Promise<void>} fill writes the packed weights
-   * @param {number} threads which are to call `work` then, but one
+   * @param {number} threads how many compute: all but this one must then call `work`
    * @param {WebAssembly.Memory} [memory] that they share
    */
   static async load(module, plan, fill, threads = 1, memory) {
-    if (plan.bytes >= MOST) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
+    if (plan.bytes >= MOST_BYTES) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
     /** @type {Core} */
     const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory, memory)), memory);
     const at = core.call(() => core.exports.weights(plan.bytes));
@@ -69,7 +69,7 @@ export class Core {
     this.exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
     this.memory = /** @type {WebAssembly.Memory} */ (memory ?? this.exports.memory);
     this.context = this.logits = this.first = 0;
-    this.hasStates = false; // a text goes on from its last token alone
+    this.hasStates = false; // true: a text can only be continued from its last token
     this.exports._initialize();
   }
 
@@ -78,7 +78,7 @@ export class Core {
   }
 
   /**
-   * The last token's logits are kept for `draw`.
+   * Run tokens through the model, and keep the last one's logits for `draw`.
    * @param {number[]} tokens
    * @param {number} first the position of the first
    * @param {number} plan
@@ -92,7 +92,7 @@ export class Core {
   }
 
   /**
-   * The same of one token, whose tensors can then be read.
+   * Run one token, whose tensors `read` then returns.
    * @param {number} token @param {number} position
    */
   tap(token, position) {
@@ -100,7 +100,7 @@ export class Core {
   }
 
   /**
-   * Logits of rows of the stream; `draw` draws from the first, or from the one that is chosen.
+   * Compute the logits of rows of the stream; `draw` draws from the first, or from the row that `choose` names.
    * @param {Float32Array[]} rows
    */
   head(rows) {
@@ -111,26 +111,26 @@ export class Core {
     });
   }
 
-  /** @param {number} row of those that `head` was given */
+  /** @param {number} row which of the rows of `head` to draw from */
   choose(row) {
     this.logits = this.first + 4 * this.vocabulary * row;
   }
 
   /** @param {[buffer: number, width: number]} tensor @returns {Float32Array} as `tap` left it */
   read([buffer, width]) {
-    return this.filled(width, (at) => this.exports.read(TAP, buffer, width, at));
+    return this.readFloats(width, (at) => this.exports.read(TAP, buffer, width, at));
   }
 
   /** @param {number} matrix @param {number} first @param {number} last @param {number} columns @returns {Float32Array} its rows */
   decode(matrix, first, last, columns) {
-    return this.filled((last - first) * columns, (at) => this.exports.decode(matrix, first, last, at));
+    return this.readFloats((last - first) * columns, (at) => this.exports.decode(matrix, first, last, at));
   }
 
   /**
    * @param {{layer: number, window: number}} of @param {number} block @param {boolean} values else keys @param {number} count
    * @returns {Uint16Array} halves
    */
-  stored({ layer, window }, block, values, count) {
+  readStored({ layer, window }, block, values, count) {
     const at = this.call(() => this.exports.stored(layer, window, block, values));
     return new Uint16Array(this.memory.buffer, at, count).slice();
   }
@@ -143,23 +143,23 @@ export class Core {
   }
 
   /** @param {number} count of floats @param {(at: number) => void} fill @returns {Float32Array} */
-  filled(count, fill) {
-    const made = new Float32Array(count);
+  readFloats(count, fill) {
+    const floats = new Float32Array(count);
     this.lend(4 * count, (at) => {
       fill(at);
-      made.set(new Float32Array(this.memory.buffer, at, count));
+      floats.set(new Float32Array(this.memory.buffer, at, count));
       return at;
     });
-    return made;
+    return floats;
   }
 
   /** @param {Draw} draw @returns {Drawn} */
   draw({ chain, seed, position, output, candidates, tracked, forced }) {
     if (!this.logits) throw new Error("there are no logits to draw from: run the text first");
     const { greedy, stages, history, prompt } = chain;
-    const asked = [greedy, stages, history, prompt, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
-    const at = this.give([...asked, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, numbers, count));
-    return drawn(new Float64Array(this.memory.buffer, at, this.exports.result_length()));
+    const values = [greedy, stages, history, prompt, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
+    const at = this.give([...values, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, numbers, count));
+    return parseDraw(new Float64Array(this.memory.buffer, at, this.exports.result_length()));
   }
 
   /**
@@ -177,7 +177,7 @@ export class Core {
   }
 
   /**
-   * What `use` returns, of memory that is its own meanwhile.
+   * Lend memory to `use`, and return what it returns.
    * @param {number} bytes
    * @param {(at: number) => number} use
    */
@@ -191,7 +191,7 @@ export class Core {
   }
 
   /**
-   * An address, or a number, that the core returns. What it refuses leaves it where it stands, and its stack is put back.
+   * Call the core, and return its address or number. After a refusal its stack pointer is put back.
    * @param {() => number} use
    */
   call(use) {
@@ -206,7 +206,7 @@ export class Core {
 }
 
 /**
- * Numbers alone, as native/numbers.h reads them.
+ * Flatten a value into the numbers that native/numbers.h reads.
  * @param {unknown} value
  * @param {number[]} into
  */
@@ -223,14 +223,14 @@ function flatten(value, into) {
 }
 
 /** @param {Float64Array} numbers @returns {Drawn} */
-function drawn(numbers) {
+function parseDraw(numbers) {
   let at = 0;
   const next = () => /** @type {number} */ (numbers[at++]);
   const maybe = () => {
     const value = next();
     return Number.isNaN(value) ? null : value;
   };
-  const list = (/** @type {() => any} */ each) => Array.from({ length: next() }, each);
+  const list = (/** @type {() => any} */ readItem) => Array.from({ length: next() }, readItem);
   const status = next();
   if (status) throw new Error(STATUS[status]);
   const [token_id, sampled_id, survivors] = [next(), next(), next()];
@@ -251,11 +251,11 @@ function drawn(numbers) {
 }
 
 /**
- * What the core asks of its host: to stop with a sentence, and the time. It opens no files.
+ * Return what the core imports from its host: a function that throws its error, and a clock. It opens no files.
  * @param {() => WebAssembly.Memory} memory
- * @param {WebAssembly.Memory} [given] to a core with threads
+ * @param {WebAssembly.Memory} [sharedMemory] to a core with threads
  */
-export function imports(memory, given) {
+export function imports(memory, sharedMemory) {
   const system = {
     clock_time_get: (/** @type {number} */ _clock, /** @type {bigint} */ _precision, /** @type {number} */ at) => {
       new DataView(memory().buffer).setBigUint64(at, BigInt(Math.round(performance.now() * 1e6)), true);
@@ -263,7 +263,7 @@ export function imports(memory, given) {
     },
   };
   /** @type {WebAssembly.ModuleImports} */
-  const env = given ? { memory: given } : {};
+  const env = sharedMemory ? { memory: sharedMemory } : {};
   const none = (/** @type {string} */ name) => () => {
     throw new Error(`the core asked its host for ${name}, which it does not need`);
   };
@@ -274,6 +274,6 @@ export function imports(memory, given) {
       },
     },
     env,
-    wasi_snapshot_preview1: new Proxy(system, { get: (known, name) => known[/** @type {"clock_time_get"} */ (name)] ?? none(String(name)) }),
+    wasi_snapshot_preview1: new Proxy(system, { get: (target, name) => target[/** @type {"clock_time_get"} */ (name)] ?? none(String(name)) }),
   };
 }

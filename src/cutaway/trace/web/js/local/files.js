@@ -9,10 +9,10 @@
  * @typedef {(done: number, all: number) => void} Progress of bytes
  */
 
-const KEPT = "cutaway-weights";
+const CACHE = "cutaway-weights";
 
 /** @param {string} folder @param {string} name @returns {Promise<Response>} */
-export async function fetched(folder, name) {
+export async function fetchFile(folder, name) {
   let answer;
   try {
     answer = await fetch(`${folder}/${name}`);
@@ -24,31 +24,31 @@ export async function fetched(folder, name) {
 }
 
 /**
- * The parts one after the other, each checked. What was fetched before comes from the browser.
+ * Fill `into` with the parts, each checked by its hash. Parts that were fetched before come from the browser's cache.
  * @param {string} folder @param {Part[]} parts @param {Uint8Array} into @param {Progress} progress
  */
 export async function fill(folder, parts, into, progress) {
-  const kept = await caches?.open(KEPT).catch(() => null);
+  const cache = await caches?.open(CACHE).catch(() => null);
   let at = 0;
   for (const part of parts) {
-    into.set(await checked(folder, part, kept ?? null), at);
+    into.set(await fetchPart(folder, part, cache ?? null), at);
     progress((at += part.bytes), into.length);
   }
 }
 
-/** @param {string} folder @param {Part} part @param {Cache | null} kept @returns {Promise<Uint8Array>} */
-async function checked(folder, part, kept) {
+/** @param {string} folder @param {Part} part @param {Cache | null} cache @returns {Promise<Uint8Array>} */
+async function fetchPart(folder, part, cache) {
   const address = new URL(`${folder}/${part.name}?${part.sha256.slice(0, 16)}`, location.href).href;
-  const known = await kept?.match(address);
-  if (known) {
-    const bytes = new Uint8Array(await known.arrayBuffer());
+  const cachedCopy = await cache?.match(address);
+  if (cachedCopy) {
+    const bytes = new Uint8Array(await cachedCopy.arrayBuffer());
     if (await isWhole(bytes, part)) return bytes;
-    await kept?.delete(address); // the browser's own copy was damaged
+    await cache?.delete(address); // the browser's own copy was damaged
   }
-  const answer = await fetched(folder, part.name), copy = answer.clone();
+  const answer = await fetchFile(folder, part.name), copy = answer.clone();
   const bytes = new Uint8Array(await answer.arrayBuffer());
   if (!(await isWhole(bytes, part))) throw new Error(`${part.name} was damaged on its way, or on its host: export the page again`);
-  await kept?.put(address, copy).catch(() => {}); // where the browser has no more room, it is fetched again
+  await cache?.put(address, copy).catch(() => {}); // where the browser has no more room, it is fetched again
   return bytes;
 }
 

@@ -1,6 +1,5 @@
 /**
- * A look into a step as the arrays that a page reads (src/cutaway/features/inside/summary.py), with the figures of each head
- * (summary.py).
+ * The inside of a step as the arrays that a page reads, with the figures of each head (src/cutaway/features/inside/summary.py).
  *
  * Knows names, shapes and orders; computes no weights.
  */
@@ -12,32 +11,32 @@ import { firstSeen } from "./linear.js";
  * @typedef {import("./inside.js").Lens} Lens
  */
 
-const MOST = 8, SCALE = 255;
+const MOST_PLACES = 8, SCALE = 255;
 
 /**
- * @param {Look} look @param {ReturnType<Look["attribution"]>} found @param {Lens} lens
+ * @param {Look} look @param {ReturnType<Look["attribution"]>} attribution @param {Lens} lens
  * @returns {[string, import("./safetensors.js").Numbers, number[]][]} as features/inside/summary.py has them
  */
-export function arraysOf(look, found, lens) {
+export function arraysOf(look, attribution, lens) {
   const { n, ids, weights, anatomy: { attends } } = look, layers = weights.length, heads = look.heads((head) => head);
-  const seen = attends.map((of) => (of ? firstSeen(of, n) : n)), none = new Float64Array(heads.length * n);
-  const rows = (/** @type {(Float64Array | null)[]} */ of) => of.flatMap((layer) => heads.map((head) => (layer ?? none).subarray(head * n, (head + 1) * n)));
-  const byWeight = rows(weights), byAttribution = rows(found.positions), each = found.heads.flatMap((layer) => [...layer]);
-  const figures = byWeight.map((row, i) => headFigures(row, each[i] ?? 0, ids, seen[Math.floor(i / heads.length)] ?? 0));
-  const count = attends.filter((of) => of).length * heads.length;
-  const sums = (/** @type {Float64Array[]} */ of) => Array.from({ length: n }, (_, i) => of.reduce((all, row) => all + (row[i] ?? 0), 0));
-  const most = (/** @type {string} */ name, /** @type {(value: number) => number} */ by, /** @type {Float64Array[]} */ order) => {
-    const at = order.map((row) => largest(row, by)), shape = [layers, heads.length, Math.min(MOST, n)];
-    const taken = (/** @type {Float64Array[]} */ of) => Float32Array.from(at.flatMap((places, i) => places.map((place) => of[i]?.[place] ?? 0)));
+  const seen = attends.map((attends) => (attends ? firstSeen(attends, n) : n)), none = new Float64Array(heads.length * n);
+  const rows = (/** @type {(Float64Array | null)[]} */ layers) => layers.flatMap((layer) => heads.map((head) => (layer ?? none).subarray(head * n, (head + 1) * n)));
+  const byWeight = rows(weights), byAttribution = rows(attribution.positions), attributions = attribution.heads.flatMap((layer) => [...layer]);
+  const figures = byWeight.map((row, i) => headFigures(row, attributions[i] ?? 0, ids, seen[Math.floor(i / heads.length)] ?? 0));
+  const count = attends.filter((attends) => attends).length * heads.length;
+  const sums = (/** @type {Float64Array[]} */ rows) => Array.from({ length: n }, (_, i) => rows.reduce((all, row) => all + (row[i] ?? 0), 0));
+  const topArrays = (/** @type {string} */ name, /** @type {(value: number) => number} */ by, /** @type {Float64Array[]} */ order) => {
+    const at = order.map((row) => largest(row, by)), shape = [layers, heads.length, Math.min(MOST_PLACES, n)];
+    const pick = (/** @type {Float64Array[]} */ rows) => Float32Array.from(at.flatMap((places, i) => places.map((place) => rows[i]?.[place] ?? 0)));
     return /** @type {[string, import("./safetensors.js").Numbers, number[]][]} */ ([
-      [`${name}.positions`, Int32Array.from(at.flat()), shape], [`${name}.weights`, taken(byWeight), shape],
-      [`${name}.attributions`, taken(byAttribution), shape]]);
+      [`${name}.positions`, Int32Array.from(at.flat()), shape], [`${name}.weights`, pick(byWeight), shape],
+      [`${name}.attributions`, pick(byAttribution), shape]]);
   };
   return [
-    ["places", Float32Array.from([...sums(byWeight).map((all) => all / count), ...sums([...byAttribution, ...found.convolutions])]), [2, n]],
-    ["heads", Float32Array.from(Array.from({ length: 8 }, (_, k) => figures.map((of) => of[k] ?? 0)).flat()), [8, layers, heads.length]],
-    ...most("looked", (value) => value, byWeight), ...most("attributed", Math.abs, byAttribution),
-    ["parts", Float32Array.from(found.parts), [found.parts.length]], ["rounded", Float32Array.from(found.rounded), [layers]],
+    ["places", Float32Array.from([...sums(byWeight).map((all) => all / count), ...sums([...byAttribution, ...attribution.convolutions])]), [2, n]],
+    ["heads", Float32Array.from(Array.from({ length: 8 }, (_, k) => figures.map((figure) => figure[k] ?? 0)).flat()), [8, layers, heads.length]],
+    ...topArrays("looked", (value) => value, byWeight), ...topArrays("attributed", Math.abs, byAttribution),
+    ["parts", Float32Array.from(attribution.parts), [attribution.parts.length]], ["rounded", Float32Array.from(attribution.rounded), [layers]],
     ["first_seen", Int32Array.from(seen), [layers]], ["token_ids", Int32Array.from(ids), [n]],
     ["lens.ids", lens.ids, [layers + 1]], ["lens.logprobs", lens.logprobs, [layers + 1]], ["lens.rank", lens.rank, [layers + 1]],
     ...(lens.drawn ? [/** @type {[string, Int32Array, number[]]} */ (["lens.drawn", lens.drawn, [layers + 1]])] : []),
@@ -46,14 +45,14 @@ export function arraysOf(look, found, lens) {
 }
 
 /** @param {Float64Array} row @param {(value: number) => number} by @returns {number[]} where it has most; of equals the first */
-const largest = (row, by) => [...row.keys()].sort((a, b) => by(row[b] ?? 0) - by(row[a] ?? 0) || a - b).slice(0, MOST);
+const largest = (row, by) => [...row.keys()].sort((a, b) => by(row[b] ?? 0) - by(row[a] ?? 0) || a - b).slice(0, MOST_PLACES);
 
 /**
  * @param {Float64Array} weights @param {number} attribution @param {number[]} ids @param {number} seen the first that is seen
  * @returns {number[]} attribution, sink, previous, same, induction, entropy, most, weight (features/inside/summary.py)
  */
 function headFigures(weights, attribution, ids, seen) {
-  const n = ids.length, count = n - seen, [most = 0] = largest(weights, (value) => value);
+  const n = ids.length, count = n - seen, [top = 0] = largest(weights, (value) => value);
   let same = 0, induction = 0, entropy = 0;
   for (let i = 0; i < n; i++) {
     const weight = weights[i] ?? 0;
@@ -61,5 +60,5 @@ function headFigures(weights, attribution, ids, seen) {
     if (i < n - 1 && ids[i] === ids[n - 1]) same += weight;
     if (i < n - 1 && i > 0 && ids[i - 1] === ids[n - 1]) induction += weight;
   }
-  return [attribution, weights[0] ?? 0, count > 1 ? weights[n - 2] ?? 0 : 0, same, induction, count > 1 ? entropy / Math.log(count) : 0, most, weights[most] ?? 0];
+  return [attribution, weights[0] ?? 0, count > 1 ? weights[n - 2] ?? 0 : 0, same, induction, count > 1 ? entropy / Math.log(count) : 0, top, weights[top] ?? 0];
 }

@@ -1,12 +1,13 @@
 /**
- * The inside of a step, as /v1/inside answers it: attention weights, logit attribution, the lens (src/cutaway/lab/inside).
+ * The inside of a step, as /v1/inside answers it: attention weights, logit attribution, the lens (src/cutaway/features/inside).
  *
  * Knows which tensors are a model's parts (features/page/folder.py), and how they add up; not what a page reads of them.
  */
 
 import { arraysOf } from "./inside-arrays.js";
 import {
-  attentionAlong, attentionWeights, beforeMatrix, beforeNorm, convolved, dot, firstSeen, gathered, padded, rounding, size, sum, times,
+  attentionAlong, attentionWeights, convolutionTerms, dot, firstSeen, gatherBlocks, paddedWidth, pullBackMatrix,
+  pullBackNorm, rounding, size, sum, times,
 } from "./linear.js";
 import { safetensors } from "./safetensors.js";
 
@@ -24,7 +25,7 @@ import { safetensors } from "./safetensors.js";
  * @typedef {Attention & {layer: number, query: Tensor, out: Tensor}} Attends
  * at: where in the text's state its inputs before the row's own are
  * @typedef {import("./linear.js").Convolution & {input: Tensor, out: Tensor, at: number}} Convolves
- * attends, convolves: by layer; longest: the longest text of which it is told what a convolution takes of each token
+ * attends, convolves: by layer; longest: the longest text of which a convolution's attribution is split by token
  * @typedef {{stream: Tensor[], attends: (Attends | null)[], convolves: (Convolves | null)[], longest: number, parts: Part[],
  *   norm: NormOp, normed: Tensor, head: Linear & {out: Tensor}}} Anatomy
  *
@@ -34,41 +35,41 @@ import { safetensors } from "./safetensors.js";
  */
 
 const SINK = 0.3; // a head with more of its weight than this at position 0 is one
-const NEAR = 2e-6, NEAR_POSITIONS = 4e-5, NEAR_MIXED = 2e-5, NEAR_STATES = 2e-4, NEAR_CONVOLVED = 1e-4; // as lab/inside has them
+const NEAR = 2e-6, NEAR_POSITIONS = 4e-5, NEAR_MIXED = 2e-5, NEAR_STATES = 2e-4, NEAR_CONVOLVED = 1e-4; // as features/inside has them
 
 /**
- * @param {Loop} loop @param {Anatomy | null} anatomy @param {Asked} asked @param {AbortSignal} signal
+ * @param {Loop} loop @param {Anatomy | null} anatomy @param {Asked} question @param {AbortSignal} signal
  * @returns {Promise<ArrayBuffer | null>} a safetensors file; null: it was stopped
  */
-export async function inside(loop, anatomy, asked, signal) {
+export async function computeInside(loop, anatomy, question, signal) {
   if (!anatomy) throw new Error("this page cannot look into its model; cutaway serve may");
-  if (asked.interventions?.length) throw new Error("interventions: this page cannot do that; cutaway serve can");
-  const { core } = loop, ids = [...asked.prompt, ...asked.generated.slice(0, asked.step)], before = ids.slice(0, -1);
+  if (question.interventions?.length) throw new Error("interventions: this page cannot do that; cutaway serve can");
+  const { core } = loop, ids = [...question.prompt, ...question.generated.slice(0, question.step)], before = ids.slice(0, -1);
   if (await loop.read(before, signal, 0) < 0) return null;
-  const earlier = anatomy.convolves.map((of) => of && core.state(before.length, of.at, (of.taps - 1) * of.width));
+  const earlier = anatomy.convolves.map((op) => op && core.state(before.length, op.at, (op.taps - 1) * op.width));
   core.tap(/** @type {number} */ (ids.at(-1)), before.length);
-  loop.known = ids;
-  const own = core.draw({ chain: GREEDY, ...PLAIN, position: ids.length });
-  const row = own.logits_hash.toString(16).padStart(16, "0");
-  if (asked.row !== null && row !== asked.row) {
-    throw new Error(`row: this model gives other logits than ${asked.row} at step ${asked.step}; they are of another model, or the tokens are others`);
+  loop.cachedIds = ids;
+  const draw = core.draw({ chain: GREEDY, ...PLAIN, position: ids.length });
+  const row = draw.logits_hash.toString(16).padStart(16, "0");
+  if (question.row !== null && row !== question.row) {
+    throw new Error(`row: this model gives other logits than ${question.row} at step ${question.step}; they are of another model, or the tokens are others`);
   }
-  const chosen = /** @type {number} */ (asked.generated[asked.step]);
-  const rival = asked.rival ?? own.candidates.map(({ id }) => id).find((id) => id !== chosen) ?? 0;
-  if (rival === chosen) throw new Error("rival: this is the token of the step; name another");
-  const look = new Look(core, anatomy, ids, earlier), attributed = look.attribution(chosen, rival);
+  const token = /** @type {number} */ (question.generated[question.step]);
+  const rival = question.rival ?? draw.candidates.map(({ id }) => id).find((id) => id !== token) ?? 0;
+  if (rival === token) throw new Error("rival: this is the token of the step; name another");
+  const look = new Look(core, anatomy, ids, earlier), attributed = look.attribution(token, rival);
   const stream = anatomy.stream.map((tensor) => core.read(tensor)); // before the lens: it has no tap
-  const lens = lensOf(loop, stream, asked, ids.length, row);
+  const lens = lensOf(loop, stream, question, ids.length, row);
   return safetensors(arraysOf(look, attributed, lens), {
-    cutaway: loop.about.head.cutaway, trace: "", model: loop.about.head.model, step: String(asked.step), row,
-    as_run: JSON.stringify(asked.row === null ? null : true), token: String(chosen), rival: String(rival),
+    cutaway: loop.about.head.cutaway, trace: "", model: loop.about.head.model, step: String(question.step), row,
+    as_run: JSON.stringify(question.row === null ? null : true), token: String(token), rival: String(rival),
     parts: anatomy.parts.map(({ name }) => name).join(","),
     rounding: String(attributed.rounding), bias: String(attributed.bias), total: String(attributed.total),
     kv_bytes: String(look.kvBytes),
-    sinks: String(look.weights.reduce((sum, of) => sum + look.heads((head) => (of?.[head * look.n] ?? 0) > SINK).filter(Boolean).length, 0)),
-    lens_first: JSON.stringify(index(lens.rank.indexOf(1))), lens_settled: JSON.stringify(settled([...lens.rank], (rank) => rank === 1)),
-    draw_settled: JSON.stringify(lens.drawn && settled([...lens.drawn], (id) => id === lens.drawn?.at(-1))), experts: "{}",
-    names: JSON.stringify(Object.fromEntries([chosen, rival, ...lens.ids, ...(lens.drawn ?? [])].map((id) => [id, loop.tokenizer.name(id)]))),
+    sinks: String(look.weights.reduce((sum, weights) => sum + look.heads((head) => (weights?.[head * look.n] ?? 0) > SINK).filter(Boolean).length, 0)),
+    lens_first: JSON.stringify(index(lens.rank.indexOf(1))), lens_settled: JSON.stringify(settledFrom([...lens.rank], (rank) => rank === 1)),
+    draw_settled: JSON.stringify(lens.drawn && settledFrom([...lens.drawn], (id) => id === lens.drawn?.at(-1))), experts: "{}",
+    names: JSON.stringify(Object.fromEntries([token, rival, ...lens.ids, ...(lens.drawn ?? [])].map((id) => [id, loop.tokenizer.name(id)]))),
   });
 }
 
@@ -89,43 +90,43 @@ export class Look {
     this.anatomy = anatomy;
     this.ids = ids;
     this.n = ids.length;
-    const stored = (/** @type {Attends} */ of, /** @type {boolean} */ values) =>
-      gathered((block, count) => core.stored(of, block, values, count), of, values, this.n);
-    this.values = anatomy.attends.map((of) => of && stored(of, true));
-    this.weights = anatomy.attends.map((of) => of && attentionWeights(of, core.read(of.query), stored(of, false), this.n));
-    this.convolved = anatomy.convolves.map((of, layer) => of && convolved(of, joined(earlier[layer], core.read(of.input))));
+    const readCache = (/** @type {Attends} */ op, /** @type {boolean} */ values) =>
+      gatherBlocks((block, count) => core.readStored(op, block, values, count), op, values, this.n);
+    this.values = anatomy.attends.map((op) => op && readCache(op, true));
+    this.weights = anatomy.attends.map((op) => op && attentionWeights(op, core.read(op.query), readCache(op, false), this.n));
+    this.convolved = anatomy.convolves.map((op, layer) => op && convolutionTerms(op, concatenate(earlier[layer], core.read(op.input))));
     this.check();
   }
 
   get kvBytes() {
-    return sum(Float64Array.from(this.anatomy.attends, (of) => (of ? 2 * of.kv_heads * (of.head_dim + padded(of.head_dim)) * (this.n - firstSeen(of, this.n)) : 0)));
+    return sum(Float64Array.from(this.anatomy.attends, (op) => (op ? 2 * op.kv_heads * (op.head_dim + paddedWidth(op.head_dim)) * (this.n - firstSeen(op, this.n)) : 0)));
   }
 
-  /** @template T @param {(head: number) => T} each @returns {T[]} */
-  heads(each) {
-    return Array.from({ length: this.anatomy.attends.find((of) => of)?.heads ?? 0 }, (_, head) => each(head));
+  /** @template T @param {(head: number) => T} compute @returns {T[]} */
+  heads(compute) {
+    return Array.from({ length: this.anatomy.attends.find((op) => op)?.heads ?? 0 }, (_, head) => compute(head));
   }
 
-  /** An error unless the weights give the outputs of heads, and of convolutions. */
+  /** Throw unless the weights reproduce the outputs of heads, and of convolutions. */
   check() {
-    this.anatomy.convolves.forEach((of, layer) => {
-      if (!of) return;
-      const out = this.core.read(of.out), most = out.reduce((top, value) => Math.max(top, Math.abs(value)), 1e-30);
+    this.anatomy.convolves.forEach((op, layer) => {
+      if (!op) return;
+      const out = this.core.read(op.out), most = out.reduce((top, value) => Math.max(top, Math.abs(value)), 1e-30);
       out.forEach((value, at) => {
-        let mixed = of.bias?.[at] ?? 0;
-        for (let i = at; i < of.taps * of.width; i += of.width) mixed += this.convolved[layer]?.[i] ?? 0;
-        near(mixed, value, NEAR_CONVOLVED * most, `the outputs of layer ${layer}'s convolution`);
+        let mixed = op.bias?.[at] ?? 0;
+        for (let i = at; i < op.taps * op.width; i += op.width) mixed += this.convolved[layer]?.[i] ?? 0;
+        checkNear(mixed, value, NEAR_CONVOLVED * most, `the outputs of layer ${layer}'s convolution`);
       });
     });
-    this.anatomy.attends.forEach((of, layer) => {
-      if (!of) return;
+    this.anatomy.attends.forEach((op, layer) => {
+      if (!op) return;
       const weights = /** @type {Float64Array} */ (this.weights[layer]), values = /** @type {Float32Array} */ (this.values[layer]);
-      const out = this.core.read(of.out), most = values.reduce((top, value) => Math.max(top, Math.abs(value)), 1e-30);
+      const out = this.core.read(op.out), most = values.reduce((top, value) => Math.max(top, Math.abs(value)), 1e-30);
       for (let at = 0; at < out.length; at++) {
-        const head = Math.floor(at / of.head_dim), from = Math.floor((head * of.kv_heads) / of.heads) * this.n * of.head_dim + (at % of.head_dim);
+        const head = Math.floor(at / op.head_dim), from = Math.floor((head * op.kv_heads) / op.heads) * this.n * op.head_dim + (at % op.head_dim);
         let mixed = 0;
-        for (let i = 0; i < this.n; i++) mixed += (weights[head * this.n + i] ?? 0) * (values[from + i * of.head_dim] ?? 0);
-        near(mixed, out[at] ?? 0, NEAR_MIXED * most, `the heads' outputs of layer ${layer}`);
+        for (let i = 0; i < this.n; i++) mixed += (weights[head * this.n + i] ?? 0) * (values[from + i * op.head_dim] ?? 0);
+        checkNear(mixed, out[at] ?? 0, NEAR_MIXED * most, `the heads' outputs of layer ${layer}`);
       }
     });
   }
@@ -137,7 +138,7 @@ export class Look {
     if (!first || !second) throw new Error("a token has no row in the head");
     const difference = first.map((value, i) => value - (second[i] ?? 0)), read = core.read(normed);
     let terms = size(first, read) + size(second, read);
-    const stream = beforeNorm(norm, core.read(norm.input), {
+    const stream = pullBackNorm(norm, core.read(norm.input), {
       along: difference, constant: head.bias ? (head.bias[token] ?? 0) - (head.bias[rival] ?? 0) : 0,
       rounding: head.is_float ? 0 : dot(difference, rounding(core.read(head.input))),
     });
@@ -149,106 +150,106 @@ export class Look {
     /** @type {Float64Array[]} */
     const convolutions = [];
     for (const part of all) {
-      const given = core.read(part.given), here = times(stream.along, part.factor);
-      parts.push(dot(here, given));
-      terms += size(here, given);
+      const output = core.read(part.given), here = times(stream.along, part.factor);
+      parts.push(dot(here, output));
+      terms += size(here, output);
       if (part.layer === null) continue;
-      const layer = part.layer, after = part.path.reduce((direction, op) => this.before(op, direction), { along: here, constant: 0, rounding: 0 });
+      const layer = part.layer, after = part.path.reduce((direction, op) => this.pullBack(op, direction), { along: here, constant: 0, rounding: 0 });
       if (anatomy.convolves[layer]) {
-        if (this.n <= anatomy.longest) convolutions.push(this.convolutionOf(part, after, here, given));
+        if (this.n <= anatomy.longest) convolutions.push(this.convolutionOf(part, after, here, output));
         continue;
       }
-      const found = this.headsOf(part, after, here, given);
-      [heads[layer], positions[layer], rounded[layer]] = [found.heads, found.positions, after.rounding];
+      const shares = this.headsOf(part, after, here, output);
+      [heads[layer], positions[layer], rounded[layer]] = [shares.heads, shares.positions, after.rounding];
     }
     const logits = core.read(head.out), total = (logits[token] ?? 0) - (logits[rival] ?? 0);
-    near(sum(Float64Array.from(parts)) + stream.constant + stream.rounding, total, NEAR * terms, "the parts");
+    checkNear(sum(Float64Array.from(parts)) + stream.constant + stream.rounding, total, NEAR * terms, "the parts");
     return { parts, heads, positions, convolutions, rounded, bias: stream.constant, rounding: stream.rounding, total };
   }
 
-  /** @param {Part} part @param {Direction} after of its heads' outputs @param {Float64Array} here of what it gave @param {Float32Array} given */
-  headsOf(part, after, here, given) {
-    const layer = /** @type {number} */ (part.layer), of = /** @type {Attends} */ (this.anatomy.attends[layer]), out = this.core.read(of.out);
+  /** @param {Part} part @param {Direction} after of its heads' outputs @param {Float64Array} here of what it gave @param {Float32Array} output */
+  headsOf(part, after, here, output) {
+    const layer = /** @type {number} */ (part.layer), op = /** @type {Attends} */ (this.anatomy.attends[layer]), out = this.core.read(op.out);
     const heads = Float64Array.from(this.heads((head) => {
-      const [from, to] = [head * of.head_dim, (head + 1) * of.head_dim];
+      const [from, to] = [head * op.head_dim, (head + 1) * op.head_dim];
       return dot(after.along.subarray(from, to), out.subarray(from, to));
     }));
-    const positions = attentionAlong(of, /** @type {Float64Array} */ (this.weights[layer]), /** @type {Float32Array} */ (this.values[layer]), after.along, this.n);
-    const terms = size(after.along, out) + size(here, given), whole = sum(heads);
-    near(whole + after.constant + after.rounding, dot(here, given), NEAR * terms, `the heads of ${part.name}`);
-    near(sum(positions), whole, NEAR_POSITIONS * terms, `the positions of ${part.name}`);
+    const positions = attentionAlong(op, /** @type {Float64Array} */ (this.weights[layer]), /** @type {Float32Array} */ (this.values[layer]), after.along, this.n);
+    const terms = size(after.along, out) + size(here, output), whole = sum(heads);
+    checkNear(whole + after.constant + after.rounding, dot(here, output), NEAR * terms, `the heads of ${part.name}`);
+    checkNear(sum(positions), whole, NEAR_POSITIONS * terms, `the positions of ${part.name}`);
     return { heads, positions };
   }
 
-  /** The same of a convolution, as one head: what each position gives. @param {Part} part @param {Direction} after @param {Float64Array} here @param {Float32Array} given */
-  convolutionOf(part, after, here, given) {
-    const layer = /** @type {number} */ (part.layer), of = /** @type {Convolves} */ (this.anatomy.convolves[layer]);
-    const values = /** @type {Float64Array} */ (this.convolved[layer]), out = this.core.read(of.out), positions = new Float64Array(this.n);
-    for (let tap = Math.max(of.taps - this.n, 0); tap < of.taps; tap++) {
-      positions[this.n - of.taps + tap] = dot(after.along, values.subarray(tap * of.width, (tap + 1) * of.width));
+  /** Return what each position adds through a convolution, which counts as one head. @param {Part} part @param {Direction} after @param {Float64Array} here @param {Float32Array} output */
+  convolutionOf(part, after, here, output) {
+    const layer = /** @type {number} */ (part.layer), op = /** @type {Convolves} */ (this.anatomy.convolves[layer]);
+    const values = /** @type {Float64Array} */ (this.convolved[layer]), out = this.core.read(op.out), positions = new Float64Array(this.n);
+    for (let tap = Math.max(op.taps - this.n, 0); tap < op.taps; tap++) {
+      positions[this.n - op.taps + tap] = dot(after.along, values.subarray(tap * op.width, (tap + 1) * op.width));
     }
-    const terms = size(after.along, out) + size(here, given), whole = dot(after.along, out);
-    near(whole + after.constant + after.rounding, dot(here, given), NEAR * terms, `the convolution of ${part.name}`);
-    near(sum(positions) + (of.bias ? dot(after.along, Float64Array.from(of.bias)) : 0), whole, NEAR_STATES * terms, `the positions of ${part.name}`);
+    const terms = size(after.along, out) + size(here, output), whole = dot(after.along, out);
+    checkNear(whole + after.constant + after.rounding, dot(here, output), NEAR * terms, `the convolution of ${part.name}`);
+    checkNear(sum(positions) + (op.bias ? dot(after.along, Float64Array.from(op.bias)) : 0), whole, NEAR_STATES * terms, `the positions of ${part.name}`);
     return positions;
   }
 
   /** @param {any} op between the heads and the stream @param {Direction} after @returns {Direction} the same function of its input */
-  before(op, after) {
+  pullBack(op, after) {
     if (op.kind === "scale") return { ...after, along: times(after.along, op.factor) };
     const x = this.core.read(op.input);
     if (op.kind === "mul") return { ...after, along: after.along.map((by, i) => by * (x[i] ?? 0)) };
-    if (op.kind !== "linear") return beforeNorm(op, x, after);
-    return beforeMatrix(this.core.decode(op.matrix, 0, op.rows, op.input[1]), op.bias, op.is_float ? null : rounding(x), after);
+    if (op.kind !== "linear") return pullBackNorm(op, x, after);
+    return pullBackMatrix(this.core.decode(op.matrix, 0, op.rows, op.input[1]), op.bias, op.is_float ? null : rounding(x), after);
   }
 }
 
 /**
- * What the head makes of the stream before the first layer and after each, and what the same luck draws.
+ * Apply the head to the stream before the first layer and after each, and draw from these logits with the same luck.
  * @param {Loop} loop @param {Float32Array[]} stream @param {Asked} asked @param {number} position @param {string} row
  */
-function lensOf(loop, stream, { prompt, generated, step, settings, drawn: own }, position, row) {
+function lensOf(loop, stream, { prompt, generated, step, settings, drawn: drawnId }, position, row) {
   const { core } = loop;
   const params = { ...loop.about.defaults, ...Object.fromEntries(Object.entries(settings).filter(([name]) => !OF_NO_DRAW.includes(name))) };
   let chain = null;
   try {
     loop.check(params);
     chain = loop.chain(params, prompt);
-  } catch { /* the run had what a page cannot repeat: a grammar, a check */ }
+  } catch { /* the run had something that a page cannot repeat: a grammar, a check */ }
   core.head(stream);
-  const found = stream.map((_, i) => {
+  const draws = stream.map((_, i) => {
     core.choose(i);
     return core.draw({
       ...PLAIN, chain: chain ?? GREEDY, seed: BigInt(settings.seed ?? 0), position, output: generated.slice(0, step), forced: generated[step],
     });
   });
-  if (found.at(-1)?.logits_hash.toString(16).padStart(16, "0") !== row) throw new Error("the last layer's lens is not the row: this is a bug in cutaway");
+  if (draws.at(-1)?.logits_hash.toString(16).padStart(16, "0") !== row) throw new Error("the last layer's lens is not the row: this is a bug in cutaway");
   return {
-    ids: Int32Array.from(found, ({ candidates }) => candidates[0]?.id ?? 0),
-    logprobs: Float32Array.from(found, ({ candidates, log_sum_exp }) => (candidates[0]?.logit ?? 0) - log_sum_exp),
-    rank: Int32Array.from(found, ({ rank }) => rank),
-    drawn: chain === null || found.at(-1)?.sampled_id !== own ? null : Int32Array.from(found, ({ sampled_id }) => sampled_id),
+    ids: Int32Array.from(draws, ({ candidates }) => candidates[0]?.id ?? 0),
+    logprobs: Float32Array.from(draws, ({ candidates, log_sum_exp }) => (candidates[0]?.logit ?? 0) - log_sum_exp),
+    rank: Int32Array.from(draws, ({ rank }) => rank),
+    drawn: chain === null || draws.at(-1)?.sampled_id !== drawnId ? null : Int32Array.from(draws, ({ sampled_id }) => sampled_id),
   };
 }
 
-/** @param {number} found @returns {number | null} */
-const index = (found) => (found < 0 ? null : found);
+/** @param {number} row @returns {number | null} */
+const index = (row) => (row < 0 ? null : row);
 
 /** @template T @param {T[]} all @param {(one: T) => boolean} holds @returns {number | null} from where on it holds */
-function settled(all, holds) {
-  const start = all.findLastIndex((one) => !holds(one)) + 1;
+function settledFrom(all, holds) {
+  const start = all.findLastIndex((element) => !holds(element)) + 1;
   return start < all.length ? start : null;
 }
 
-/** @param {number} found @param {number} expected @param {number} bound @param {string} what */
-function near(found, expected, bound, what) {
-  if (!(Math.abs(found - expected) <= bound)) throw new Error(`${what} add up to ${found.toFixed(6)} and not to ${expected.toFixed(6)}: this is a bug in cutaway`);
+/** @param {number} actual @param {number} expected @param {number} bound @param {string} name */
+function checkNear(actual, expected, bound, name) {
+  if (!(Math.abs(actual - expected) <= bound)) throw new Error(`${name} add up to ${actual.toFixed(6)} and not to ${expected.toFixed(6)}: this is a bug in cutaway`);
 }
 
 /** @param {Float32Array | null | undefined} first @param {Float32Array} second */
-function joined(first, second) {
-  const made = new Float32Array((first?.length ?? 0) + second.length);
-  made.set(first ?? []);
-  made.set(second, first?.length ?? 0);
-  return made;
+function concatenate(first, second) {
+  const floats = new Float32Array((first?.length ?? 0) + second.length);
+  floats.set(first ?? []);
+  floats.set(second, first?.length ?? 0);
+  return floats;
 }

@@ -47,49 +47,49 @@ export function size(a, b) {
 export const times = (x, by) => Float64Array.from(x, (value) => value * by);
 
 /**
- * The same function of a norm's input, whose size is taken as a constant.
+ * Return the direction as a function of a norm's input, whose size counts as a constant.
  * @param {Norm} norm @param {Floats} x its input @param {Direction} after @returns {Direction}
  */
-export function beforeNorm({ kind, weight, bias, eps, group }, x, { along, constant, rounding }) {
+export function pullBackNorm({ kind, weight, bias, eps, group }, x, { along, constant, rounding }) {
   const isLayer = kind === "layer_norm", middle = isLayer ? mean(x) : 0;
-  const made = new Float64Array(x.length);
+  const scaled = new Float64Array(x.length);
   for (let first = 0; first < x.length; first += group) {
     const part = Float64Array.from(x.subarray(first, first + group), (value) => (value - middle) ** 2);
     const length = Math.sqrt(mean(part) + eps);
-    for (let i = first; i < first + group; i++) made[i] = (along[i] ?? 0) * ((weight?.[i % weight.length] ?? 1) / length);
+    for (let i = first; i < first + group; i++) scaled[i] = (along[i] ?? 0) * ((weight?.[i % weight.length] ?? 1) / length);
   }
-  if (!isLayer) return { along: made, constant, rounding };
-  const added = bias ? dot(along, Float64Array.from(bias)) : 0, own = mean(made);
-  return { along: made.map((value) => value - own), constant: constant + added, rounding };
+  if (!isLayer) return { along: scaled, constant, rounding };
+  const shift = bias ? dot(along, Float64Array.from(bias)) : 0, average = mean(scaled);
+  return { along: scaled.map((value) => value - average), constant: constant + shift, rounding };
 }
 
 /** @param {Floats} x @returns {number} */
 const mean = (x) => sum(x) / x.length;
 
 /**
- * The same function of a matrix's input.
- * @param {Float32Array} matrix (rows, columns) @param {number[] | null} bias @param {Float64Array | null} added by rounding of the input
+ * Return the direction as a function of a matrix's input.
+ * @param {Float32Array} matrix (rows, columns) @param {number[] | null} bias @param {Float64Array | null} errors by rounding of the input
  * @param {Direction} after @returns {Direction}
  */
-export function beforeMatrix(matrix, bias, added, { along, constant, rounding }) {
-  const columns = matrix.length / along.length, made = new Float64Array(columns);
+export function pullBackMatrix(matrix, bias, errors, { along, constant, rounding }) {
+  const columns = matrix.length / along.length, sums = new Float64Array(columns);
   along.forEach((by, row) => {
-    for (let i = 0, at = row * columns; i < columns; i++, at++) made[i] = (made[i] ?? 0) + by * /** @type {number} */ (matrix[at]);
+    for (let i = 0, at = row * columns; i < columns; i++, at++) sums[i] = (sums[i] ?? 0) + by * /** @type {number} */ (matrix[at]);
   });
-  const own = bias ? dot(along, Float64Array.from(bias)) : 0;
-  return { along: made, constant: constant + own, rounding: rounding + (added ? dot(made, added) : 0) };
+  const shift = bias ? dot(along, Float64Array.from(bias)) : 0;
+  return { along: sums, constant: constant + shift, rounding: rounding + (errors ? dot(sums, errors) : 0) };
 }
 
 /** @param {Float32Array} x @returns {Float64Array} what is added to activations that a quantised matrix reads: every 32 are whole steps */
 export function rounding(x) {
-  const made = new Float64Array(x.length);
+  const errors = new Float64Array(x.length);
   for (let first = 0; first < x.length; first += QUANT) {
     const block = x.subarray(first, first + QUANT);
-    const peak = block.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    const peak = block.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
     const inverse = peak > TINY ? Math.fround(127 / peak) : 0, step = Math.fround(peak / 127);
-    block.forEach((value, i) => (made[first + i] = Math.fround(even(Math.fround(value * inverse)) * step) - value));
+    block.forEach((value, i) => (errors[first + i] = Math.fround(even(Math.fround(value * inverse)) * step) - value));
   }
-  return made;
+  return errors;
 }
 
 /** @param {number} value @returns {number} the nearest whole number, of two the even one */
@@ -102,30 +102,30 @@ function even(value) {
 export const firstSeen = ({ window }, n) => (window ? Math.max(n - window, 0) : 0);
 
 /**
- * @param {Attention} of @param {Float32Array} query (heads · head_dim) @param {Float32Array} keys (kv_heads, n, head_dim)
+ * @param {Attention} attention @param {Float32Array} query (heads · head_dim) @param {Float32Array} keys (kv_heads, n, head_dim)
  * @param {number} n @returns {Float64Array} (heads, n), each row adds up to 1; 0 before the window
  */
-export function attentionWeights(of, query, keys, n) {
-  const { heads, kv_heads, head_dim, scale, softcap, sinks } = of, seen = firstSeen(of, n);
-  const made = new Float64Array(heads * n), group = heads / kv_heads;
+export function attentionWeights(attention, query, keys, n) {
+  const { heads, kv_heads, head_dim, scale, softcap, sinks } = attention, seen = firstSeen(attention, n);
+  const weights = new Float64Array(heads * n), group = heads / kv_heads;
   for (let head = 0; head < heads; head++) {
-    const q = query.subarray(head * head_dim, (head + 1) * head_dim), row = made.subarray(head * n, (head + 1) * n);
+    const q = query.subarray(head * head_dim, (head + 1) * head_dim), row = weights.subarray(head * n, (head + 1) * n);
     const first = Math.floor(head / group) * n * head_dim;
     row.fill(-Infinity, 0, seen);
     for (let i = seen; i < n; i++) {
       const score = scale * dot(q, keys.subarray(first + i * head_dim, first + (i + 1) * head_dim));
       row[i] = softcap ? softcap * Math.tanh(score / softcap) : score;
     }
-    const sink = sinks?.[head] ?? -Infinity, top = row.reduce((most, score) => Math.max(most, score), sink);
+    const sink = sinks?.[head] ?? -Infinity, top = row.reduce((largest, score) => Math.max(largest, score), sink);
     row.forEach((score, i) => (row[i] = Math.exp(score - top)));
     const all = sum(row) + Math.exp(sink - top);
     row.forEach((value, i) => (row[i] = value / all));
   }
-  return made;
+  return weights;
 }
 
 /**
- * What each position gives to each head, along a direction of the heads' outputs.
+ * Return what each position adds to each head, along a direction of the heads' outputs.
  * @param {Attention} of @param {Float64Array} weights (heads, n) @param {Float32Array} values (kv_heads, n, head_dim)
  * @param {Float64Array} directions (heads · head_dim) @param {number} n @returns {Float64Array} (heads, n)
  */
@@ -138,10 +138,10 @@ export function attentionAlong({ heads, kv_heads, head_dim }, weights, values, d
 }
 
 /**
- * What each of the last tokens gives to a convolution's output; the bias is beside it.
+ * Return what each of the last tokens adds to a convolution's output, without the bias.
  * @param {Convolution} of @param {Float32Array} inputs of the last tokens (taps, width) @returns {Float64Array} (taps, width)
  */
-export function convolved({ width, taps, weight }, inputs) {
+export function convolutionTerms({ width, taps, weight }, inputs) {
   return Float64Array.from(inputs, (x, at) => x * /** @type {number} */ (weight[(at % width) * taps + Math.floor(at / width)]));
 }
 
@@ -153,25 +153,25 @@ const HALVES = Float32Array.from({ length: 1 << 16 }, (_, bits) => {
 });
 
 /** @param {number} head_dim @returns {number} numbers of a stored value */
-export const padded = (head_dim) => Math.ceil(head_dim / 16) * 16;
+export const paddedWidth = (head_dim) => Math.ceil(head_dim / 16) * 16;
 
 /**
- * Keys or values of the KV blocks that the last row sees, side by side: (kv_heads, n, head_dim); 0 before them.
- * @param {(block: number, count: number) => Uint16Array} block @param {Attention} of @param {boolean} values else keys
+ * Join the keys or values of the KV blocks that the last row sees: (kv_heads, n, head_dim); 0 before them.
+ * @param {(block: number, count: number) => Uint16Array} block @param {Attention} attention @param {boolean} values else keys
  * @param {number} n @returns {Float32Array}
  */
-export function gathered(block, of, values, n) {
-  const { kv_heads, head_dim } = of, stride = values ? padded(head_dim) : head_dim, made = new Float32Array(kv_heads * n * head_dim);
-  for (let first = Math.floor(firstSeen(of, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
+export function gatherBlocks(block, attention, values, n) {
+  const { kv_heads, head_dim } = attention, stride = values ? paddedWidth(head_dim) : head_dim, numbers = new Float32Array(kv_heads * n * head_dim);
+  for (let first = Math.floor(firstSeen(attention, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
     const halves = block(first / KV_BLOCK, kv_heads * stride * KV_BLOCK);
     for (let head = 0; head < kv_heads; head++) {
       for (let i = first; i < Math.min(first + KV_BLOCK, n); i++) {
         for (let d = 0; d < head_dim; d++) {
           const at = head * stride * KV_BLOCK + (values ? (i - first) * stride + d : d * KV_BLOCK + i - first);
-          made[(head * n + i) * head_dim + d] = HALVES[halves[at] ?? 0] ?? 0;
+          numbers[(head * n + i) * head_dim + d] = HALVES[halves[at] ?? 0] ?? 0;
         }
       }
     }
   }
-  return made;
+  return numbers;
 }

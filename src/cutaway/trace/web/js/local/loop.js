@@ -16,7 +16,7 @@ import { StoppedText } from "./stops.js";
  * @typedef {import("../figures/catalogue.js").StageEntry} StageEntry
  * @typedef {{head: Json, defaults: Json, end_ids: number[], stages: StageEntry[], presets: Record<string, string[]>,
  *   chat: import("./chat.js").ChatPieces | null}} About
- * head: what all traces of the model have in theirs; defaults: every setting; stages, presets: see figures/catalogue.js
+ * head: the fields that all traces of the model share; defaults: every setting; stages, presets: see figures/catalogue.js
  *
  * @typedef {{prompt: string | number[], messages: import("./chat.js").Message[] | null, settings: Json, seed: string | null,
  *   forced: number[]}} Asked
@@ -24,7 +24,7 @@ import { StoppedText } from "./stops.js";
  */
 
 /** Settings beside those of the stages. */
-const OWN = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "cache_prompt"];
+const LOOP_SETTINGS = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "cache_prompt"];
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
 const PAUSE = 16;  // ms without a look at messages
 
@@ -41,31 +41,31 @@ export class Loop {
     this.tokenizer = tokenizer;
     this.about = about;
     /** @type {number[]} the text whose keys and values the core has */
-    this.known = [];
+    this.cachedIds = [];
     this.paused = performance.now();
   }
 
   /**
-   * Compute what the core has not of a text, so that its last token's logits can be drawn from.
+   * Compute the part of a text that the core has not cached, so that the next token can be drawn.
    * @param {number[]} ids @param {AbortSignal} [signal] @param {number} again how many of the last tokens are computed in any case
-   * @returns {Promise<number>} how many tokens were known; -1: it was stopped
+   * @returns {Promise<number>} how many tokens were cached; -1: it was stopped
    */
   async read(ids, signal, again = 1) {
-    const same = this.known.findIndex((id, i) => id !== ids[i]);
-    let known = Math.min(same < 0 ? this.known.length : same, ids.length - again);
-    if (this.core.hasStates && known < this.known.length) known = 0; // the state is that after its last token
-    for (let first = known; first < ids.length; first += CHUNK) {
+    const same = this.cachedIds.findIndex((id, i) => id !== ids[i]);
+    let count = Math.min(same < 0 ? this.cachedIds.length : same, ids.length - again);
+    if (this.core.hasStates && count < this.cachedIds.length) count = 0; // the state is that after its last token
+    for (let first = count; first < ids.length; first += CHUNK) {
       if (signal?.aborted) return -1;
-      this.known = ids.slice(0, first);
+      this.cachedIds = ids.slice(0, first);
       this.core.run(ids.slice(first, first + CHUNK), first);
-      this.known = ids.slice(0, first + CHUNK);
+      this.cachedIds = ids.slice(0, first + CHUNK);
       await this.pause();
     }
-    this.known = ids;
-    return known;
+    this.cachedIds = ids;
+    return count;
   }
 
-  /** Lets messages in, one that stops the text among them; not at every token, since browsers make a timer wait 4 ms. */
+  /** Let messages in, such as one that stops the text; not at every token, since browsers delay a timer by 4 ms. */
   async pause() {
     if (performance.now() - this.paused < PAUSE) return;
     await nextTask();
@@ -82,11 +82,11 @@ export class Loop {
       : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
     const params = { ...this.about.defaults, ...settings };
     this.check(params);
-    const most = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
+    const limit = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
     if (!ids.length) throw new Error("the prompt has no token: write something");
     if (params.max_tokens < 1) throw Object.assign(new Error("max_tokens must be 1 or more in this page"), { param: "max_tokens" });
-    if (most < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
-    if (!params.cache_prompt) this.known = [];
+    if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
+    if (!params.cache_prompt) this.cachedIds = [];
     const drawSeed = seed === null ? randomSeed() : BigInt(seed);
     const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
     const chain = this.chain(params, ids);
@@ -98,8 +98,8 @@ export class Loop {
       prompt_token_ids: ids, chain: stages.map(({ stage, rule }) => ({ stage, ...rule })),
       params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };
-    const written = new Set();
-    yield [head, ...this.newTokens([...ids, ...tracked, ...this.about.end_ids], written)];
+    const recorded = new Set();
+    yield [head, ...this.newTokens([...ids, ...tracked, ...this.about.end_ids], recorded)];
 
     const text = new StoppedText([params.stop ?? []].flat());
     const ending = new Map([...(params.ignore_eos ? [] : this.about.end_ids).map((/** @type {number} */ id) => [id, "end_token"]),
@@ -107,36 +107,36 @@ export class Loop {
     /** @type {number[]} */
     const output = [];
     /** @type {string | number | null} */
-    let matched = null;
-    let fingerprint = START, reason = most === params.max_tokens ? "max_tokens" : "context_full";
+    let match = null;
+    let fingerprint = START, reason = limit === params.max_tokens ? "max_tokens" : "context_full";
     let cached = 0;
-    while (output.length < most) {
+    while (output.length < limit) {
       const started = performance.now(), at = ids.length + output.length;
-      const known = await this.read([...ids, ...output], signal);
-      if (known < 0) return;
-      if (!output.length) cached = known;
+      const count = await this.read([...ids, ...output], signal);
+      if (count < 0) return;
+      if (!output.length) cached = count;
       const ran = performance.now();
-      const drawn = this.core.draw({
+      const draw = this.core.draw({
         chain, seed: drawSeed, position: at, output, candidates: head.candidates, tracked, forced: forced[output.length],
       });
-      fingerprint = chainHash(fingerprint, drawn.logits_hash);
-      const ends = ending.get(drawn.token_id);
+      fingerprint = chainHash(fingerprint, draw.logits_hash);
+      const ends = ending.get(draw.token_id);
       const step = {
-        kind: "step", index: output.length, position: at, token_id: drawn.token_id, sampled_id: drawn.sampled_id,
+        kind: "step", index: output.length, position: at, token_id: draw.token_id, sampled_id: draw.sampled_id,
         source: output.length < forced.length ? "forced" : isGreedy ? "greedy" : "sampled",
-        text: ends ? "" : text.push(this.tokenizer.bytes(drawn.token_id)),
-        ...figures(drawn, isGreedy), kv_tokens: at,
+        text: ends ? "" : text.push(this.tokenizer.bytes(draw.token_id)),
+        ...figures(draw, isGreedy), kv_tokens: at,
         ms: { schedule: 0, run: ms(ran - started), sample: ms(performance.now() - ran) },
-        logits_hash: hexadecimal(drawn.logits_hash), fingerprint: hexadecimal(fingerprint),
+        logits_hash: hexadecimal(draw.logits_hash), fingerprint: hexadecimal(fingerprint),
       };
-      output.push(drawn.token_id);
-      yield [...this.newTokens(named(drawn), written), step];
-      if (ends) [reason, matched] = [ends, drawn.token_id];
-      else if (text.matched !== null) [reason, matched] = ["stop_string", text.matched];
-      if (matched !== null) break;
+      output.push(draw.token_id);
+      yield [...this.newTokens(namedIds(draw), recorded), step];
+      if (ends) [reason, match] = [ends, draw.token_id];
+      else if (text.match !== null) [reason, match] = ["stop_string", text.match];
+      if (match !== null) break;
     }
     yield [{
-      kind: "end", reason, matched, usage: { prompt_tokens: ids.length, cached_tokens: cached, completion_tokens: output.length },
+      kind: "end", reason, matched: match, usage: { prompt_tokens: ids.length, cached_tokens: cached, completion_tokens: output.length },
       fingerprint: hexadecimal(fingerprint), text: text.end(), error: null, speculation: { proposed: 0, accepted: 0 },
     }];
   }
@@ -150,21 +150,21 @@ export class Loop {
 
   /** @param {Json} params refuse a setting that only a server knows */
   check(params) {
-    const known = [...this.about.stages.flatMap(({ rule }) => Object.values(rule)), ...OWN];
+    const allowed = [...this.about.stages.flatMap(({ rule }) => Object.values(rule)), ...LOOP_SETTINGS];
     for (const [name, value] of Object.entries(params)) {
-      if (known.includes(name) || JSON.stringify(value) === JSON.stringify(this.about.defaults[name])) continue;
+      if (allowed.includes(name) || JSON.stringify(value) === JSON.stringify(this.about.defaults[name])) continue;
       throw Object.assign(new Error(`${name}: this page cannot do that; cutaway serve can`), { param: name });
     }
   }
 
   /**
-   * Records of the tokens that have none yet, by id.
+   * Return records of the tokens that have none yet, by id.
    * @param {number[]} ids
-   * @param {Set<number>} written
+   * @param {Set<number>} recorded
    */
-  newTokens(ids, written) {
-    const fresh = [...new Set(ids)].filter((id) => !written.has(id)).sort((a, b) => a - b);
-    for (const id of fresh) written.add(id);
+  newTokens(ids, recorded) {
+    const fresh = [...new Set(ids)].filter((id) => !recorded.has(id)).sort((a, b) => a - b);
+    for (const id of fresh) recorded.add(id);
     return fresh.map((id) => this.token(id));
   }
 
@@ -181,7 +181,7 @@ export class Loop {
 }
 
 /**
- * The stages that the settings need, in their order, as src/cutaway/sampling/chain.py builds them.
+ * Return the stages that the settings need, in their order, as src/cutaway/sampling/chain.py builds them.
  * @param {Json} params every setting
  * @param {{stages: StageEntry[], presets: Record<string, string[]>}} about
  * @returns {{stage: string, rule: Json}[]}
@@ -190,21 +190,21 @@ export function chainOf(params, { stages, presets }) {
   /** @type {string[]} */
   const order = params.chain ?? presets[params.preset];
   return order.flatMap((name) => {
-    const entry = stages.find((one) => one.name === name);
-    if (!entry || !entry.switches.some((one) => isOn(entry, one, params[one]))) return [];
+    const entry = stages.find((stage) => stage.name === name);
+    if (!entry || !entry.switches.some((setting) => isOn(entry, setting, params[setting]))) return [];
     if (params.temperature === 0 && !entry.at_zero) return [];
-    return [{ stage: name, rule: Object.fromEntries(Object.entries(entry.rule).map(([key, of]) => [key, params[of]])) }];
+    return [{ stage: name, rule: Object.fromEntries(Object.entries(entry.rule).map(([key, setting]) => [key, params[setting]])) }];
   });
 }
 
 /** @param {StageEntry} entry @param {string} name @param {any} value */
 function isOn(entry, name, value) {
-  const param = entry.params.find((one) => one.name === name);
+  const param = entry.params.find((parameter) => parameter.name === name);
   return param ? value !== param.off : Object.keys(value ?? {}).length > 0;
 }
 
 /**
- * A stage as the core takes it: its numbers, what is added to ids, and ids.
+ * Return a stage as the core reads it: its numbers, its biases by token id, and its ids.
  * @param {{stage: string, rule: Json}} of @returns {[string, number[], [number, number][], number[]]}
  */
 function nativeStage({ stage, rule }) {
@@ -213,36 +213,36 @@ function nativeStage({ stage, rule }) {
   return [stage, values.filter((value) => typeof value === "number"), bias.map(([id, by]) => [Number(id), by]), values.filter(Array.isArray).flat()];
 }
 
-/** @param {Drawn} drawn */
-function named(drawn) {
-  return [drawn.sampled_id, ...drawn.candidates.map(({ id }) => id), ...drawn.stages.flatMap((stage) => stage.top_removed)];
+/** @param {Drawn} draw */
+function namedIds(draw) {
+  return [draw.sampled_id, ...draw.candidates.map(({ id }) => id), ...draw.stages.flatMap((stage) => stage.top_removed)];
 }
 
 /**
- * What a step's line says of the draw: candidates as columns, logits with nine digits (trace/steps.py).
- * @param {Drawn} drawn
+ * Return what a step's line says of the draw: candidates as columns, logits with nine digits (trace/steps.py).
+ * @param {Drawn} draw
  * @param {boolean} isGreedy
  */
-function figures(drawn, isGreedy) {
-  const column = (/** @type {keyof import("./core.js").Candidate} */ name) => drawn.candidates.map((each) => each[name]);
+function figures(draw, isGreedy) {
+  const column = (/** @type {keyof import("./core.js").Candidate} */ name) => draw.candidates.map((candidate) => candidate[name]);
   return {
     candidates: {
-      id: column("id"), logit: drawn.candidates.map(({ logit }) => short(logit)), rank: column("rank"),
-      delta: drawn.candidates.map(({ delta }) => short(delta)), removed_by: column("removed_by"),
-      final_logprob: column("final_logprob"), luck: isGreedy ? drawn.candidates.map(() => null) : column("luck"),
+      id: column("id"), logit: draw.candidates.map(({ logit }) => short(logit)), rank: column("rank"),
+      delta: draw.candidates.map(({ delta }) => short(delta)), removed_by: column("removed_by"),
+      final_logprob: column("final_logprob"), luck: isGreedy ? draw.candidates.map(() => null) : column("luck"),
     },
-    maximum: short(drawn.maximum), log_sum_exp: drawn.log_sum_exp, entropy: drawn.entropy, rank: drawn.rank,
-    logprob: drawn.logprob, final_rank: drawn.final_rank, final_logprob: drawn.final_logprob,
-    final_log_sum_exp: drawn.final_log_sum_exp,
-    stages: drawn.stages.map((stage) => ({ ...stage, min_kept_logit: stage.min_kept_logit === null ? null : short(stage.min_kept_logit) })),
-    logit_histogram: drawn.logit_histogram,
+    maximum: short(draw.maximum), log_sum_exp: draw.log_sum_exp, entropy: draw.entropy, rank: draw.rank,
+    logprob: draw.logprob, final_rank: draw.final_rank, final_logprob: draw.final_logprob,
+    final_log_sum_exp: draw.final_log_sum_exp,
+    stages: draw.stages.map((stage) => ({ ...stage, min_kept_logit: stage.min_kept_logit === null ? null : short(stage.min_kept_logit) })),
+    logit_histogram: draw.logit_histogram,
   };
 }
 
 const START = 0xc07a0a1dn, GOLDEN = 0x9e3779b97f4a7c15n, MIX = 0xd6e8feb86659fd93n;
 
 /**
- * sampling/observe.py.
+ * Return the fingerprint after one more row, as in sampling/observe.py.
  * @param {bigint} soFar
  * @param {bigint} row
  */

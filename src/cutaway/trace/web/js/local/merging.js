@@ -12,27 +12,27 @@
  * @returns {string[]} in O(n log n)
  */
 export function merge(parts, cost) {
-  const made = [...parts], end = made.length, before = made.map((_, i) => i - 1), after = made.map((_, i) => i + 1);
+  const texts = [...parts], end = texts.length, before = texts.map((_, i) => i - 1), after = texts.map((_, i) => i + 1);
   /** @type {Pair[]} */
   const queue = [];
-  const at = (/** @type {number} */ i) => /** @type {string} */ (made[i]);
+  const textAt = (/** @type {number} */ i) => /** @type {string} */ (texts[i]);
   const offer = (/** @type {number} */ left, /** @type {number} */ right) => {
-    const price = left < 0 || right >= end ? undefined : cost(at(left), at(right));
-    if (price !== undefined) push(queue, { cost: price, left, right, size: at(left).length + at(right).length });
+    const price = left < 0 || right >= end ? undefined : cost(textAt(left), textAt(right));
+    if (price !== undefined) push(queue, { cost: price, left, right, size: textAt(left).length + textAt(right).length });
   };
   for (let left = 0; left + 1 < end; left++) offer(left, left + 1);
   for (let pair = pop(queue); pair; pair = pop(queue)) {
     const { left, right, size } = pair;
-    // A part that was merged away is empty and one that grew is longer: the pair is no more.
-    if (!made[left] || !made[right] || at(left).length + at(right).length !== size) continue;
-    made[left] = at(left) + at(right);
-    made[right] = "";
+    // A part that was merged away is empty and one that grew is longer: the pair no longer exists.
+    if (!texts[left] || !texts[right] || textAt(left).length + textAt(right).length !== size) continue;
+    texts[left] = textAt(left) + textAt(right);
+    texts[right] = "";
     const next = (after[left] = /** @type {number} */ (after[right]));
     if (next < end) before[next] = left;
     offer(/** @type {number} */ (before[left]), left);
     offer(left, next);
   }
-  return made.filter((part) => part);
+  return texts.filter((part) => part);
 }
 
 /** @param {Pair} a @param {Pair} b */
@@ -51,8 +51,8 @@ function pop(heap) {
   if (!first || !last || !heap.length) return first;
   let at = 0;
   for (let down = 1; down < heap.length; down = 2 * at + 1) {
-    const [one, other] = [heap[down], heap[down + 1]];
-    if (other && isBefore(other, /** @type {Pair} */ (one))) down++;
+    const [leftChild, rightChild] = [heap[down], heap[down + 1]];
+    if (rightChild && isBefore(rightChild, /** @type {Pair} */ (leftChild))) down++;
     const child = /** @type {Pair} */ (heap[down]);
     if (!isBefore(child, last)) break;
     heap[at] = child;

@@ -5,8 +5,8 @@
  */
 
 import { ApiError } from "../state/api.js";
-import { fetched } from "./files.js";
-import { practised } from "./practice.js";
+import { fetchFile } from "./files.js";
+import { answerPractice } from "./practice.js";
 /** @import { Request } from "../state/store.js" */
 
 export class LocalModel {
@@ -14,7 +14,7 @@ export class LocalModel {
   constructor(folder, progress) {
     this.folder = folder;
     this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-    this.asked = 0;
+    this.lastId = 0;
     /** @type {Promise<Record<string, import("./practice.js").Sheet>> | null} */
     this.sheets = null;
     /** @type {Map<number, (message: any) => void>} */
@@ -31,7 +31,7 @@ export class LocalModel {
     this.worker.postMessage({ load: folder });
   }
 
-  async about() {
+  async fetchAbout() {
     await this.ready;
     return (await fetch(`${this.folder}/about.json`)).json();
   }
@@ -51,20 +51,20 @@ export class LocalModel {
    * @returns {AsyncGenerator<any[], void, void>}
    */
   async *records({ kind, prompt, messages, settings, seed, forced }, signal) {
-    const said = kind === "chat" && typeof prompt === "string" ? messages : null;
-    for await (const answer of this.messages({ text: { prompt, messages: said, settings, seed, forced } }, signal)) {
+    const conversation = kind === "chat" && typeof prompt === "string" ? messages : null;
+    for await (const answer of this.messages({ text: { prompt, messages: conversation, settings, seed, forced } }, signal)) {
       if (answer.records) yield answer.records;
     }
   }
 
   /** @returns {Promise<Record<string, import("./practice.js").Sheet>>} fetched once */
   exercises() {
-    return (this.sheets ??= fetched(this.folder, "practice.json").then((answer) => answer.json()));
+    return (this.sheets ??= fetchFile(this.folder, "practice.json").then((answer) => answer.json()));
   }
 
   /** @param {string} path @param {object} [body] @param {AbortSignal} [signal] @returns {Promise<Response>} */
   async ask(path, body, signal) {
-    if (path.startsWith("/page/practice")) return Response.json(practised(await this.exercises(), path, { ...body }));
+    if (path.startsWith("/page/practice")) return Response.json(answerPractice(await this.exercises(), path, { ...body }));
     if (path !== "/v1/inside") throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
     for await (const { done } of this.messages({ inside: body }, signal)) if (done instanceof ArrayBuffer) return new Response(done);
     throw new ApiError("the inside of the step was not computed", 0);
@@ -72,7 +72,7 @@ export class LocalModel {
 
   /** @param {object} question @param {AbortSignal} [signal] @returns {AsyncGenerator<any, void, void>} */
   async *messages(question, signal) {
-    const id = ++this.asked;
+    const id = ++this.lastId;
     /** @type {any[]} */
     const came = [];
     let wake = () => {};

@@ -7,7 +7,7 @@
 /**
  * @typedef {{right: string, wrong: string, some: string, unreadable: string, unread: string, row?: number,
  *   values?: number[], slack: number, percent: number | null, is_share: boolean}} Judge
- * row: of the right token; else values: of figures, each with so much slack. Then what is said
+ * row: the right token's; else values: the right figures, each with this slack. The texts are remarks
  * @typedef {{told: {exercises: {labels?: string[], names?: string[]}[]}, comparison?: object,
  *   answers: {judge: Judge, solution: object}[]}} Sheet
  * @typedef {{index?: number, answer?: string, reveal?: boolean} & Record<string, unknown>} Body as the page sends it
@@ -16,32 +16,32 @@
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
 /**
- * What the server answers.
+ * Answer as the server does.
  * @param {Record<string, Sheet>} sheets by the name of what is practised @param {string} path @param {Body} body
  * @returns {object | undefined}
  */
-export function practised(sheets, path, body) {
+export function answerPractice(sheets, path, body) {
   const sheet = sheets[Object.keys(body).find((name) => body[name] && name in sheets) ?? "sample"];
   if (path.endsWith("/comparison")) return sheet?.comparison;
   if (!path.endsWith("/answer")) return sheet?.told;
-  const asked = sheet?.told.exercises[body.index ?? -1], known = sheet?.answers[body.index ?? -1];
-  if (!asked || !known) throw new Error(`there is no exercise ${body.index}`);
-  const verdict = body.answer === undefined ? { right: null, remark: "" } : judged(known.judge, body.answer, asked.labels ?? asked.names ?? []);
-  return { ...verdict, ...(verdict.right || body.reveal ? known.solution : { solution: null, arithmetic: [] }) };
+  const exercise = sheet?.told.exercises[body.index ?? -1], entry = sheet?.answers[body.index ?? -1];
+  if (!exercise || !entry) throw new Error(`there is no exercise ${body.index}`);
+  const verdict = body.answer === undefined ? { right: null, remark: "" } : judgeAnswer(entry.judge, body.answer, exercise.labels ?? exercise.names ?? []);
+  return { ...verdict, ...(verdict.right || body.reveal ? entry.solution : { solution: null, arithmetic: [] }) };
 }
 
 /**
  * @param {Judge} judge @param {string} answer @param {string[]} labels of figures, or the tokens
  * @returns {{right: boolean | null, remark: string}} right: null where it cannot be read
  */
-export function judged(judge, answer, labels) {
-  const near = judge.values ? figures(judge, answer)?.map((given, i) => Math.abs(given - (judge.values?.[i] ?? NaN)) <= judge.slack)
+export function judgeAnswer(judge, answer, labels) {
+  const near = judge.values ? figures(judge, answer)?.map((figure, i) => Math.abs(figure - (judge.values?.[i] ?? NaN)) <= judge.slack)
     : token(judge, answer, labels.length);
-  if (!near) return { right: null, remark: filled(judge.unreadable, judge) };
+  if (!near) return { right: null, remark: fillIn(judge.unreadable, judge) };
   if (near.every(Boolean)) return { right: true, remark: judge.right };
   if (!near.some(Boolean)) return { right: false, remark: judge.wrong };
   const wrong = labels.filter((_, i) => !near[i]).join(", ");
-  return { right: false, remark: filled(judge.some, { right: near.filter(Boolean).length, all: near.length, labels: wrong }) };
+  return { right: false, remark: fillIn(judge.some, { right: near.filter(Boolean).length, all: near.length, labels: wrong }) };
 }
 
 /** @param {Judge} judge @param {string} answer "#2": the second @param {number} count @returns {boolean[] | null} */
@@ -56,10 +56,10 @@ function figures({ values, percent, is_share: isShare }, answer) {
   const plain = signed.includes(".") ? signed : signed.replace(/(?<=\d),(?=\d)/g, "."); // a decimal comma
   const bare = plain.split(/[\s,;]+/).filter((word) => word !== "" && word !== "bits").map((word) => word.replace(/%$/, ""));
   if (bare.length !== values?.length || !bare.every((word) => NUMBER.test(word))) return null;
-  const given = bare.map(Number), inPercent = plain.includes("%") || (isShare && Math.max(...given) > 1);
+  const numbers = bare.map(Number), inPercent = plain.includes("%") || (isShare && Math.max(...numbers) > 1);
   if (inPercent && percent === null) return null;
-  return inPercent ? given.map((figure) => figure * (percent ?? 1)) : given;
+  return inPercent ? numbers.map((figure) => figure * (percent ?? 1)) : numbers;
 }
 
 /** @param {string} sentence @param {Record<string, unknown>} by what stands in its braces @returns {string} */
-const filled = (sentence, by) => sentence.replace(/\{(\w+)\}/g, (_, name) => String(by[name]));
+const fillIn = (sentence, by) => sentence.replace(/\{(\w+)\}/g, (_, name) => String(by[name]));

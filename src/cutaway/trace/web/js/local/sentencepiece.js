@@ -46,7 +46,7 @@ export class SentencePieceBPE {
   }
 
   /** @param {string} word @returns {number[]} */
-  merged(word) {
+  mergeWord(word) {
     return merge([...word], (left, right) => this.cost(left, right)).flatMap((piece) => this.pieces.get(piece) ?? this.spelt(piece));
   }
 

@@ -1,8 +1,8 @@
 /**
  * Tokens that are found in a text as a whole, before any merging (src/cutaway/text/tokenizers/vocabulary.py).
  *
- * Knows literal texts, and finds them leftmost first, longest first. Some vocabularies have 6,000 of them: an expression of all
- * would try each at every place.
+ * Knows literal texts, and finds them leftmost first, longest first. Some vocabularies have 6,000 of them: a regular
+ * expression of all would try each at every place.
  */
 
 export class SpecialTokens {
@@ -17,13 +17,13 @@ export class SpecialTokens {
     }
     const letters = [...this.lengths.keys()].map((letter) => letter.replace(/[\\\]^-]/, "\\$&")).join("");
     this.first = letters ? new RegExp(`[${letters}]`, "gu") : null;
-    this.longest = [...table.keys()].reduce((most, { length }) => Math.max(most, length), 0);
+    this.longest = [...table.keys()].reduce((longest, { length }) => Math.max(longest, length), 0);
     /** @type {{beginnings: Set<string>, endings: Set<string>} | null} of the literals, once asked for */
     this.halves = null;
   }
 
   /**
-   * Texts, and the tokens between them.
+   * Split a text at its special tokens.
    * @param {string} text @param {string} mark see `escape`
    * @returns {(string | number)[]}
    */
@@ -31,7 +31,7 @@ export class SpecialTokens {
     /** @type {(string | number)[]} */
     const pieces = [];
     let from = 0;
-    for (const [at, size] of this.found(text, mark)) {
+    for (const [at, size] of this.findTokens(text, mark)) {
       if (at > from) pieces.push(text.slice(from, at));
       pieces.push(/** @type {number} */ (this.table.get(text.slice(at, at + size))));
       from = at + size;
@@ -41,7 +41,7 @@ export class SpecialTokens {
   }
 
   /**
-   * A text in which none can be found, nor begin or end with what is around it.
+   * Break up each special token of a text, also those that it would form with the text around it.
    * @param {string} text @param {string} mark put into each, behind its first character
    */
   escape(text, mark) {
@@ -56,7 +56,7 @@ export class SpecialTokens {
   }
 
   /** @param {string} text @param {string} mark one character with it behind is none @returns {Generator<[at: number, size: number]>} */
-  *found(text, mark) {
+  *findTokens(text, mark) {
     for (let at = 0; this.first;) {
       this.first.lastIndex = at;
       const match = this.first.exec(text);
@@ -79,9 +79,9 @@ const firstOf = (text) => String.fromCodePoint(text.codePointAt(0) ?? 0);
 
 /** @param {string[]} literals @returns their beginnings, and their ends of two characters or more; none is all of one */
 function halvesOf(literals) {
-  const each = literals.map((literal) => [...literal]);
+  const characters = literals.map((literal) => [...literal]);
   return {
-    beginnings: new Set(each.flatMap((of) => of.slice(1).map((_, i) => of.slice(0, i + 1).join("")))),
-    endings: new Set(each.flatMap((of) => of.slice(2).map((_, i) => of.slice(i + 1).join("")))),
+    beginnings: new Set(characters.flatMap((letters) => letters.slice(1).map((_, i) => letters.slice(0, i + 1).join("")))),
+    endings: new Set(characters.flatMap((letters) => letters.slice(2).map((_, i) => letters.slice(i + 1).join("")))),
   };
 }

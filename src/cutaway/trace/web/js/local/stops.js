@@ -8,35 +8,35 @@ export class StoppedText {
   constructor(stops) {
     this.stops = [...stops].sort((a, b) => bytesOf(b).length - bytesOf(a).length).map((text) => ({ text, bytes: bytesOf(text) }));
     /** @type {number[]} */
-    this.held = [];
+    this.heldBack = [];
     /** @type {string | null} the stop string that was completed */
-    this.matched = null;
+    this.match = null;
     this.decoder = new TextDecoder();
   }
 
   /** @param {Uint8Array} bytes of a token @returns {string} what is certain now */
   push(bytes) {
     for (const byte of bytes) {
-      this.held.push(byte);
-      const found = this.stops.find((stop) => endsWith(this.held, stop.bytes, stop.bytes.length));
-      if (found) {
-        this.matched = found.text;
-        return this.release(this.held.length - found.bytes.length, 0);
+      this.heldBack.push(byte);
+      const match = this.stops.find((stop) => endsWith(this.heldBack, stop.bytes, stop.bytes.length));
+      if (match) {
+        this.match = match.text;
+        return this.release(this.heldBack.length - match.bytes.length, 0);
       }
     }
-    const begun = Math.max(0, ...this.stops.map(({ bytes: stop }) => longestBegun(this.held, stop)));
-    return this.release(this.held.length - begun, begun);
+    const pending = Math.max(0, ...this.stops.map(({ bytes: stop }) => longestPrefix(this.heldBack, stop)));
+    return this.release(this.heldBack.length - pending, pending);
   }
 
   /** @returns {string} what was held back, now that nothing follows */
   end() {
-    return this.release(this.held.length, 0) + this.decoder.decode();
+    return this.release(this.heldBack.length, 0) + this.decoder.decode();
   }
 
   /** @param {number} count @param {number} keep */
   release(count, keep) {
-    const certain = this.held.slice(0, count);
-    this.held = keep ? this.held.slice(-keep) : [];
+    const certain = this.heldBack.slice(0, count);
+    this.heldBack = keep ? this.heldBack.slice(-keep) : [];
     return this.decoder.decode(Uint8Array.from(certain), { stream: true });
   }
 }
@@ -51,7 +51,7 @@ function endsWith(bytes, needle, count) {
 }
 
 /** @param {number[]} bytes @param {Uint8Array} needle @returns {number} how many of its first bytes they end with, less than all */
-function longestBegun(bytes, needle) {
+function longestPrefix(bytes, needle) {
   for (let count = needle.length - 1; count > 0; count--) if (endsWith(bytes, needle, count)) return count;
   return 0;
 }

@@ -23,8 +23,8 @@ export class Tokenizer {
   /** @param {Vocabulary} vocabulary */
   constructor(vocabulary) {
     const { tokens, kinds, words, pieces } = vocabulary;
-    const specials = (/** @type {number[]} */ ...wanted) => new SpecialTokens(
-      new Map(tokens.flatMap((text, id) => (text && wanted.includes(kinds[id] ?? 0) ? [[text, id]] : []))));
+    const specials = (/** @type {number[]} */ ...specialKinds) => new SpecialTokens(
+      new Map(tokens.flatMap((text, id) => (text && specialKinds.includes(kinds[id] ?? 0) ? [[text, id]] : []))));
     this.vocabulary = vocabulary;
     this.merges = pieces ? new SentencePieceBPE(vocabulary, pieces) : new ByteLevelBPE(vocabulary, /** @type {import("./bpe.js").Words} */ (words));
     this.all = specials(USER_DEFINED, CONTROL, UNKNOWN);
@@ -46,18 +46,18 @@ export class Tokenizer {
   }
 
   /**
-   * The ids of a text, and how each reads.
+   * Return the ids of a text and their names.
    * @param {string} text @param {boolean} special
    */
-  named(text, special) {
+  idsAndNames(text, special) {
     const ids = this.ids(text, special);
     return { ids, names: ids.map((id) => this.vocabulary.names[id] ?? new TextDecoder().decode(this.bytes(id))) };
   }
 
   /** @param {number} id @returns {string} with <0xE4> for each byte that is not all of a character */
   name(id) {
-    const known = this.vocabulary.names[id], bytes = this.bytes(id);
-    if (known !== undefined) return known;
+    const special = this.vocabulary.names[id], bytes = this.bytes(id);
+    if (special !== undefined) return special;
     try {
       return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
     } catch {
@@ -72,7 +72,7 @@ export class Tokenizer {
   }
 
   /**
-   * A text in which no control token can be found, nor begin or end with what is around it.
+   * Break up each control token of a text, also those that it would form with the text around it.
    * @param {string} text @param {string} mark put into each, behind its first character
    */
   escape(text, mark) {
@@ -82,11 +82,11 @@ export class Tokenizer {
   /** @param {string} text @param {boolean} special @param {string} mark @returns {number[]} without what begins a text */
   ids(text, special, mark = "") {
     if (/\p{Surrogate}/u.test(text)) throw new Error("the text holds half of a character (a lone surrogate): remove it");
-    const unmarked = (/** @type {string | number} */ part) =>
+    const splitPart = (/** @type {string | number} */ part) =>
       (typeof part === "number" || !mark ? [part] : this.userDefined.split(part.replaceAll(mark, "")));
     const { space_prefix = false, prefix_once = false } = this.vocabulary.pieces ?? {};
     let begins = space_prefix;
-    return (special ? this.all : this.userDefined).split(text, mark).flatMap(unmarked).flatMap((part) => {
+    return (special ? this.all : this.userDefined).split(text, mark).flatMap(splitPart).flatMap((part) => {
       const ids = typeof part === "number" ? [part] : this.merges.words(part, begins).flatMap((word) => this.word(word));
       begins = space_prefix && !prefix_once && typeof part === "number";
       return ids;
@@ -95,9 +95,9 @@ export class Tokenizer {
 
   /** @param {string} word @returns {number[]} */
   word(word) {
-    const known = this.remembered.get(word);
-    if (known) return known;
-    const ids = this.merges.merged(word);
+    const remembered = this.remembered.get(word);
+    if (remembered) return remembered;
+    const ids = this.merges.mergeWord(word);
     if (this.remembered.size >= MOST_REMEMBERED) this.remembered.clear();
     if (word.length <= LONGEST_REMEMBERED) this.remembered.set(word, ids);
     return ids;

@@ -5,9 +5,9 @@
  */
 
 import { Core } from "./core.js";
-import { compiled, shared, start } from "./cores.js";
-import { fetched, fill } from "./files.js";
-import { inside } from "./inside.js";
+import { compileCore, createMemory, start } from "./cores.js";
+import { fetchFile, fill } from "./files.js";
+import { computeInside } from "./inside.js";
 import { Loop } from "./loop.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -15,19 +15,19 @@ import { Tokenizer } from "./tokenizer.js";
 let loading = null;
 /** @type {Map<number, AbortController>} */
 const running = new Map();
-/** The core has the keys and values of one text: each waits for the one that was asked before it. */
+/** The core has the keys and values of one text: each request waits for the one before it. */
 let before = Promise.resolve();
 
 /** @param {string} folder */
 async function load(folder) {
-  const json = async (/** @type {string} */ name) => (await fetched(folder, name)).json();
+  const json = async (/** @type {string} */ name) => (await fetchFile(folder, name)).json();
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => json(`${name}.json`)));
   postMessage({ progress: [0, plan.bytes] });
-  const made = await compiled(folder), memory = made.threads > 1 ? shared(plan.bytes) : undefined;
+  const compiled = await compileCore(folder), memory = compiled.threads > 1 ? createMemory(plan.bytes) : undefined;
   const weights = (/** @type {Uint8Array} */ to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] }));
-  const core = await Core.load(made.module, plan, weights, made.threads, memory);
-  await start(core, made);
-  return { loop: new Loop(core, new Tokenizer(vocabulary), model, { tier: made.tier, threads: made.threads }), anatomy };
+  const core = await Core.load(compiled.module, plan, weights, compiled.threads, memory);
+  await start(core, compiled);
+  return { loop: new Loop(core, new Tokenizer(vocabulary), model, { tier: compiled.tier, threads: compiled.threads }), anatomy };
 }
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
@@ -44,15 +44,15 @@ onmessage = async ({ data }) => {
     if (!loading) return;
     const { loop, anatomy } = await loading;
     if (data.load !== undefined) return postMessage({ loaded: true });
-    if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.named(data.tokenize, data.special) });
+    if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.idsAndNames(data.tokenize, data.special) });
     const control = new AbortController();
     running.set(id, control);
     const answer = data.inside
-      ? async () => postMessage({ id, done: (await inside(loop, anatomy, data.inside, control.signal)) ?? true })
+      ? async () => postMessage({ id, done: (await computeInside(loop, anatomy, data.inside, control.signal)) ?? true })
       : () => write(loop, id, data.text, control.signal);
-    const written = before.then(answer);
-    before = written.catch(() => {}); // who asked for it is told
-    await written;
+    const answering = before.then(answer);
+    before = answering.catch(() => {}); // its own request reports the error
+    await answering;
   } catch (error) {
     postMessage({ id, error: /** @type {Error} */ (error).message, param: /** @type {any} */ (error).param ?? null });
   } finally {

@@ -3,9 +3,9 @@
  * The left and right arrow keys choose a component.
  */
 
-import { signed } from "../figures/numbers.js";
+import { withSign } from "../figures/numbers.js";
 import { el, typeScale } from "./dom.js";
-import { fitted, onScheme, stroke } from "./inside-map.js";
+import { fitCanvas, onScheme, stroke } from "./inside-map.js";
 /** @import { Component } from "../figures/inside.js" */
 
 const HIGH = 170;
@@ -18,30 +18,30 @@ export class AttributionChart {
   /** @type {Component[]} */
   components = [];
   /** @type {string | null} */
-  chosen = null;
+  chosenName = null;
   width = 600;
 
   /** @param {(name: string) => void} choose */
   constructor(choose) {
     this.choose = choose;
     this.box = el("div", {}, this.canvas);
-    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
-    this.canvas.addEventListener("click", (event) => this.clicked(event));
-    new ResizeObserver(([entry]) => this.resized(entry?.contentRect.width ?? 0)).observe(this.box);
+    this.canvas.addEventListener("keydown", (event) => this.handleKey(event));
+    this.canvas.addEventListener("click", (event) => this.handleClick(event));
+    new ResizeObserver(([entry]) => this.handleResize(entry?.contentRect.width ?? 0)).observe(this.box);
     onScheme(() => this.draw());
   }
 
   /** @param {number} width */
-  resized(width) {
+  handleResize(width) {
     if (!width || Math.floor(width) === this.width) return;
     this.width = Math.floor(width);
     this.draw();
   }
 
-  /** @param {Component[]} components @param {string | null} chosen */
-  show(components, chosen) {
+  /** @param {Component[]} components @param {string | null} chosenName */
+  show(components, chosenName) {
     this.components = components;
-    this.chosen = chosen;
+    this.chosenName = chosenName;
     this.draw();
   }
 
@@ -61,7 +61,7 @@ export class AttributionChart {
   }
 
   draw() {
-    const pen = fitted(this.canvas, this.width, HIGH + this.foot);
+    const pen = fitCanvas(this.canvas, this.width, HIGH + this.foot);
     if (!pen || !this.components.length) return;
     const style = getComputedStyle(this.canvas);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name);
@@ -73,7 +73,7 @@ export class AttributionChart {
     pen.fillStyle = style.color;
     pen.fillText("0", 0, y(0));
     const end = sums.at(-1) ?? 0;
-    if (Math.abs(y(end) - y(0)) > 12) pen.fillText(signed(end), 0, y(end));
+    if (Math.abs(y(end) - y(0)) > 12) pen.fillText(withSign(end), 0, y(end));
     stroke(pen, colour("--line"), [this.side, y(0)], [this.width, y(0)]);
     this.components.forEach((component, i) => this.bar(pen, component, i, [y(sums[i] ?? 0), y(sums[i + 1] ?? 0)], colour));
     this.components.forEach(({ name }, i) => this.label(pen, name, i, style.color));
@@ -87,7 +87,7 @@ export class AttributionChart {
     const x = this.side + this.wide * i;
     const wide = Math.max(this.wide - 1, 1);
     const [top, high] = [Math.min(from, to), Math.max(Math.abs(to - from), 1)];
-    if (name === this.chosen) {
+    if (name === this.chosenName) {
       pen.fillStyle = colour("--chosen");
       pen.fillRect(x - 1, 0, this.wide + 1, HIGH);
     }
@@ -96,7 +96,7 @@ export class AttributionChart {
     if (attribution < 0) { // hatched, so that the sign does not depend on colour
       for (let at = top + 2; at < top + high; at += 4) stroke(pen, colour("--paper"), [x, at], [x + wide, at]);
     }
-    if (name === this.chosen) {
+    if (name === this.chosenName) {
       pen.strokeStyle = colour("--accent");
       pen.lineWidth = 2;
       pen.strokeRect(x - 1, top - 1, wide + 2, high + 2);
@@ -106,24 +106,24 @@ export class AttributionChart {
   /** @param {CanvasRenderingContext2D} pen @param {string} name @param {number} i @param {string} ink */
   label(pen, name, i, ink) {
     const layer = /^L(\d+)\.attn$/.exec(name)?.[1];
-    const every = this.wide * 2 < 24 * typeScale() ? (this.wide * 2 < 6 * typeScale() ? 10 : 5) : 1;
-    if (layer === undefined || Number(layer) % every) return;
+    const interval = this.wide * 2 < 24 * typeScale() ? (this.wide * 2 < 6 * typeScale() ? 10 : 5) : 1;
+    if (layer === undefined || Number(layer) % interval) return;
     pen.fillStyle = ink;
     pen.fillText(`L${layer}`, this.side + this.wide * i, HIGH + this.foot / 2);
   }
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    const at = this.components.findIndex(({ name }) => name === this.chosen);
+    const at = this.components.findIndex(({ name }) => name === this.chosenName);
     this.go(at < 0 ? 0 : at + by);
   }
 
   /** @param {MouseEvent} event */
-  clicked(event) {
+  handleClick(event) {
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
     this.go(Math.floor((x - this.side) / this.wide));
   }
@@ -131,6 +131,6 @@ export class AttributionChart {
   /** @param {number} at */
   go(at) {
     const component = this.components[Math.max(0, Math.min(at, this.components.length - 1))];
-    if (component) this.choose(this.chosen = component.name);
+    if (component) this.choose(this.chosenName = component.name);
   }
 }

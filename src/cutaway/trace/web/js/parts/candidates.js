@@ -7,7 +7,7 @@
 
 import { el, figure, svg, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
-import { hue, percent, signed, thousands } from "../figures/numbers.js";
+import { hue, percent, thousands, withSign } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
 const LINE = "log-prob → score"; // the drawing, for which there is not always room
@@ -16,14 +16,14 @@ const FARTHEST = 12; // nats below the highest score: the drawing ends there at 
 
 /** @param {StepView} view @returns {HTMLElement} */
 export function heading(view) {
-  const named = columns(view).map(([label, title]) =>
+  const cells = columns(view).map(([label, title]) =>
     el("th", { scope: "col", title, class: label === LINE ? "line" : null }, label || el("span", { class: "visually-hidden" }, title)));
-  return el("tr", {}, ...named);
+  return el("tr", {}, ...cells);
 }
 
 /** @param {StepView} view @returns {[string, string][]} each column's heading and meaning */
 function columns(view) {
-  const drawn = view.candidates.some((c) => c.luck !== null);
+  const hasLuck = view.candidates.some((c) => c.luck !== null);
   return [
     ["", "chosen, drawn, or removed by a stage"],
     ["token", "␣ is a space at its beginning or end"],
@@ -31,7 +31,7 @@ function columns(view) {
     ["rank", gloss("rank")],
     ["logit", gloss("logit")],
     ...(hasDeltas(view) ? [pair("delta", gloss("delta"))] : []),
-    ...(drawn ? [
+    ...(hasLuck ? [
       pair("luck", gloss("luck")),
       pair("score", gloss("score")),
       pair(LINE, "from the log of the final probability, by luck, to the score"),
@@ -51,19 +51,19 @@ export function rows(view) {
   const best = Math.max(...view.candidates.flatMap((c) => c.score ?? []));
   const starts = view.candidates.flatMap((c) => (c.score === null ? [] : [c.score, start(c)]));
   const span = Math.min(FARTHEST, best - Math.min(...starts));
-  const most = Math.max(...view.candidates.map((c) => Math.max(c.probability, c.final ?? 0)));
-  const drawn = view.candidates.some((c) => c.luck !== null);
+  const largest = Math.max(...view.candidates.map((c) => Math.max(c.probability, c.final ?? 0)));
+  const hasLuck = view.candidates.some((c) => c.luck !== null);
   return view.candidates.map((c) => el("tr", { class: c.chosen ? "chosen" : c.letter ? "gone" : null },
     el("td", { class: "mark", title: status(c) }, mark(c),
       el("span", { class: "visually-hidden" }, status(c))),
     el("th", { scope: "row" }, token(c.token)),
-    el("td", { class: "wide" }, shares(c, most)),
+    el("td", { class: "wide" }, shares(c, largest)),
     figure(thousands(c.rank)),
     figure(c.logit.toFixed(2).replace("-", "−")),
-    hasDeltas(view) && figure(c.delta ? signed(c.delta) : ""),
-    drawn && figure(c.luck === null ? "–" : signed(c.luck)),
-    drawn && figure(c.score === null ? "–" : signed(c.score), c.score === best ? "best" : ""),
-    el("td", { class: drawn ? "line faint" : "faint" }, drawn && c.score !== null ? line(c, best, span) : removal(c, drawn)),
+    hasDeltas(view) && figure(c.delta ? withSign(c.delta) : ""),
+    hasLuck && figure(c.luck === null ? "–" : withSign(c.luck)),
+    hasLuck && figure(c.score === null ? "–" : withSign(c.score), c.score === best ? "best" : ""),
+    el("td", { class: hasLuck ? "line faint" : "faint" }, hasLuck && c.score !== null ? line(c, best, span) : removal(c, hasLuck)),
     el("td", { class: "action" }),
   ));
 }
@@ -71,8 +71,8 @@ export function rows(view) {
 /** @param {CandidateView} c @returns {number} the log of its final probability */
 const start = (c) => (c.score ?? 0) - (c.luck ?? 0);
 
-/** @param {CandidateView} c @param {boolean} named whether the column has another heading */
-const removal = (c, named) => c.removedBy && (named ? `out: ${c.removedBy}` : c.removedBy);
+/** @param {CandidateView} c @param {boolean} hasHeading whether the column has another heading */
+const removal = (c, hasHeading) => c.removedBy && (hasHeading ? `out: ${c.removedBy}` : c.removedBy);
 
 /** @param {CandidateView} c @returns {string} */
 function status(c) {
@@ -90,9 +90,9 @@ function mark(c) {
   return el("span", { class: "letter", "aria-hidden": "true", style }, c.letter);
 }
 
-/** @param {CandidateView} c @param {number} most the longest bar @returns {HTMLElement} */
-function shares(c, most) {
-  const width = (/** @type {number} */ share) => ({ width: `${(100 * share) / most}%` });
+/** @param {CandidateView} c @param {number} largest the longest bar @returns {HTMLElement} */
+function shares(c, largest) {
+  const width = (/** @type {number} */ share) => ({ width: `${(100 * share) / largest}%` });
   return el("div", { class: "shares" },
     el("span", { class: "bars", "aria-hidden": "true" },
       el("i", { style: width(c.probability) }),
@@ -107,9 +107,9 @@ function shares(c, most) {
  */
 function line(c, best, span) {
   const score = c.score ?? 0;
-  const at = (/** @type {number} */ value) =>
+  const xOf = (/** @type {number} */ value) =>
     4 + (WIDE - 8) * Math.max(0, 1 - (best - Math.min(value, best)) / (span || 1));
-  const [from, to] = [at(start(c)), at(score)];
+  const [from, to] = [xOf(start(c)), xOf(score)];
   const wins = score === best;
   const size = { viewBox: `0 0 ${WIDE} 14`, width: WIDE, height: 14 };
   return svg("svg", { class: "score", ...size, "aria-hidden": "true" },

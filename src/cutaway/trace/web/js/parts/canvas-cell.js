@@ -23,7 +23,7 @@ export function cellStory(trace, canvas, cell, at, go, fork) {
   const seen = canvas.seen[at]?.get(cell);
   return [
     el("h3", {}, `Cell ${cell}, position ${cell + canvas.first}`), el("p", {}, sentence),
-    ...(seen && fork ? [others(trace, seen, at, fork)] : []),
+    ...(seen && fork ? [otherTokens(trace, seen, at, fork)] : []),
     ...(history.length ? [table(trace, history, at, go)] : []),
   ];
 }
@@ -43,7 +43,7 @@ function sentenceOf(trace, canvas, cell, history) {
 }
 
 /** @param {Trace} trace @param {PassCell} seen @param {number} at @param {(token: number) => void} fork */
-function others(trace, seen, at, fork) {
+function otherTokens(trace, seen, at, fork) {
   const tokens = [...new Set([seen.token_id, ...seen.likely])].filter((token) => token !== seen.now);
   return el("p", { class: "row" }, el("span", { class: "faint" }, `Put another token there in pass ${at + 1}, and continue with the same luck:`),
     ...tokens.map((token) => button(visible(trace.nameOf(token)), () => fork(token), { class: "token" })));

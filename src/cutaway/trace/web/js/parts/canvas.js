@@ -7,7 +7,7 @@
 import { canvasOf, ruleInWords } from "../figures/canvas.js";
 import { cellStory } from "./canvas-cell.js";
 import { button, el, fact, keepInSight, setAttributes, replace, setText } from "./dom.js";
-import { LN2, inText, percent, probability, thousands } from "../figures/numbers.js";
+import { LN2, escapeInvisible, percent, probability, thousands } from "../figures/numbers.js";
 import { View } from "./view.js";
 /** @import { Canvas, CellState } from "../figures/canvas.js" */
 /** @import { Trace } from "../state/trace.js" */
@@ -26,26 +26,26 @@ class CanvasPanel extends View {
   none = el("p", { class: "faint" }, NONE);
   bar = el("input", { type: "range", min: 0, step: 1, "aria-label": "Pass", oninput: () => this.go(Number(this.bar.value)) });
   play = button("Play", () => this.playOrStop());
-  where = el("strong", { class: "where" });
+  place = el("strong", { class: "where" });
   pass = el("dl");
   cells = el("div", { class: "cells", tabindex: 0, role: "group",
     "aria-label": "The canvas, cell by cell; arrow keys choose one, p goes to the next pass" });
   story = el("section", { "aria-label": "The chosen cell" });
   totals = el("dl");
   content = el("div", {},
-    el("div", { class: "row passes" }, this.play, this.bar, this.where), this.pass, this.cells, legend(),
+    el("div", { class: "row passes" }, this.play, this.bar, this.place), this.pass, this.cells, legend(),
     this.story, el("h3", {}, "All passes"), this.totals);
   /** @type {HTMLElement[]} */
-  made = [];
+  cellElements = [];
   /** @type {Trace | null} */
-  shown = null;
-  drawn = "";
+  shownTrace = null;
+  drawnKey = "";
   /** @type {HTMLElement | undefined} */
   marked;
   timer = 0;
 
   build() {
-    this.cells.addEventListener("click", (event) => this.clicked(event));
+    this.cells.addEventListener("click", (event) => this.handleClick(event));
     replace(this, this.none, this.content);
   }
 
@@ -60,12 +60,12 @@ class CanvasPanel extends View {
     const last = run.trace.passes.length - 1;
     const at = Math.min(state.pass ?? last, last);
     const now = JSON.stringify([run.id, at, last, state.step, run.live, state.about !== null]);
-    if (now === this.drawn && run.trace === this.shown) return;
-    this.drawn = now;
-    if (run.trace !== this.shown) this.begin(run.trace, canvas);
+    if (now === this.drawnKey && run.trace === this.shownTrace) return;
+    this.drawnKey = now;
+    if (run.trace !== this.shownTrace) this.begin(run.trace, canvas);
     setAttributes(this.bar, { max: last, "aria-valuetext": `pass ${at + 1} of ${last + 1}` });
     this.bar.value = String(at);
-    setText(this.where, `pass ${at + 1} of ${last + 1}${run.live ? " …" : ""}`);
+    setText(this.place, `pass ${at + 1} of ${last + 1}${run.live ? " …" : ""}`);
     this.drawCells(run.trace, canvas, at);
     replace(this.pass, ...passFacts(run.trace, canvas, at));
     replace(this.totals, ...totalFacts(run.trace, canvas));
@@ -77,19 +77,19 @@ class CanvasPanel extends View {
 
   /** @param {Trace} trace @param {Canvas} canvas */
   begin(trace, canvas) {
-    if (this.shown) this.halt();
-    this.shown = trace;
+    if (this.shownTrace) this.halt();
+    this.shownTrace = trace;
     this.marked = undefined;
-    this.made = Array.from({ length: canvas.length }, () => el("span", { class: "token cell" }));
-    replace(this.cells, ...this.made);
+    this.cellElements = Array.from({ length: canvas.length }, () => el("span", { class: "token cell" }));
+    replace(this.cells, ...this.cellElements);
   }
 
   /** @param {Trace} trace @param {Canvas} canvas @param {number} at */
   drawCells(trace, canvas, at) {
-    this.made.forEach((cell, i) => {
-      const { state, token, seen } = canvas.shown(at, i);
+    this.cellElements.forEach((cell, i) => {
+      const { state, token, seen } = canvas.cellAfter(at, i);
       const name = token === null ? "" : trace.nameOf(token);
-      const text = inText(name).replaceAll(" ", state === "kept" ? "\u00a0" : "␣"); // a space of the text looks like one
+      const text = escapeInvisible(name).replaceAll(" ", state === "kept" ? "\u00a0" : "␣"); // a space of the text looks like one
       setText(cell, text || "·");
       const isMasked = state === "masked" || state === "again";
       const likely = seen?.likely_logprob[0];
@@ -100,17 +100,17 @@ class CanvasPanel extends View {
 
   /** @param {number} cell */
   mark(cell) {
-    const chosen = this.made[cell];
-    if (chosen === this.marked) return;
+    const element = this.cellElements[cell];
+    if (element === this.marked) return;
     this.marked?.removeAttribute("aria-current");
-    this.marked = chosen;
-    chosen?.setAttribute("aria-current", "true");
-    if (chosen) keepInSight(this.cells, chosen, { air: 8 });
+    this.marked = element;
+    element?.setAttribute("aria-current", "true");
+    if (element) keepInSight(this.cells, element, { air: 8 });
   }
 
   /** @param {Event} event */
-  clicked(event) {
-    const at = this.made.indexOf(/** @type {HTMLElement} */ (/** @type {Element} */ (event.target).closest(".cell")));
+  handleClick(event) {
+    const at = this.cellElements.indexOf(/** @type {HTMLElement} */ (/** @type {Element} */ (event.target).closest(".cell")));
     if (at >= 0) this.store.goTo(at);
   }
 
@@ -158,7 +158,7 @@ function passFacts(trace, canvas, at) {
   if (!pass) return [];
   const time = Object.values(pass.ms).reduce((sum, ms) => sum + ms, 0); // 0: the trace was written without times
   const states = pass.cells.map((seen) => canvas.state(at, seen.position - canvas.first));
-  const count = (/** @type {CellState} */ state) => states.filter((one) => one === state).length;
+  const count = (/** @type {CellState} */ state) => states.filter((other) => other === state).length;
   const masked = canvas.tokens[at]?.reduce((sum, token) => sum + Number(token < 0), 0) ?? 0;
   const next = canvas.next(at);
   return [
@@ -171,9 +171,9 @@ function passFacts(trace, canvas, at) {
       "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),
     ...(time ? [fact("time", `${time.toFixed(1)} ms`,
       Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", "))] : []),
-    next && fact("next in order", `cell ${next.position - canvas.first}: ${inText(trace.nameOf(next.token_id))}`,
+    next && fact("next in order", `cell ${next.position - canvas.first}: ${escapeInvisible(trace.nameOf(next.token_id))}`,
       `the first cell in the order of the rule that was not revealed; its figure: ${next.figure.toFixed(4)}`),
-  ].filter((one) => one instanceof HTMLElement);
+  ].filter((element) => element instanceof HTMLElement);
 }
 
 /** @param {Trace} trace @param {Canvas} canvas @returns {HTMLElement[]} */

@@ -56,19 +56,19 @@ export class Chart {
   }
 
   listen() {
-    new ResizeObserver(([entry]) => this.resized(entry?.contentRect.width ?? 0)).observe(this.box);
-    const at = (/** @type {PointerEvent} */ event) =>
+    new ResizeObserver(([entry]) => this.handleResize(entry?.contentRect.width ?? 0)).observe(this.box);
+    const stepUnder = (/** @type {PointerEvent} */ event) =>
       stepAt(this.sight, event.clientX - this.picture.getBoundingClientRect().left);
     this.box.addEventListener("scroll", () => this.near && this.drawRows());
     this.picture.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       this.dragging = event.pointerType === "mouse" || !this.near; // when zoomed in, a finger scrolls
       if (this.dragging) this.picture.setPointerCapture(event.pointerId);
-      this.listener.choose(at(event));
+      this.listener.choose(stepUnder(event));
     });
     this.picture.addEventListener("pointermove", (event) => {
-      this.point(at(event));
-      if (this.dragging) this.listener.choose(at(event));
+      this.point(stepUnder(event));
+      if (this.dragging) this.listener.choose(stepUnder(event));
     });
     for (const over of ["pointerup", "pointercancel"]) {
       this.picture.addEventListener(over, () => (this.dragging = false));
@@ -77,7 +77,7 @@ export class Chart {
   }
 
   /** @param {number} width */
-  resized(width) {
+  handleResize(width) {
     if (width === this.width) return;
     this.width = width;
     this.view.style.width = `${width}px`;
@@ -96,13 +96,13 @@ export class Chart {
   /** @param {Series} series @param {number} step the selected one @param {boolean} live */
   show(series, step, live) {
     const scale = typeScale();
-    const grown = series !== this.series || series.length !== this.count || live !== this.live || scale !== this.scale;
+    const hasGrown = series !== this.series || series.length !== this.count || live !== this.live || scale !== this.scale;
     this.scale = scale;
     this.series = series;
     this.count = series.length;
     this.live = live;
-    if (grown) this.drawAll();
-    if (grown || step !== this.chosen) this.choose(step);
+    if (hasGrown) this.drawAll();
+    if (hasGrown || step !== this.chosen) this.choose(step);
   }
 
   drawAll() {
@@ -128,13 +128,13 @@ export class Chart {
 
   /** @param {number} row @param {Map<string, string>} paths by colour */
   fill(row, paths) {
-    const drawn = this.paths[row] ?? new Map();
-    for (const [colour, path] of drawn) if (!paths.has(colour)) path.setAttribute("d", "");
+    const elements = this.paths[row] ?? new Map();
+    for (const [colour, path] of elements) if (!paths.has(colour)) path.setAttribute("d", "");
     for (const [colour, d] of paths) {
-      let path = drawn.get(colour);
+      let path = elements.get(colour);
       if (!path) {
         path = svg("path", { style: { fill: colour } });
-        drawn.set(colour, path);
+        elements.set(colour, path);
         this.marks.append(path);
       }
       path.setAttribute("d", d);

@@ -3,7 +3,7 @@
  */
 
 import { el } from "./dom.js";
-import { bits, inLines, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
+import { bits, markLineBreaks, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** @type {Record<string, string>} marks of forced tokens and draft tokens */
@@ -23,7 +23,7 @@ export function chip(trace, step, inherited) {
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
     "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
-    name === "" ? visible(name) : inLines(name));
+    name === "" ? visible(name) : markLineBreaks(name));
 }
 
 /** @param {string} name @returns {string} how far its background begins after its leading spaces, which stay behind where a line ends */

@@ -8,23 +8,23 @@ import { SHORTEST_RUN } from "../figures/common-runs.js";
 /** @import { Difference, Cost, Continuation } from "../figures/diff.js" */
 /** @import { Child } from "./dom.js" */
 
-/** @param {Difference} found @returns {string} as in `cutaway trace diff` */
-export function sentences(found) {
-  const prompts = found.samePrompt ? "The prompts are equal" : "The prompts differ";
-  const at = found.logitsDifferAt;
+/** @param {Difference} difference @returns {string} as in `cutaway trace diff` */
+export function sentences(difference) {
+  const prompts = difference.samePrompt ? "The prompts are equal" : "The prompts differ";
+  const at = difference.logitsDifferAt;
   const logits = at === null ? "the logits up to there are bit-identical"
     : `the logits differ from step ${at} on`;
-  return `${prompts}. ${equal(found)}; ${logits}. ${shared(found)}`.trim();
+  return `${prompts}. ${beginningSentence(difference)}; ${logits}. ${commonSentence(difference)}`.trim();
 }
 
 /** @param {Difference} found @returns {string} */
-function equal({ common, divergence }) {
+function beginningSentence({ common, divergence }) {
   if (common < 2) return common ? "The first token is equal" : "No token is equal";
   return `${divergence ? "The first" : "All"} ${common} tokens are equal`;
 }
 
 /** @param {Difference} found @returns {string} */
-function shared({ divergence, commonRuns }) {
+function commonSentence({ divergence, commonRuns }) {
   if (!divergence) return "";
   if (!commonRuns.length) return `After that no ${SHORTEST_RUN} tokens in a row are equal.`;
   const tokens = commonRuns.reduce((sum, { length }) => sum + length, 0);
@@ -38,11 +38,11 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
   const rows = [
     ["tokens", a.tokens, b.tokens],
     ["surprise, bits", a.bits.toFixed(1), b.bits.toFixed(1)],
-    ["bits per token", each(a), each(b)],
+    ["bits per token", bitsPerToken(a), bitsPerToken(b)],
   ];
   if (divergence) {
     rows.push(
-      ["bits per token from the divergence on", each(aAfter), each(bAfter)],
+      ["bits per token from the divergence on", bitsPerToken(aAfter), bitsPerToken(bAfter)],
       [`token at step ${divergence.index}`, next(divergence.a), next(divergence.b)],
       ["its probability in A", percent(divergence.a?.underA), percent(divergence.b?.underA)],
       ["its probability in B", percent(divergence.a?.underB), percent(divergence.b?.underB)],
@@ -52,7 +52,7 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
 }
 
 /** @param {Cost} cost @returns {string} */
-const each = ({ tokens, bits }) => (tokens ? (bits / tokens).toFixed(2) : "–");
+const bitsPerToken = ({ tokens, bits }) => (tokens ? (bits / tokens).toFixed(2) : "–");
 
 /** @param {Continuation | null} text @returns {Child} */
 const next = (text) => (text ? token(text.token) : el("span", { class: "faint" }, "the text has ended"));
@@ -61,13 +61,13 @@ const next = (text) => (text ? token(text.token) : el("span", { class: "faint" }
 export function changesTable({ changes, samePrompt }) {
   const rows = changes
     .filter(({ name }) => !(samePrompt && name === "prompt")) // the request of a fork has its ids, not its text
-    .map(({ name, a, b }) => /** @type {[string, Child, Child]} */ ([name, shown(name, a), shown(name, b)]));
+    .map(({ name, a, b }) => /** @type {[string, Child, Child]} */ ([name, valueText(name, a), valueText(name, b)]));
   if (!rows.length) return el("p", { class: "faint" }, "The settings are equal.");
   return table(["setting", "A", "B"], rows, "settings");
 }
 
 /** @param {string} name @param {any} value @returns {string} short enough for a cell */
-function shown(name, value) {
+function valueText(name, value) {
   if (value === null) return "–";
   if (name === "chain") return value.map(stageLabel).join(" → ") || "none";
   if (name === "prompt_token_ids" || name === "forced") return `${value.length} tokens`;

@@ -14,7 +14,7 @@ import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Stretch } from "../figures/diff.js" */
 
-const EVERY = 64; // tokens of a growing run
+const INTERVAL = 64; // tokens of a growing run
 
 /** One of the two texts: its chips by step, created once. */
 class Side {
@@ -49,12 +49,12 @@ class RunCompare extends View {
   /** @type {{key: string, mark: string, row: HTMLElement}[]} the stretches that `texts` shows */
   rows = [];
   /** @type {string} the lengths of both at the last comparison */
-  compared = "";
+  comparedKey = "";
   /** @type {HTMLElement | undefined} */
   marked;
 
   build() {
-    this.texts.addEventListener("click", (event) => this.clicked(event));
+    this.texts.addEventListener("click", (event) => this.handleClick(event));
     const label = el("label", { for: this.choice.id }, "Compare the selected run with");
     replace(this, el("p", { class: "row" }, label, this.choice), this.content);
   }
@@ -62,24 +62,24 @@ class RunCompare extends View {
   draw() {
     if (this.hidden) return;
     const { run } = this.store;
-    const other = run && this.beside(run);
+    const other = run && this.findOther(run);
     this.offer(run, other);
     const pair = run && other && run.trace.known && other.trace.known
       ? /** @type {[Run, Run]} */ ([run, other].sort((a, b) => a.id - b.id)) : null;
     this.content.hidden = !pair;
     if (!pair) return;
-    if (pair.some((one, i) => one.trace !== this.sides?.[i]?.run.trace)) this.begin(pair);
+    if (pair.some((member, i) => member.trace !== this.sides?.[i]?.run.trace)) this.begin(pair);
     this.grow();
     this.mark();
   }
 
   /** @param {Run} run @returns {Run | null} the chosen one; else the one shown before, its parent, a fork, or any */
-  beside(run) {
+  findOther(run) {
     const { runs, other } = this.store.state;
     const before = this.sides?.map((side) => side.run.id) ?? [];
-    const forks = runs.filter((one) => one.parent === run.id).map((one) => one.id);
+    const forks = runs.filter((fork) => fork.parent === run.id).map((fork) => fork.id);
     const stayed = before.includes(run.id) ? before : [];
-    const wishes = [other, ...stayed, run.parent, ...forks, ...runs.map((one) => one.id)];
+    const wishes = [other, ...stayed, run.parent, ...forks, ...runs.map((candidate) => candidate.id)];
     const id = wishes.find((wish) => wish !== null && wish !== run.id && this.store.find(wish));
     return this.store.find(id ?? null);
   }
@@ -87,15 +87,15 @@ class RunCompare extends View {
   /** @param {Run | null} run @param {Run | null} other */
   offer(run, other) {
     const { runs } = this.store.state;
-    const offered = runs.filter((one) => one !== run);
-    const key = offered.map((one) => `${one.id} ${titleOf(runs, one)}`).join("\n");
+    const choices = runs.filter((candidate) => candidate !== run);
+    const key = choices.map((candidate) => `${candidate.id} ${titleOf(runs, candidate)}`).join("\n");
     if (this.choice.dataset["key"] !== key) {
       const none = el("option", {}, "there is no other run yet");
-      const options = offered.map((one) => el("option", { value: one.id }, titleOf(runs, one)));
-      replace(this.choice, ...options, !offered.length && none);
+      const options = choices.map((candidate) => el("option", { value: candidate.id }, titleOf(runs, candidate)));
+      replace(this.choice, ...options, !choices.length && none);
       this.choice.dataset["key"] = key;
     }
-    this.choice.disabled = !offered.length;
+    this.choice.disabled = !choices.length;
     if (other) this.choice.value = String(other.id);
   }
 
@@ -107,7 +107,7 @@ class RunCompare extends View {
   begin(pair) {
     this.sides = [new Side("A", pair[0]), new Side("B", pair[1])];
     this.rows = [];
-    this.compared = "";
+    this.comparedKey = "";
     const { runs } = this.store.state;
     replace(this.texts, el("div", { class: "stretch heads" }, el("span"),
       ...this.sides.map(({ letter, run }) => el("strong", {}, `${letter}  ${clip(titleOf(runs, run), 80)}`))));
@@ -121,9 +121,9 @@ class RunCompare extends View {
     const isApart = last?.mark === "≠";
     if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow(this.store.state.runs)));
     const key = sides.map(({ run: { live, trace: { steps } } }) =>
-      live && isApart ? Math.floor(steps.length / EVERY) : `${steps.length}.`).join();
-    if (key === this.compared) return;
-    this.compared = key;
+      live && isApart ? Math.floor(steps.length / INTERVAL) : `${steps.length}.`).join();
+    if (key === this.comparedKey) return;
+    this.comparedKey = key;
     this.compare(sides);
   }
 
@@ -132,19 +132,19 @@ class RunCompare extends View {
     for (const side of sides) side.grow(this.store.state.runs);
     const [a, b] = sides.map(({ run }) => run);
     if (!a || !b) return;
-    const found = diff(a.trace, b.trace);
-    setText(this.sentences, sentences(found));
-    replace(this.figures, figuresTable(found));
-    replace(this.settings, changesTable(found));
-    this.lay(sides, stretches(found));
+    const difference = diff(a.trace, b.trace);
+    setText(this.sentences, sentences(difference));
+    replace(this.figures, figuresTable(difference));
+    replace(this.settings, changesTable(difference));
+    this.lay(sides, stretches(difference));
   }
 
-  /** @param {[Side, Side]} sides @param {Stretch[]} found those that are shown already stay as they are */
-  lay(sides, found) {
-    const keys = found.map((stretch) => JSON.stringify(stretch));
+  /** @param {[Side, Side]} sides @param {Stretch[]} parts those that are shown already stay as they are */
+  lay(sides, parts) {
+    const keys = parts.map((stretch) => JSON.stringify(stretch));
     const same = this.rows.findIndex(({ key }, i) => key !== keys[i]);
     for (const { row } of this.rows.splice(same < 0 ? this.rows.length : same)) row.remove();
-    for (const [i, stretch] of found.entries()) {
+    for (const [i, stretch] of parts.entries()) {
       if (i < this.rows.length) continue;
       const row = rowOf(sides, stretch);
       this.rows.push({ key: keys[i] ?? "", mark: stretch.mark, row });
@@ -154,18 +154,18 @@ class RunCompare extends View {
 
   mark() {
     const { run, step } = this.store.state;
-    const chosen = this.sides?.find((side) => side.run.id === run)?.chips[step];
-    if (chosen === this.marked) return;
+    const element = this.sides?.find((side) => side.run.id === run)?.chips[step];
+    if (element === this.marked) return;
     this.marked?.removeAttribute("aria-current");
-    this.marked = chosen;
-    chosen?.setAttribute("aria-current", "step");
+    this.marked = element;
+    element?.setAttribute("aria-current", "step");
     const heads = this.texts.firstElementChild;
     const head = heads ? heads.getBoundingClientRect().bottom - this.texts.getBoundingClientRect().top : 0;
-    if (chosen) keepInSight(this.texts, chosen, { head });
+    if (element) keepInSight(this.texts, element, { head });
   }
 
   /** @param {Event} event */
-  clicked(event) {
+  handleClick(event) {
     const at = /** @type {Element} */ (event.target).closest(".chip");
     const side = this.sides?.find(({ chips }) => chips.includes(/** @type {HTMLElement} */ (at)));
     if (!at || !side) return;

@@ -9,7 +9,7 @@ import { View } from "./view.js";
 class CopyLink extends View {
   link = copyButton("Copy link", () => `${location.href.split("#", 1)[0]}#${this.store.address}`);
   missing = el("span", { class: "faint", role: "status" });
-  shown = "";
+  shownKey = "";
 
   build() {
     this.link.element.addEventListener("click", () => setText(this.missing, this.left()));
@@ -20,8 +20,8 @@ class CopyLink extends View {
     const { run, state } = this.store;
     this.hidden = !run?.trace.steps[state.step];
     const now = `${run?.id} ${state.step}`;
-    if (now === this.shown) return;
-    this.shown = now;
+    if (now === this.shownKey) return;
+    this.shownKey = now;
     this.link.element.title = `the address of step ${state.step}: opened, it writes the text again from its seed`;
     this.link.forget();
     setText(this.missing, "");

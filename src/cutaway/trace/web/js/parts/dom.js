@@ -16,10 +16,10 @@ const SVG = "http://www.w3.org/2000/svg";
  * @returns {HTMLElementTagNameMap[K]}
  */
 export function el(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  dress(made, attributes);
-  fill(made, children);
-  return made;
+  const element = document.createElement(name);
+  dress(element, attributes);
+  fill(element, children);
+  return element;
 }
 
 /**
@@ -28,10 +28,10 @@ export function el(name, attributes = {}, ...children) {
  * @returns {SVGElementTagNameMap[K]}
  */
 export function svg(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  dress(made, attributes);
-  fill(made, children);
-  return made;
+  const element = document.createElementNS(SVG, name);
+  dress(element, attributes);
+  fill(element, children);
+  return element;
 }
 
 /** @param {Element} element @param {Child[]} children instead of those that it has */
@@ -108,10 +108,10 @@ function dress(element, attributes) {
  *   is stuck at the bottom, and the distance to keep from the edge
  */
 export function keepInSight(box, inside, { head = 0, foot = 0, air = 0 } = {}) {
-  const [frame, own] = [box.getBoundingClientRect(), inside.getBoundingClientRect()];
+  const [frame, target] = [box.getBoundingClientRect(), inside.getBoundingClientRect()];
   const [top, bottom] = [frame.top + head, frame.bottom - foot];
-  if (own.top < top) box.scrollTop += own.top - top - air;
-  else if (own.bottom > bottom) box.scrollTop += own.bottom - bottom + air;
+  if (target.top < top) box.scrollTop += target.top - top - air;
+  else if (target.bottom > bottom) box.scrollTop += target.bottom - bottom + air;
 }
 
 /** On a phone, where the panels are below all else, bring them into sight, once the store's changes are drawn. */

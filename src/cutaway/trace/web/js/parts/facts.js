@@ -24,22 +24,22 @@ const SOURCES = {
 };
 
 class StepFacts extends View {
-  where = el("strong", { class: "where" });
+  place = el("strong", { class: "where" });
   token = el("span", { class: "token" });
   source = el("span", { class: "faint" });
   figures = el("dl", { id: "all-figures", hidden: true });
-  back = button("←", () => this.store.goTo(this.store.state.step - 1), labelled("the previous step (←)"));
-  on = button("→", () => this.store.goTo(this.store.state.step + 1), labelled("the next step (→)"));
+  back = button("←", () => this.store.goTo(this.store.state.step - 1), labelAttributes("the previous step (←)"));
+  on = button("→", () => this.store.goTo(this.store.state.step + 1), labelAttributes("the next step (→)"));
   uncertain = button("next uncertain", () => this.search(),
     { title: "the next step at which no token has a probability of 0.5 (e)" });
   all = button("Figures", () => this.unfold(), { "aria-expanded": "false", "aria-controls": "all-figures",
     title: "every figure of this step, and what it means" });
   /** @type {Step | undefined} */
-  shown;
+  shownStep;
 
   build() {
     this.uncertain.append(el("kbd", {}, "e"));
-    const place = el("p", { class: "row" }, this.back, this.where, this.on, this.uncertain,
+    const place = el("p", { class: "row" }, this.back, this.place, this.on, this.uncertain,
       this.token, this.source, this.all);
     replace(this, place, this.figures);
   }
@@ -50,11 +50,11 @@ class StepFacts extends View {
     this.hidden = !step;
     if (!run || !step) return;
     const last = run.trace.steps.length - 1;
-    this.where.textContent = `step ${state.step} of ${last}`;
+    this.place.textContent = `step ${state.step} of ${last}`;
     this.back.disabled = state.step === 0;
     this.on.disabled = state.step === last;
-    if (step === this.shown) return;
-    this.shown = step;
+    if (step === this.shownStep) return;
+    this.shownStep = step;
     const view = stepView(run.trace, step);
     this.token.textContent = visible(view.token);
     this.drawSource(view);
@@ -63,12 +63,12 @@ class StepFacts extends View {
 
   /** @param {StepView} view how the token came about; where one was forced, what the draw was */
   drawSource(view) {
-    const source = this.shown && endsThought(this.shown) ? "thinking budget" : view.source;
+    const source = this.shownStep && endsThought(this.shownStep) ? "thinking budget" : view.source;
     const [words, meaning] = SOURCES[source] ?? [source, "drawn"];
-    const drawn = view.candidates.find((c) => c.drawn);
-    const other = view.source === "forced" && drawn && !drawn.chosen;
+    const draw = view.candidates.find((c) => c.drawn);
+    const other = view.source === "forced" && draw && !draw.chosen;
     this.source.title = gloss(meaning);
-    replace(this.source, words, ...(other ? ["; the draw was ", token(drawn.token)] : []));
+    replace(this.source, words, ...(other ? ["; the draw was ", token(draw.token)] : []));
   }
 
   unfold() {
@@ -79,8 +79,8 @@ class StepFacts extends View {
 
   drawFigures() {
     const { run } = this.store;
-    if (!run || !this.shown) return;
-    replace(this.figures, ...allFigures(stepView(run.trace, this.shown)).map(([name, words]) => el("div", {},
+    if (!run || !this.shownStep) return;
+    replace(this.figures, ...allFigures(stepView(run.trace, this.shownStep)).map(([name, words]) => el("div", {},
       el("dt", {}, name),
       el("dd", { class: "mono" }, ...words.map((word) => (typeof word === "string" ? word : token(word.token)))),
       el("dd", { class: "faint" }, gloss(name)))));
@@ -95,6 +95,6 @@ class StepFacts extends View {
 }
 
 /** @param {string} title @returns {Record<string, string>} of a button whose label is a sign */
-const labelled = (title) => ({ title, "aria-label": title });
+const labelAttributes = (title) => ({ title, "aria-label": title });
 
 customElements.define("step-facts", StepFacts);

@@ -1,5 +1,5 @@
 /**
- * What a newcomer looks at: a line above the recorded run, with the way to lessons and help. It goes with the recording.
+ * A line for newcomers above the recorded run, which leads to lessons and help. It disappears with the recording.
  */
 
 import { button, el, replace, setText } from "./dom.js";

@@ -5,7 +5,7 @@
  */
 
 import { button, el, replace, scrollToPanels } from "./dom.js";
-import { completed } from "../state/store.js";
+import { completePlace } from "../state/store.js";
 import { View } from "./view.js";
 /** @import { Place } from "../state/store.js" */
 
@@ -21,7 +21,7 @@ class RunGuide extends View {
   at = -1;
   back = button("← Back", () => this.open(this.at - 1));
   on = button("Next →", () => this.open(this.at + 1), { class: "primary" });
-  where = el("span", { class: "faint", role: "status" });
+  progress = el("span", { class: "faint", role: "status" });
   answer = el("p", { class: "answer" });
 
   build() {
@@ -36,20 +36,20 @@ class RunGuide extends View {
     this.answer.append(el("strong", {}, "The answer. "), answer);
     replace(this, el("h2", {}, title), el("p", { class: "question" }, question),
       el("div", { class: "steps" }, el("ol", {}, ...this.links.map((link) => el("li", {}, link))), this.answer,
-        el("div", { class: "row" }, this.back, this.on, this.where)),
+        el("div", { class: "row" }, this.back, this.on, this.progress)),
       el("nav", { class: "row", "aria-label": "Lessons" }, ...links.map(([words, href]) => el("a", { href }, words))));
     const here = this.links.findIndex((link) => link.getAttribute("href") === location.hash);
     if (location.hash) this.mark(here);
     else queueMicrotask(() => this.open(0, false)); // once the runs are there
   }
 
-  /** @param {number} i which point @param {boolean} [asked] whether the reader has asked for it */
-  open(i, asked = true) {
+  /** @param {number} i which point @param {boolean} [scroll] whether to bring the panels into sight, as for a reader's click */
+  open(i, scroll = true) {
     const point = this.points?.[i];
     if (!point) return;
     this.store.show(point.shows);
     this.mark(i);
-    if (asked) scrollToPanels();
+    if (scroll) scrollToPanels();
   }
 
   /** @param {number} i */
@@ -63,14 +63,14 @@ class RunGuide extends View {
     this.back.disabled = i <= 0;
     this.on.disabled = last;
     this.classList.toggle("last", last);
-    this.where.textContent = i < 0 ? `${this.links.length} steps` : `${i + 1} of ${this.links.length}`;
+    this.progress.textContent = i < 0 ? `${this.links.length} steps` : `${i + 1} of ${this.links.length}`;
   }
 }
 
 /** @param {Place} place @returns {string} */
 function addressOf(place) {
   const address = new URLSearchParams();
-  for (const [name, value] of Object.entries(completed(place))) {
+  for (const [name, value] of Object.entries(completePlace(place))) {
     address.set(name, typeof value === "string" ? value : JSON.stringify(value));
   }
   return `#${address}`;

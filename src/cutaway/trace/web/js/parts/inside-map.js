@@ -17,35 +17,35 @@ export class HeadsMap {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "heads-sentence" });
   legend = el("p", { class: "legend faint" });
   /** @type {HeadFigures[]} */
-  every = [];
+  figures = [];
   layers = 0;
   heads = 0;
   /** @type {[number, number]} */
   at = [0, 0];
   /** @type {[number, number] | null} */
-  chosen = null;
+  chosenHead = null;
   /** @type {MapBy} */
   by = "attribution";
 
   /** @param {(head: [number, number]) => void} choose */
   constructor(choose) {
     this.choose = choose;
-    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
-    this.canvas.addEventListener("click", (event) => this.clicked(event));
+    this.canvas.addEventListener("keydown", (event) => this.handleKey(event));
+    this.canvas.addEventListener("click", (event) => this.handleClick(event));
     onScheme(() => this.draw());
   }
 
   /**
-   * @param {HeadFigures[]} every @param {[number, number]} shape layers and heads
-   * @param {MapBy} by @param {[number, number] | null} chosen
+   * @param {HeadFigures[]} figures @param {[number, number]} shape layers and heads
+   * @param {MapBy} by @param {[number, number] | null} chosenHead
    */
-  show(every, shape, by, chosen) {
-    this.every = every;
+  show(figures, shape, by, chosenHead) {
+    this.figures = figures;
     this.layers = shape[0];
     this.heads = shape[1];
     this.by = by;
-    this.chosen = chosen;
-    this.at = chosen ?? this.at;
+    this.chosenHead = chosenHead;
+    this.at = chosenHead ?? this.at;
     setAttributes(this.canvas, {
       "aria-label": `Heads by ${by}: ${shape[0]} layers down, ${shape[1]} heads across; arrow keys choose one` });
     this.draw();
@@ -65,7 +65,7 @@ export class HeadsMap {
   draw() {
     const { wide, high } = this.cell;
     const [width, height] = [this.left + wide * this.heads, high * this.layers];
-    const pen = fitted(this.canvas, width, height);
+    const pen = fitCanvas(this.canvas, width, height);
     if (!pen) return;
     const style = getComputedStyle(this.canvas);
     this.explain();
@@ -73,8 +73,8 @@ export class HeadsMap {
     pen.fillRect(this.left, 0, wide * this.heads - 1, high * this.layers - 1);
     pen.font = `${9 * typeScale()}px ${style.fontFamily}`;
     pen.textBaseline = "middle";
-    cells(this.every, this.by).forEach((level, i) => {
-      const { layer, head } = /** @type {HeadFigures} */ (this.every[i]);
+    cells(this.figures, this.by).forEach((level, i) => {
+      const { layer, head } = /** @type {HeadFigures} */ (this.figures[i]);
       const [x, y] = [this.left + wide * head, high * layer];
       pen.clearRect(x, y, wide - 1, high - 1);
       pen.fillStyle = heat(Math.abs(level) / LEVELS);
@@ -82,10 +82,10 @@ export class HeadsMap {
       if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + high - 2], [x + wide - 2, y + 1]);
     });
     pen.fillStyle = style.color;
-    const every = Math.ceil((12 * typeScale()) / high) * (this.layers > 12 ? 5 : 1);
-    for (let layer = 0; layer < this.layers; layer += every) pen.fillText(`L${layer}`, 0, high * (layer + 0.5));
-    if (this.chosen) {
-      const [layer, head] = this.chosen;
+    const interval = Math.ceil((12 * typeScale()) / high) * (this.layers > 12 ? 5 : 1);
+    for (let layer = 0; layer < this.layers; layer += interval) pen.fillText(`L${layer}`, 0, high * (layer + 0.5));
+    if (this.chosenHead) {
+      const [layer, head] = this.chosenHead;
       pen.strokeStyle = style.getPropertyValue("--accent");
       pen.lineWidth = 2;
       pen.strokeRect(this.left + wide * head - 1, high * layer - 1, wide + 1, high + 1);
@@ -94,38 +94,38 @@ export class HeadsMap {
 
   /** Say what the colours mean. */
   explain() {
-    const most = this.every.reduce((high, { attribution }) => Math.max(high, Math.abs(attribution)), 0);
-    const end = this.by === "attribution" ? `${most.toFixed(3)} logits; a stroke: negative` : "1";
+    const largest = this.figures.reduce((high, { attribution }) => Math.max(high, Math.abs(attribution)), 0);
+    const end = this.by === "attribution" ? `${largest.toFixed(3)} logits; a stroke: negative` : "1";
     replace(this.legend, "0 ", scale(), ` ${end} (square-root scale)`);
   }
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     const move = MOVES[/** @type {keyof typeof MOVES} */ (event.key)];
     if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    this.go(this.chosen ? [this.at[0] + (move[0] ?? 0), this.at[1] + (move[1] ?? 0)] : this.at);
+    this.go(this.chosenHead ? [this.at[0] + (move[0] ?? 0), this.at[1] + (move[1] ?? 0)] : this.at);
   }
 
   /** @param {MouseEvent} event */
-  clicked(event) {
+  handleClick(event) {
     const { wide, high } = this.cell;
-    const shown = this.canvas.getBoundingClientRect();
-    const size = (this.left + wide * this.heads) / shown.width; // the picture may be scaled down
-    this.go([Math.floor(((event.clientY - shown.top) * size) / high),
-      Math.floor(((event.clientX - shown.left) * size - this.left) / wide)]);
+    const frame = this.canvas.getBoundingClientRect();
+    const size = (this.left + wide * this.heads) / frame.width; // the picture may be scaled down
+    this.go([Math.floor(((event.clientY - frame.top) * size) / high),
+      Math.floor(((event.clientX - frame.left) * size - this.left) / wide)]);
   }
 
   /** @param {number[]} place */
   go([layer = 0, head = 0]) {
-    this.chosen = this.at = [within(layer, this.layers), within(head, this.heads)];
+    this.chosenHead = this.at = [clamp(layer, this.layers), clamp(head, this.heads)];
     this.choose(this.at);
   }
 }
 
 /** @param {number} value @param {number} count @returns {number} */
-const within = (value, count) => Math.max(0, Math.min(value, count - 1));
+const clamp = (value, count) => Math.max(0, Math.min(value, count - 1));
 
 /** @param {() => void} changed called when the colour scheme is another: a canvas has no style sheet @returns {void} */
 export const onScheme = (changed) => SCHEME.addEventListener("change", changed);
@@ -134,7 +134,7 @@ export const onScheme = (changed) => SCHEME.addEventListener("change", changed);
  * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height in CSS pixels
  * @returns {CanvasRenderingContext2D | null} cleared, at the resolution of the screen
  */
-export function fitted(canvas, width, height) {
+export function fitCanvas(canvas, width, height) {
   const fine = devicePixelRatio || 1;
   const [wide, high] = [Math.round(width * fine), Math.round(height * fine)];
   if (canvas.width !== wide || canvas.height !== high) {

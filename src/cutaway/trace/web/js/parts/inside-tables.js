@@ -2,8 +2,8 @@
  * The tables of the panel Inside: the figures behind its pictures.
  */
 
-import { MOST, byAttribution, nameIn } from "../figures/inside.js";
-import { percent, signed, thousands } from "../figures/numbers.js";
+import { MOST_ROWS, sortByAttribution, nameIn } from "../figures/inside.js";
+import { percent, thousands, withSign } from "../figures/numbers.js";
 import { el, figure, scrolling } from "./dom.js";
 /** @import { HeadFigures, LensRow, Component, PositionFigures } from "../figures/inside.js" */
 /** @import { StepInside } from "../state/step-inside.js" */
@@ -50,7 +50,7 @@ export function table(caption, columns, rows) {
     return el("th", { class: TEXTS.includes(head) ? null : "figure", scope: "col", style, title: gloss }, head);
   });
   const open = columns.some(([, width]) => width === 0);
-  const width = columns.reduce((sum, [, own]) => sum + (own || 2.6), 0);
+  const width = columns.reduce((sum, [, columnWidth]) => sum + (columnWidth || 2.6), 0);
   return scrolling(caption, el("table", { class: "figures", style: { [open ? "min-width" : "width"]: `${width}rem` } },
     el("caption", { class: "visually-hidden" }, caption), el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
 }
@@ -59,50 +59,50 @@ export function table(caption, columns, rows) {
 const token = (text) => el("span", { class: "token" }, text);
 
 /** @param {PositionFigures[]} places the largest first @param {TokenAt} at @returns {HTMLElement[]} the first of them */
-export const placeRows = (places, at) => places.slice(0, MOST).map(({ position, weight, attribution }, i) => el("tr", {},
+export const placeRows = (places, at) => places.slice(0, MOST_ROWS).map(({ position, weight, attribution }, i) => el("tr", {},
   figure(i + 1, "faint"), figure(thousands(position)),
-  el("th", { scope: "row" }, token(at(position))), figure(percent(weight)), figure(signed(attribution, 3))));
+  el("th", { scope: "row" }, token(at(position))), figure(percent(weight)), figure(withSign(attribution, 3))));
 
 /** @param {PositionFigures[]} places the largest first @returns {HTMLElement[]} the sums of those that have no row */
 export function otherPlaces(places) {
-  const rest = places.slice(MOST);
+  const rest = places.slice(MOST_ROWS);
   if (!rest.length) return [];
   const sum = (/** @type {"weight" | "attribution"} */ name) => rest.reduce((all, place) => all + place[name], 0);
   return [el("tr", {}, el("td"), el("td"), el("th", { scope: "row" }, `the other ${thousands(rest.length)}`),
-    figure(percent(Math.max(sum("weight"), 0))), figure(signed(sum("attribution"), 3)))];
+    figure(percent(Math.max(sum("weight"), 0))), figure(withSign(sum("attribution"), 3)))];
 }
 
 /**
- * @param {HeadFigures[]} heads @param {TokenAt} at @param {[number, number] | null} chosen
+ * @param {HeadFigures[]} heads @param {TokenAt} at @param {[number, number] | null} chosenHead
  * @returns {HTMLElement[]} a button in each has its layer and number as data
  */
-export const headRows = (heads, at, chosen) => heads.map((h) => el("tr",
-  { class: chosen?.[0] === h.layer && chosen[1] === h.head ? "chosen" : null },
+export const headRows = (heads, at, chosenHead) => heads.map((h) => el("tr",
+  { class: chosenHead?.[0] === h.layer && chosenHead[1] === h.head ? "chosen" : null },
   el("th", { scope: "row" }, el("button", { type: "button", class: "plain", "data-head": `${h.layer} ${h.head}` },
     `L${h.layer}.H${h.head}`)),
-  figure(signed(h.attribution, 3)), el("td", {}, `${thousands(h.most)} `, token(at(h.most))), figure(percent(h.weight)),
+  figure(withSign(h.attribution, 3)), el("td", {}, `${thousands(h.most)} `, token(at(h.most))), figure(percent(h.weight)),
   figure(percent(h.sink)), figure(percent(h.previous)), figure(percent(h.induction)), figure(h.entropy.toFixed(2))));
 
 /** @param {Component[]} all rounding is the last @param {number} total @returns {HTMLElement[]} the largest, the others' sum, rounding, the total */
 export function componentRows(all, total) {
-  const sorted = byAttribution(all.slice(0, -1));
-  const rest = sorted.slice(MOST);
+  const sorted = sortByAttribution(all.slice(0, -1));
+  const rest = sorted.slice(MOST_ROWS);
   const row = (/** @type {string} */ name, /** @type {number} */ value) =>
-    el("tr", {}, el("th", { scope: "row" }, name), figure(signed(value, 3)));
-  return [...sorted.slice(0, MOST).map(({ name, attribution }) => row(name, attribution)),
+    el("tr", {}, el("th", { scope: "row" }, name), figure(withSign(value, 3)));
+  return [...sorted.slice(0, MOST_ROWS).map(({ name, attribution }) => row(name, attribution)),
     ...(rest.length ? [row(`the other ${rest.length}`, rest.reduce((sum, { attribution }) => sum + attribution, 0))] : []),
     row("rounding to 8 bits before the head", all.at(-1)?.attribution ?? 0), row("total", total)];
 }
 
 /** @param {StepInside} inside @param {LensRow[]} rows @returns {HTMLElement[]} a row for each layer */
 export function lensTable(inside, rows) {
-  const most = Math.log(Math.max(...rows.map(({ rank }) => rank), 2));
-  return rows.map(({ layer, id, probability, rank, drawn }) => el("tr", { class: rank === 1 ? "chosen" : null },
+  const largest = Math.log(Math.max(...rows.map(({ rank }) => rank), 2));
+  return rows.map(({ layer, id, probability, rank, drawnId }) => el("tr", { class: rank === 1 ? "chosen" : null },
     el("th", { scope: "row", class: "mono" }, layer < 0 ? "before" : `L${layer}`),
     el("td", {}, token(nameIn(inside, id))),
     el("td", { class: "wide" }, bar(probability)), figure(percent(probability)),
-    el("td", { class: "wide" }, bar(Math.log(rank) / most, "rank")), figure(thousands(rank)),
-    el("td", {}, drawn === null ? "–" : drawn < 0 ? "nothing" : token(nameIn(inside, drawn)))));
+    el("td", { class: "wide" }, bar(Math.log(rank) / largest, "rank")), figure(thousands(rank)),
+    el("td", {}, drawnId === null ? "–" : drawnId < 0 ? "nothing" : token(nameIn(inside, drawnId)))));
 }
 
 /** @param {number} share @param {string} [kind] @returns {HTMLElement} */

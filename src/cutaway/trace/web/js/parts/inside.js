@@ -4,9 +4,9 @@
  */
 
 import { phrase } from "../figures/catalogue.js";
-import { MOST, byAttribution, componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn,
-  ordered, total } from "../figures/inside.js";
-import { memory, signed, thousands, visible } from "../figures/numbers.js";
+import { MOST_ROWS, sortByAttribution, componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn,
+  sortedPlaces, total } from "../figures/inside.js";
+import { memory, thousands, visible, withSign } from "../figures/numbers.js";
 import { AttributionChart } from "./attribution-chart.js";
 import { button, el, figure, morph, replace, setText } from "./dom.js";
 import { HeadsMap } from "./inside-map.js";
@@ -40,9 +40,9 @@ class InsidePanel extends View {
   opened = el("div");
   content = el("div", { class: "inside" });
   /** @type {StepInside | null} */
-  shown = null;
-  chosen = "";
-  moved = 0; // when another step was last shown
+  shownInside = null;
+  shownSelection = "";
+  movedAt = 0; // when another step was last shown
   timer = 0;
 
   build() {
@@ -54,12 +54,12 @@ class InsidePanel extends View {
       el("section", { class: "whole" }, this.heading, this.chart.box, this.componentSentence,
         el("div", { class: "pair" }, this.components, this.opened),
         el("p", { class: "faint" }, phrase("attribution is no effect"))));
-    this.content.addEventListener("click", (event) => this.clicked(event));
+    this.content.addEventListener("click", (event) => this.handleClick(event));
     replace(this, el("div", { class: "row" }, this.by.element, this.proof), this.missing, this.content);
   }
 
   /** @param {Event} event a head may be clicked in a table */
-  clicked(event) {
+  handleClick(event) {
     const head = /** @type {Element} */ (event.target).closest("[data-head]")?.getAttribute("data-head");
     if (head) this.choose({ head: /** @type {[number, number]} */ (head.split(" ").map(Number)) });
   }
@@ -73,16 +73,16 @@ class InsidePanel extends View {
     if (this.hidden) return;
     const { run, state } = this.store;
     if (!run?.trace.steps[state.step]) return this.empty("Write something, or open a trace: this panel shows the inside of each step.");
-    const { inside, error, other } = this.session.insides.selected;
+    const { inside, error, other } = this.session.insides.selectedInside;
     if (!inside) return this.empty(error ?? "The model computes this step again …", error === undefined);
     setText(this.missing, other ? "A comparison with another candidate needs the model; this one is with the likeliest other token." : "");
     this.content.hidden = this.proof.hidden = false;
     this.content.classList.remove("old");
-    const chosen = JSON.stringify(state.inside);
-    if (inside === this.shown && chosen === this.chosen) return;
-    const fresh = inside !== this.shown;
-    this.shown = inside;
-    this.chosen = chosen;
+    const selection = JSON.stringify(state.inside);
+    if (inside === this.shownInside && selection === this.shownSelection) return;
+    const fresh = inside !== this.shownInside;
+    this.shownInside = inside;
+    this.shownSelection = selection;
     this.show(inside, run, valid(state.inside, inside), fresh);
   }
 
@@ -90,65 +90,65 @@ class InsidePanel extends View {
   empty(sentence, soon = false) {
     setText(this.missing, sentence);
     this.content.classList.toggle("old", soon);
-    this.content.hidden = this.proof.hidden = !soon || !this.shown;
-    this.chosen = "";
+    this.content.hidden = this.proof.hidden = !soon || !this.shownInside;
+    this.shownSelection = "";
   }
 
   /** @param {StepInside} inside @param {Run} run @param {InsideSelection} selection @param {boolean} fresh whether it is another step */
   show(inside, run, selection, fresh) {
     const ids = inside.array("token_ids");
-    const at = (/** @type {number} */ position) => visible(run.trace.nameOf(ids[position] ?? 0));
-    const every = heads(inside);
+    const tokenAt = (/** @type {number} */ position) => visible(run.trace.nameOf(ids[position] ?? 0));
+    const allHeads = heads(inside);
     this.by.set(selection.by);
     this.map.set(selection.map);
     this.all.hidden = selection.head === null;
-    this.showPlaces(inside, selection, at);
-    this.picture.show(every, [inside.layers, inside.heads], selection.map, selection.head);
-    const head = every[(selection.head?.[0] ?? 0) * inside.heads + (selection.head?.[1] ?? 0)];
-    setText(this.headSentence, selection.head && head ? headSentence(head, at(head.most))
-      : `${inside.value("sinks")} of ${thousands(every.length)} heads give position 0 more than 30% of their weight.`);
+    this.showPlaces(inside, selection, tokenAt);
+    this.picture.show(allHeads, [inside.layers, inside.heads], selection.map, selection.head);
+    const head = allHeads[(selection.head?.[0] ?? 0) * inside.heads + (selection.head?.[1] ?? 0)];
+    setText(this.headSentence, selection.head && head ? headSentence(head, tokenAt(head.most))
+      : `${inside.value("sinks")} of ${thousands(allHeads.length)} heads give position 0 more than 30% of their weight.`);
     setText(this.headNote, phrase(selection.map === "attribution" ? "attribution is no effect" : "attention is no effect"));
     const row = { row: inside.metadata["row"] ?? "" };
     update(this.proof, el("span", { class: "mono" }, phrase(inside.value("as_run") ? "same row" : "other row", row)),
       ` · ${thousands(inside.positions)} tokens, ${memory(inside.value("kv_bytes"))} of keys and values read`);
-    const wait = fresh && performance.now() - this.moved < RUSH;
-    if (fresh) this.moved = performance.now();
+    const wait = fresh && performance.now() - this.movedAt < RUSH;
+    if (fresh) this.movedAt = performance.now();
     clearTimeout(this.timer);
-    const rest = () => this.showTables(inside, selection, every, at);
+    const rest = () => this.showTables(inside, selection, allHeads, tokenAt);
     if (wait) this.timer = window.setTimeout(rest, RUSH); // while steps fly by, only the text and the map follow
     else rest();
   }
 
   /**
-   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} every
-   * @param {(position: number) => string} at the token at a position
+   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
+   * @param {(position: number) => string} tokenAt the token at a position
    */
-  showTables(inside, selection, every, at) {
+  showTables(inside, selection, allHeads, tokenAt) {
     update(this.heads, table("The heads with the largest attribution", HEADS,
-      headRows(byAttribution(every).slice(0, MOST), at, selection.head)));
-    this.showComponents(inside, selection, every, at);
+      headRows(sortByAttribution(allHeads).slice(0, MOST_ROWS), tokenAt, selection.head)));
+    this.showComponents(inside, selection, allHeads, tokenAt);
     const token = nameIn(inside, inside.token);
     update(this.heading, "Attribution of ", el("span", { class: "token" }, token), " over ",
-      el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${signed(total(inside), 3)}`);
+      el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${withSign(total(inside), 3)}`);
     update(this.lens, el("h3", {}, "Logit lens: what the output head would predict after each layer"),
       table("The lens", LENS, lensTable(inside, lensRows(inside))),
       el("p", {}, lensSentence(inside, token)), el("p", { class: "faint" }, phrase("not said")));
   }
 
-  /** @param {StepInside} inside @param {InsideSelection} selection @param {(position: number) => string} at */
-  showPlaces(inside, { by, head }, at) {
-    const found = ordered(inside, by, head);
-    const whose = head ? `L${head[0]}.H${head[1]}` : by === "weight" ? "mean of all heads" : "sum of all heads";
-    update(this.places, el("h3", {}, `${by === "weight" ? "Attention weight" : "Attribution"} by position, ${whose}`),
-      table("Positions", PLACES, [...placeRows(found, at), ...(head ? [] : otherPlaces(found))]),
+  /** @param {StepInside} inside @param {InsideSelection} selection @param {(position: number) => string} tokenAt */
+  showPlaces(inside, { by, head }, tokenAt) {
+    const positions = sortedPlaces(inside, by, head);
+    const source = head ? `L${head[0]}.H${head[1]}` : by === "weight" ? "mean of all heads" : "sum of all heads";
+    update(this.places, el("h3", {}, `${by === "weight" ? "Attention weight" : "Attribution"} by position, ${source}`),
+      table("Positions", PLACES, [...placeRows(positions, tokenAt), ...(head ? [] : otherPlaces(positions))]),
       el("p", { class: "faint" }, phrase(by === "weight" ? "attention is no effect" : "attribution is no effect")));
   }
 
   /**
-   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} every
-   * @param {(position: number) => string} at
+   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
+   * @param {(position: number) => string} tokenAt
    */
-  showComponents(inside, selection, every, at) {
+  showComponents(inside, selection, allHeads, tokenAt) {
     const all = components(inside);
     this.chart.show(all, selection.part);
     update(this.components, table("Components", COMPONENTS, componentRows(all, total(inside))));
@@ -157,26 +157,26 @@ class InsidePanel extends View {
     const before = all.slice(0, place).reduce((sum, { attribution }) => sum + attribution, 0);
     setText(this.componentSentence, component ? componentSentence(component, before)
       : "Choose a component: an attention layer splits into its heads, a head into positions.");
-    update(this.opened, ...(component ? this.split(inside, selection, every, at) : []));
+    update(this.opened, ...(component ? this.split(inside, selection, allHeads, tokenAt) : []));
   }
 
   /**
-   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} every
-   * @param {(position: number) => string} at @returns {HTMLElement[]} what the chosen component consists of
+   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
+   * @param {(position: number) => string} tokenAt @returns {HTMLElement[]} what the chosen component consists of
    */
-  split(inside, { part, head }, every, at) {
+  split(inside, { part, head }, allHeads, tokenAt) {
     const layer = Number(/^L(\d+)\./.exec(part ?? "")?.[1] ?? -1);
     const experts = /** @type {[number, number, number][]} */ (inside.value("experts")?.[layer] ?? []);
     if (part?.endsWith(".attn")) {
-      const own = head?.[0] === layer ? [table(`Positions of L${layer}.H${head[1]}`, PLACES,
-        placeRows(ordered(inside, "attribution", head), at))] : [];
+      const positionTables = head?.[0] === layer ? [table(`Positions of L${layer}.H${head[1]}`, PLACES,
+        placeRows(sortedPlaces(inside, "attribution", head), tokenAt))] : [];
       return [table(`Heads of layer ${layer}`, HEADS,
-        headRows(byAttribution(every.filter((one) => one.layer === layer)), at, head)),
-      el("p", {}, `Rounding to 8 bits within it: ${signed(inside.array("rounded")[layer] ?? 0, 4)}.`), ...own];
+        headRows(sortByAttribution(allHeads.filter((figures) => figures.layer === layer)), tokenAt, head)),
+      el("p", {}, `Rounding to 8 bits within it: ${withSign(inside.array("rounded")[layer] ?? 0, 4)}.`), ...positionTables];
     }
     if (experts.length && part?.endsWith(".mlp")) {
       return [table(`Experts of layer ${layer}`, EXPERTS, experts.map(([id, share, attribution]) =>
-        el("tr", {}, ...[id, share.toFixed(3), signed(attribution, 3)].map((text) => figure(text)))))];
+        el("tr", {}, ...[id, share.toFixed(3), withSign(attribution, 3)].map((text) => figure(text)))))];
     }
     return [el("p", { class: "faint" }, "This component has no heads.")];
   }

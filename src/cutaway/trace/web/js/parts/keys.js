@@ -53,11 +53,11 @@ class KeyHelp extends View {
       el("div", { class: "help" },
         el("section", {}, el("h2", { tabindex: -1, autofocus: "" }, "How to read this page"), // not the link, which may be far down
           el("p", {}, "Above is the text, token by token. Click a token: below is the step that drew it."),
-          table(WORDS.map(([word, what]) => [el("b", {}, word), what])), this.reference),
-        el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, what]) => [el("kbd", {}, keys), what])))),
+          table(WORDS.map(([word, meaning]) => [el("b", {}, word), meaning])), this.reference),
+        el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, meaning]) => [el("kbd", {}, keys), meaning])))),
       button("Close", () => this.dialog.close(), { class: "primary" }));
     replace(this, this.dialog);
-    document.addEventListener("keydown", (event) => this.pressed(event));
+    document.addEventListener("keydown", (event) => this.handleKey(event));
   }
 
   draw() {
@@ -65,7 +65,7 @@ class KeyHelp extends View {
   }
 
   /** @param {KeyboardEvent} event */
-  pressed(event) {
+  handleKey(event) {
     const on = /** @type {Element} */ (event.target);
     const writes = on.closest?.("input, textarea, select, dialog");
     const presses = event.key === "Enter" && on.closest?.("button, a, summary, [role=button]");
@@ -111,8 +111,8 @@ class KeyHelp extends View {
 
   branch() {
     const { run, state } = this.store;
-    const chosen = run?.trace.steps[state.step]?.candidates[state.candidate];
-    if (run && chosen && this.store.state.about) this.session.fork(run, state.step, chosen.id);
+    const candidate = run?.trace.steps[state.step]?.candidates[state.candidate];
+    if (run && candidate && this.store.state.about) this.session.fork(run, state.step, candidate.id);
   }
 
   /** @param {number} by */
@@ -132,9 +132,9 @@ class KeyHelp extends View {
   /** @param {string} key a letter; a capital searches backwards */
   search(key) {
     const { run, state } = this.store;
-    const found = SEARCHES[key.toLowerCase()];
-    if (!run || !found) return;
-    const steps = run.trace.steps.filter((step) => found(run.trace, step));
+    const matches = SEARCHES[key.toLowerCase()];
+    if (!run || !matches) return;
+    const steps = run.trace.steps.filter((step) => matches(run.trace, step));
     const back = key !== key.toLowerCase();
     const there = back
       ? steps.filter((step) => step.index < state.step).at(-1)
@@ -144,8 +144,8 @@ class KeyHelp extends View {
 }
 
 /** @param {[Node, string][]} rows @returns {HTMLElement} */
-const table = (rows) => el("table", {}, el("tbody", {}, ...rows.map(([name, what]) =>
-  el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, what)))));
+const table = (rows) => el("table", {}, el("tbody", {}, ...rows.map(([name, meaning]) =>
+  el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, meaning)))));
 
 /** Open the help as its key does. */
 export const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));

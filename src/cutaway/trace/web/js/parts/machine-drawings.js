@@ -15,9 +15,9 @@ const LONGEST = 10; // characters of a token that fit on its card
 /** @type {Record<string, (shown: Shown) => SVGElement[]>} */
 const DRAWINGS = { tokens, embedding, layers, logits, chain, luck, token };
 
-/** @param {string} id of a station @param {Shown} shown @returns {SVGElement} */
-export const drawing = (id, shown) => svg("svg", { class: "drawing", viewBox: `0 0 ${WIDE} ${HIGH}`, "aria-hidden": "true" },
-  ...(DRAWINGS[id]?.(shown) ?? []));
+/** @param {string} id of a station @param {Shown} picture @returns {SVGElement} */
+export const drawing = (id, picture) => svg("svg", { class: "drawing", viewBox: `0 0 ${WIDE} ${HIGH}`, "aria-hidden": "true" },
+  ...(DRAWINGS[id]?.(picture) ?? []));
 
 /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} kind */
 const box = (x, y, width, height, kind) => svg("rect", { x, y, width, height, rx: 2, class: kind });
@@ -40,8 +40,8 @@ function embedding({ row }) {
   const [top, high] = [4, 40];
   const lines = Array.from({ length: 7 }, (_, i) => `M22 ${top + (i + 1) * 5}h52`).join("");
   const columns = Array.from({ length: 3 }, (_, i) => `M${35 + i * 13} ${top}v${high}`).join("");
-  const chosen = row === undefined ? [] : [box(22, top + Math.min(Math.floor(row * 8), 7) * 5, 52, 5, "full")];
-  return [box(22, top, 52, high, "part"), path(lines + columns, "line"), ...chosen];
+  const tokenRow = row === undefined ? [] : [box(22, top + Math.min(Math.floor(row * 8), 7) * 5, 52, 5, "full")];
+  return [box(22, top, 52, high, "part"), path(lines + columns, "line"), ...tokenRow];
 }
 
 /**
@@ -51,7 +51,7 @@ function embedding({ row }) {
  */
 function layers({ layers: count = 1, settled = null }) {
   const plates = Math.min(count, MOST_PLATES);
-  const each = Array.from({ length: plates - 1 }, (_, i) => {
+  const backPlates = Array.from({ length: plates - 1 }, (_, i) => {
     const x = 8 + (i * 40) / plates;
     const y = 2 + ((plates - 1 - i) * 6) / plates;
     const lit = settled !== null && (i + 1) / plates >= settled;
@@ -59,7 +59,7 @@ function layers({ layers: count = 1, settled = null }) {
   });
   const x = 8 + (40 * (plates - 1)) / plates;
   const lit = settled !== null && settled <= 1;
-  return [...each, box(x, 5, 88 - x, 18, lit ? "part chosen" : "part"), box(x, 24, 88 - x, 18, lit ? "part chosen" : "part"),
+  return [...backPlates, box(x, 5, 88 - x, 18, lit ? "part chosen" : "part"), box(x, 24, 88 - x, 18, lit ? "part chosen" : "part"),
     ...attention(x), ...mlp(x)];
 }
 
@@ -82,10 +82,10 @@ function mlp(x) {
 
 /** @param {Shown} shown @returns {SVGElement[]} the likeliest tokens' probabilities */
 function logits({ shares = [] }) {
-  const most = Math.max(...shares.map(({ share }) => share), 1e-9);
-  return [box(10, 3, 76, 42, "part"), ...shares.map(({ share, chosen }, i) => {
-    const high = Math.max(1, 36 * share / most);
-    return svg("rect", { x: 14 + i * 8.8, y: 42 - high, width: 6.4, height: high, class: chosen ? "full" : "bar" });
+  const largest = Math.max(...shares.map(({ share }) => share), 1e-9);
+  return [box(10, 3, 76, 42, "part"), ...shares.map(({ share, isChosen }, i) => {
+    const high = Math.max(1, 36 * share / largest);
+    return svg("rect", { x: 14 + i * 8.8, y: 42 - high, width: 6.4, height: high, class: isChosen ? "full" : "bar" });
   })];
 }
 
@@ -101,10 +101,10 @@ function chain({ open = [] }) {
 
 /** @param {Shown} shown @returns {SVGElement[]} a die, and the two highest scores: from log-probability, by luck, to the score */
 function luck({ race = [] }) {
-  const at = (/** @type {number} */ share) => 38 + 50 * share;
+  const xOf = (/** @type {number} */ share) => 38 + 50 * share;
   const lines = race.flatMap(([from, to], i) => [
-    path(`M${at(from)} ${16 + i * 16}H${at(to)}`, i ? "lane" : "lane first"), path(`M${at(from)} ${12 + i * 16}v8`, "line"),
-    svg("circle", { cx: at(to), cy: 16 + i * 16, r: i ? 2.6 : 4, class: i ? "dot" : "full" })]);
+    path(`M${xOf(from)} ${16 + i * 16}H${xOf(to)}`, i ? "lane" : "lane first"), path(`M${xOf(from)} ${12 + i * 16}v8`, "line"),
+    svg("circle", { cx: xOf(to), cy: 16 + i * 16, r: i ? 2.6 : 4, class: i ? "dot" : "full" })]);
   const pips = [[12, 17], [24, 17], [18, 24], [12, 31], [24, 31]];
   return [box(32, 3, 62, 42, "part"), ...lines, box(6, 12, 24, 24, "part"),
     ...pips.map(([cx, cy]) => svg("circle", { cx, cy, r: 1.9, class: "dot" }))];

@@ -18,22 +18,22 @@ const OFTEN = 100; // milliseconds: figures that change more often cannot be rea
 
 class MachineView extends View {
   list = el("ol");
-  pulse = el("i", { class: "pulse", "aria-hidden": "true", onanimationend: () => this.arrived() });
+  pulse = el("i", { class: "pulse", "aria-hidden": "true", onanimationend: () => this.handlePulseEnd() });
   again = button("", () => this.open("timelines"), { title: "what each step cost, and how sure it was: Timelines" });
-  ended = button("", () => this.open("why"));
+  endButton = button("", () => this.open("why"));
   caption = el("span", { class: "faint about" });
-  loop = el("p", { class: "loop" }, this.caption, this.again, this.ended);
+  loop = el("p", { class: "loop" }, this.caption, this.again, this.endButton);
   /** @type {Trace | null} */
-  shown = null;
+  shownTrace = null;
   /** How many steps and passes it had when the last pulse began. */
   pulsed = 0;
-  drawn = -Infinity; // when it was last drawn
+  drawnAt = -Infinity; // when it was last drawn
   timer = 0;
 
   build() {
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "The machine at this step");
-    this.list.addEventListener("click", (event) => this.clicked(event));
+    this.list.addEventListener("click", (event) => this.handleClick(event));
     this.append(el("div", { class: "works" }, this.list, this.pulse), this.loop);
   }
 
@@ -42,7 +42,7 @@ class MachineView extends View {
     this.hidden = !run?.trace.known;
     if (!run?.trace.known) return;
     this.beat(run);
-    const wait = this.drawn + OFTEN - performance.now();
+    const wait = this.drawnAt + OFTEN - performance.now();
     if (wait <= 0) this.show(run);
     else this.timer ||= window.setTimeout(() => this.late(), wait);
   }
@@ -54,21 +54,21 @@ class MachineView extends View {
 
   /** @param {Run} run */
   show(run) {
-    this.drawn = performance.now();
+    this.drawnAt = performance.now();
     const { state } = this.store;
     const { passes, steps } = run.trace;
     const pass = passes[state.pass ?? passes.length - 1];
-    const found = stations(run.trace, steps[state.step], this.session.insides.ready, pass);
-    morph(this.list, el("ol", {}, ...found.map((station, i) => this.station(station, i + 1))));
-    const here = found.find(({ panel }) => panel === state.panel);
+    const stationList = stations(run.trace, steps[state.step], this.session.insides.ready, pass);
+    morph(this.list, el("ol", {}, ...stationList.map((station, i) => this.station(station, i + 1))));
+    const here = stationList.find(({ panel }) => panel === state.panel);
     setText(this.caption, here ? `${here.name}: ${here.caption}` : "");
     this.drawLoop(run);
   }
 
   /** @param {Station} station @param {number} place from 1 @returns {HTMLElement} a button where a panel has more */
-  station({ id, name, panel, figures, caption, shown }, place) {
+  station({ id, name, panel, figures, caption, picture }, place) {
     const opens = this.can(panel);
-    const parts = [drawing(id, shown), el("span", { class: "name" }, name),
+    const parts = [drawing(id, picture), el("span", { class: "name" }, name),
       el("span", { class: "figures" }, ...figures.map(figure)), el("span", { class: "caption" }, caption)];
     const pressed = this.store.state.panel === panel;
     return el("li", { class: `station at-${id}`, style: { "--place": place } }, opens
@@ -84,7 +84,7 @@ class MachineView extends View {
   }
 
   /** @param {Event} event */
-  clicked(event) {
+  handleClick(event) {
     const panel = /** @type {Element} */ (event.target).closest("[data-panel]")?.getAttribute("data-panel");
     if (panel) this.open(panel);
   }
@@ -101,24 +101,24 @@ class MachineView extends View {
     const { passes, steps, end } = trace;
     const count = trace.known?.decoder ? `${passes.length} passes` : `${steps.length} steps`;
     setText(this.again, live ? `… and again: ${count} so far` : `… and again: ${count}`);
-    this.ended.hidden = !end;
-    this.ended.title = end ? whySentence(trace) : "";
-    setText(this.ended, "why it ended");
+    this.endButton.hidden = !end;
+    this.endButton.title = end ? whySentence(trace) : "";
+    setText(this.endButton, "why it ended");
   }
 
   // -- the pulse ----------------------------------------------------------------------------------
 
   /** @param {Run} run begin a pulse for a new token, unless one is under way: then its end begins the next */
   beat({ trace, live }) {
-    const made = trace.steps.length + trace.passes.length;
-    if (trace !== this.shown) this.pulsed = 0;
-    this.shown = trace;
-    if (!live || made === this.pulsed || this.pulse.classList.contains("runs")) return;
-    this.pulsed = made;
+    const count = trace.steps.length + trace.passes.length;
+    if (trace !== this.shownTrace) this.pulsed = 0;
+    this.shownTrace = trace;
+    if (!live || count === this.pulsed || this.pulse.classList.contains("runs")) return;
+    this.pulsed = count;
     this.pulse.classList.add("runs");
   }
 
-  arrived() {
+  handlePulseEnd() {
     this.pulse.classList.remove("runs");
     const { run } = this.store;
     if (run?.live) requestAnimationFrame(() => this.beat(run)); // a frame without the class lets the animation begin again

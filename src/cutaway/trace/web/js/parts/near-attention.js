@@ -1,14 +1,14 @@
 /**
- * Attention in the texts of the panel Two texts: from which tokens one that is chosen reads, by a head, a layer or the mean.
+ * Attention in the texts of the panel Two texts: the tokens that a chosen one reads from, by head, by layer, or on average.
  *
- * Knows no score. Asks the server of each token that is chosen.
+ * Knows no score. Asks the server about each chosen token.
  */
 
 import { heat, phrase } from "../figures/catalogue.js";
 import { percent } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { sentence } from "../state/session.js";
-import { unescaped } from "../state/trace.js";
+import { unescapeName } from "../state/trace.js";
 import { el, replace, setAttributes, setText, token } from "./dom.js";
 
 /**
@@ -17,10 +17,10 @@ import { el, replace, setAttributes, setText, token } from "./dom.js";
  */
 
 export class TextsAttention {
-  which = el("select", { onchange: () => this.choose(null) });
+  textChoice = el("select", { onchange: () => this.choose(null) });
   layer = el("select", { onchange: () => this.layerChosen() });
   head = el("select", { onchange: () => this.draw() });
-  text = label("Text", this.which);
+  text = label("Text", this.textChoice);
   heading = el("h3");
   tokens = el("p", { class: "text", role: "group", "aria-label": "Tokens as the model reads them",
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event) });
@@ -32,19 +32,19 @@ export class TextsAttention {
   /** @type {[string, string]} */
   texts = ["", ""];
   /** @type {Attention | null} */
-  found = null;
+  attention = null;
 
   /** @param {[string, string]} texts @param {[string, string]} names */
   show(texts, names) {
     this.texts = texts;
     this.clear();
-    replace(this.which, ...names.map((name, i) => el("option", { value: i }, name)));
+    replace(this.textChoice, ...names.map((name, i) => el("option", { value: i }, name)));
     this.choose(null);
   }
 
   clear() {
     this.answer.abort();
-    this.found = null;
+    this.attention = null;
     this.element.hidden = true;
   }
 
@@ -53,10 +53,10 @@ export class TextsAttention {
     const [first, second] = this.texts;
     this.answer.abort();
     const { signal } = (this.answer = new AbortController());
-    const asked = { first, second, which: Number(this.which.value), ...(position === null ? {} : { position }) };
+    const body = { first, second, which: Number(this.textChoice.value), ...(position === null ? {} : { position }) };
     try {
-      const found = await (await ask("/page/near/attention", asked, signal)).json();
-      if (!signal.aborted) this.take(found, position === null);
+      const attention = await (await ask("/page/near/attention", body, signal)).json();
+      if (!signal.aborted) this.take(attention, position === null);
     } catch (error) {
       if (signal.aborted) return;
       setText(this.heading, "Attention");
@@ -66,22 +66,22 @@ export class TextsAttention {
     }
   }
 
-  /** @param {Attention} found @param {boolean} fresh whether it is another text */
-  take(found, fresh) {
-    this.found = found;
+  /** @param {Attention} attention @param {boolean} fresh whether it is another text */
+  take(attention, fresh) {
+    this.attention = attention;
     if (fresh) {
-      this.text.hidden = found.texts < 2;
-      options(this.layer, "mean of all", found.weights.map((_, i) => `L${i}`));
+      this.text.hidden = attention.texts < 2;
+      options(this.layer, "mean of all", attention.weights.map((_, i) => `L${i}`));
       this.layerChosen();
-      replace(this.tokens, ...found.tokens.map((name, at) => el("button", { type: "button", class: "token", onclick: () => this.choose(at) },
-        token(unescaped(name)))));
+      replace(this.tokens, ...attention.tokens.map((name, at) => el("button", { type: "button", class: "token", onclick: () => this.choose(at) },
+        token(unescapeName(name)))));
     }
     this.element.hidden = this.tokens.hidden = false;
     this.draw();
   }
 
   layerChosen() {
-    const heads = this.found?.weights[Number(this.layer.value)] ?? [];
+    const heads = this.attention?.weights[Number(this.layer.value)] ?? [];
     options(this.head, "mean", this.layer.value === "" ? [] : heads.map((_, i) => `H${i}`));
     this.head.disabled = this.layer.value === "";
     this.draw();
@@ -89,25 +89,25 @@ export class TextsAttention {
 
   /** @returns {number[]} the weights that are shown, of each token */
   get weights() {
-    const { found, layer, head } = this;
-    const layers = found && layer.value !== "" ? [found.weights[Number(layer.value)] ?? []] : found?.weights ?? [];
-    const heads = layers.flatMap((each) => (head.value === "" ? each : [each[Number(head.value)] ?? []]));
-    const attending = heads.filter((each) => each.some((weight) => weight > 0));
-    return (found?.tokens ?? []).map((_, at) => attending.reduce((all, each) => all + (each[at] ?? 0), 0) / (attending.length || 1));
+    const { attention, layer, head } = this;
+    const layers = attention && layer.value !== "" ? [attention.weights[Number(layer.value)] ?? []] : attention?.weights ?? [];
+    const heads = layers.flatMap((layerHeads) => (head.value === "" ? layerHeads : [layerHeads[Number(head.value)] ?? []]));
+    const attending = heads.filter((row) => row.some((weight) => weight > 0));
+    return (attention?.tokens ?? []).map((_, at) => attending.reduce((all, row) => all + (row[at] ?? 0), 0) / (attending.length || 1));
   }
 
   draw() {
-    const { found, weights, layer, head } = this;
-    if (!found) return;
-    const whose = layer.value === "" ? "mean of all heads" : head.value === "" ? `mean of the heads of layer ${layer.value}` : `L${layer.value}.H${head.value}`;
-    setText(this.heading, `Attention weight by position, ${whose}`);
-    const most = weights.indexOf(Math.max(...weights));
-    [...this.tokens.children].forEach((one, at) => {
-      setAttributes(one, { "aria-pressed": at === found.position, title: percent(weights[at] ?? 0), tabindex: at === found.position ? 0 : -1 });
-      /** @type {HTMLElement} */ (one).style.background = heat((weights[at] ?? 0) / (weights[most] || 1));
+    const { attention, weights, layer, head } = this;
+    if (!attention) return;
+    const source = layer.value === "" ? "mean of all heads" : head.value === "" ? `mean of the heads of layer ${layer.value}` : `L${layer.value}.H${head.value}`;
+    setText(this.heading, `Attention weight by position, ${source}`);
+    const top = weights.indexOf(Math.max(...weights));
+    [...this.tokens.children].forEach((element, at) => {
+      setAttributes(element, { "aria-pressed": at === attention.position, title: percent(weights[at] ?? 0), tabindex: at === attention.position ? 0 : -1 });
+      /** @type {HTMLElement} */ (element).style.background = heat((weights[at] ?? 0) / (weights[top] || 1));
     });
-    replace(this.readout, token(unescaped(found.tokens[found.position] ?? "")), ` at position ${found.position} reads most from `,
-      token(unescaped(found.tokens[most] ?? "")), ` at ${most}: ${percent(weights[most] ?? 0)}. Choose another token to see from which it reads.`);
+    replace(this.readout, token(unescapeName(attention.tokens[attention.position] ?? "")), ` at position ${attention.position} reads most from `,
+      token(unescapeName(attention.tokens[top] ?? "")), ` at ${top}: ${percent(weights[top] ?? 0)}. Choose another token to see from which it reads.`);
   }
 
   /** @param {KeyboardEvent} event arrow keys choose the next token */

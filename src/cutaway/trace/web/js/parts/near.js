@@ -1,16 +1,16 @@
 /**
- * The panel Two texts: what the model compares them by, and what makes it so: its split over the tokens of both, where it
- * is a sum over pairs of them, and what it is without each word.
+ * The panel Two texts: the model's score of two texts, its shares by token where it is a sum over pairs of tokens, and the
+ * score without each word.
  *
- * Where there are shares, tokens are tinted by theirs; where one is chosen, those of the other text by their share with
- * it. Else words are tinted by what leaving them out changes. Knows no run. Computes no share: the server does, as LLM.near.
+ * Tokens are tinted by their shares; once one is chosen, those of the other text by their shares with it. Where there are
+ * no shares, words are tinted by the change without them. Knows no run. Computes no share: the server does, as LLM.near.
  */
 
 import { heat } from "../figures/catalogue.js";
-import { signed, thousands } from "../figures/numbers.js";
+import { thousands, withSign } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { sentence } from "../state/session.js";
-import { unescaped } from "../state/trace.js";
+import { unescapeName } from "../state/trace.js";
 import { button, el, figure, replace, scale, setAttributes, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { TextsAttention } from "./near-attention.js";
@@ -26,7 +26,7 @@ import { View } from "./view.js";
  * @typedef {{title: string, score: string, texts: [string, string], labels: [string, string], ask: string}} Words
  */
 
-const BOTH = /** @type {const} */ ([0, 1]);
+const SIDES = /** @type {const} */ ([0, 1]);
 /** @type {Pick<Words, "texts" | "labels">} */
 const PAIR = { texts: ["query", "document"], labels: ["The query", "The document"] };
 /** @type {Record<Method, Words>} */
@@ -36,26 +36,26 @@ const WORDS = {
   head: { title: "Score", score: "score", ...PAIR, ask: "How well the model finds that a document answers a query, and which words of both make it so." },
   maxsim: { title: "MaxSim", score: "MaxSim", ...PAIR, ask: "How well the model finds that a document answers a query, and which tokens of both make it so." },
 };
-const MOST = 24; // rows
+const MOST_ROWS = 24; // rows
 
 class NearPanel extends View {
-  fields = BOTH.map(() => el("textarea", { rows: 2,
+  fields = SIDES.map(() => el("textarea", { rows: 2,
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.submits(event) }));
-  labels = BOTH.map(() => el("span"));
+  labels = SIDES.map(() => el("span"));
   start = button("Compare", () => this.compare(), { class: "primary" });
   status = el("p", { role: "status" });
-  texts = BOTH.map((which) => el("p", { class: "text", role: "group",
-    onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event, which) }));
+  texts = SIDES.map((side) => el("p", { class: "text", role: "group",
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event, side) }));
   readout = el("p", { class: "faint readout", role: "status" });
-  told = el("span");
-  legend = el("p", { class: "legend faint" }, this.told, ": 0 ", scale(), " the largest; − is negative");
+  legendText = el("span");
+  legend = el("p", { class: "legend faint" }, this.legendText, ": 0 ", scale(), " the largest; − is negative");
   figures = el("div");
   attention = new TextsAttention();
   answer = new AbortController();
   /** @type {Nearness | null} */
-  found = null;
-  /** @type {{which: Which, at: number} | null} the token, or word, that is told of */
-  chosen = null;
+  nearness = null;
+  /** @type {{side: Which, at: number} | null} the token, or word, that the readout describes */
+  choice = null;
   /** @type {Method | null} */
   method = null;
 
@@ -68,7 +68,7 @@ class NearPanel extends View {
     const method = this.store.state.about?.near ?? "cosine";
     if (method === this.method) return;
     this.method = method;
-    this.labels.forEach((label, which) => setText(label, this.words.labels[which] ?? ""));
+    this.labels.forEach((label, side) => setText(label, this.words.labels[side] ?? ""));
     this.clear(this.words.ask);
   }
 
@@ -76,11 +76,11 @@ class NearPanel extends View {
     return WORDS[this.method ?? "cosine"];
   }
 
-  /** @param {string} said */
-  clear(said) {
-    this.found = this.chosen = null;
+  /** @param {string} status */
+  clear(status) {
+    this.nearness = this.choice = null;
     this.attention.clear();
-    setText(this.status, said);
+    setText(this.status, status);
     for (const part of [...this.texts, this.legend, this.readout, this.figures]) part.hidden = true;
   }
 
@@ -98,108 +98,108 @@ class NearPanel extends View {
     const { signal } = (this.answer = new AbortController());
     this.clear("The model reads both texts, and again without each word …");
     try {
-      const found = await (await ask("/page/near", { first, second }, signal)).json();
+      const nearness = await (await ask("/page/near", { first, second }, signal)).json();
       if (signal.aborted) return;
-      this.show(found);
+      this.show(nearness);
       this.attention.show([first, second], this.words.texts);
     } catch (error) {
       if (!signal.aborted) this.clear(sentence(error));
     }
   }
 
-  /** @param {Nearness} found */
-  show(found) {
-    this.found = found;
-    const [first, second] = found.tokens.map(({ length }) => thousands(length));
+  /** @param {Nearness} nearness */
+  show(nearness) {
+    this.nearness = nearness;
+    const [first, second] = nearness.tokens.map(({ length }) => thousands(length));
     const { title, score, texts } = this.words;
-    setText(this.status, `${title} ${plain(found.score)}. ${found.shares ? `It is the sum of the shares of ${first} × ${second} pairs of tokens.`
+    setText(this.status, `${title} ${plain(nearness.score)}. ${nearness.shares ? `It is the sum of the shares of ${first} × ${second} pairs of tokens.`
       : "It is no sum over tokens: each word is left out, and the score computed again."}`);
-    setText(this.told, found.shares ? `share of the ${score}` : `change of the ${score} without a word`);
-    this.texts.forEach((text, which) => {
-      setAttributes(text, { "aria-label": `${found.shares ? "Tokens" : "Words"} of the ${texts[which]}` });
-      const pieces = this.pieces(/** @type {Which} */ (which));
-      if (!pieces.length) return replace(text, this.fields[which]?.value ?? ""); // of one word
+    setText(this.legendText, nearness.shares ? `share of the ${score}` : `change of the ${score} without a word`);
+    this.texts.forEach((text, side) => {
+      setAttributes(text, { "aria-label": `${nearness.shares ? "Tokens" : "Words"} of the ${texts[side]}` });
+      const pieces = this.pieces(/** @type {Which} */ (side));
+      if (!pieces.length) return replace(text, this.fields[side]?.value ?? ""); // of one word
       return replace(text, ...pieces.map((name, at) => {
-        const choose = () => this.choose(/** @type {Which} */ (which), at);
-        return el("button", { type: "button", class: "token", onclick: choose, onfocus: choose, onmouseenter: choose }, token(unescaped(name)));
+        const choose = () => this.choose(/** @type {Which} */ (side), at);
+        return el("button", { type: "button", class: "token", onclick: choose, onfocus: choose, onmouseenter: choose }, token(unescapeName(name)));
       }));
     });
-    replace(this.figures, ...this.leftOut(found));
+    replace(this.figures, ...this.leftOut(nearness));
     for (const part of [...this.texts, this.legend, this.readout, this.figures]) part.hidden = false;
     this.tint();
   }
 
-  /** @param {Nearness} found @returns {Child[]} a table of what the score is without each word */
-  leftOut(found) {
+  /** @param {Nearness} nearness @returns {Child[]} a table of what the score is without each word */
+  leftOut(nearness) {
     const { score, texts } = this.words;
     /** @type {import("./inside-tables.js").Columns} */
     const columns = [["without", 8], ["text", 5.8], [score, 4.2], ["change", 4.2, `from the ${score} of both texts whole`]];
-    const rows = [...found.left_out].sort((a, b) => a.score - b.score);
-    return [rows.length > 0 && table("Without each word", columns, rows.slice(0, MOST).map((one) => el("tr", {},
-      el("th", { scope: "row" }, token(one.word)), el("td", {}, (texts[one.which] ?? "").replace(" text", "")), figure(plain(one.score)),
-      figure(signed(one.score - found.score, 4))))), rows.length > MOST && el("p", { class: "faint" }, `and ${rows.length - MOST} words that change it less or raise it`)];
+    const rows = [...nearness.left_out].sort((a, b) => a.score - b.score);
+    return [rows.length > 0 && table("Without each word", columns, rows.slice(0, MOST_ROWS).map((change) => el("tr", {},
+      el("th", { scope: "row" }, token(change.word)), el("td", {}, (texts[change.which] ?? "").replace(" text", "")), figure(plain(change.score)),
+      figure(withSign(change.score - nearness.score, 4))))), rows.length > MOST_ROWS && el("p", { class: "faint" }, `and ${rows.length - MOST_ROWS} words that change it less or raise it`)];
   }
 
-  /** @param {Which} which @returns {LeftOut[]} the words of a text that can be left out */
-  wordsOf(which) {
-    return this.found?.left_out.filter((one) => one.which === which) ?? [];
+  /** @param {Which} side @returns {LeftOut[]} the words of a text that can be left out */
+  wordsOf(side) {
+    return this.nearness?.left_out.filter((change) => change.which === side) ?? [];
   }
 
-  /** @param {Which} which @returns {string[]} what a text is shown as: its tokens, or its words */
-  pieces(which) {
-    return this.found?.shares ? this.found.tokens[which] : this.wordsOf(which).map(({ word }) => word);
+  /** @param {Which} side @returns {string[]} what a text is shown as: its tokens, or its words */
+  pieces(side) {
+    return this.nearness?.shares ? this.nearness.tokens[side] : this.wordsOf(side).map(({ word }) => word);
   }
 
-  /** @param {Which} which @param {number} at @returns {number[]} the shares of a token with each of the other text */
-  pairs(which, at) {
-    const shares = this.found?.shares ?? [];
-    return which === 0 ? shares[at] ?? [] : shares.map((row) => row[at] ?? 0);
+  /** @param {Which} side @param {number} at @returns {number[]} the shares of a token with each of the other text */
+  pairs(side, at) {
+    const shares = this.nearness?.shares ?? [];
+    return side === 0 ? shares[at] ?? [] : shares.map((row) => row[at] ?? 0);
   }
 
-  /** @param {Which} which @returns {number[]} of each piece of a text: its share, or the change without it */
-  own(which) {
-    const { found } = this;
-    if (found?.shares) return found.tokens[which].map((_, at) => sum(this.pairs(which, at)));
-    return this.wordsOf(which).map(({ score }) => score - (found?.score ?? 0));
+  /** @param {Which} side @returns {number[]} of each piece of a text: its share, or the change without it */
+  ownShares(side) {
+    const { nearness } = this;
+    if (nearness?.shares) return nearness.tokens[side].map((_, at) => sum(this.pairs(side, at)));
+    return this.wordsOf(side).map(({ score }) => score - (nearness?.score ?? 0));
   }
 
-  /** @param {Which} which @param {number} at a piece that is told of from now on */
-  choose(which, at) {
-    this.chosen = { which, at };
+  /** @param {Which} side @param {number} at a piece for the readout to describe */
+  choose(side, at) {
+    this.choice = { side, at };
     this.tint();
   }
 
   tint() {
-    const { found, chosen } = this;
-    if (!found) return;
-    for (const which of BOTH) this.tintText(which, chosen && found.shares && chosen.which !== which ? this.pairs(chosen.which, chosen.at) : this.own(which));
-    if (!chosen) return setText(this.readout, found.shares ? "Choose a token to see its share with each token of the other text." : "Choose a word to see the score without it.");
+    const { nearness, choice } = this;
+    if (!nearness) return;
+    for (const side of SIDES) this.tintText(side, choice && nearness.shares && choice.side !== side ? this.pairs(choice.side, choice.at) : this.ownShares(side));
+    if (!choice) return setText(this.readout, nearness.shares ? "Choose a token to see its share with each token of the other text." : "Choose a word to see the score without it.");
     const { title, score, texts } = this.words;
-    const [whose, other, name] = [texts[chosen.which], texts[1 - chosen.which], token(unescaped(this.pieces(chosen.which)[chosen.at] ?? ""))];
-    const value = this.own(chosen.which)[chosen.at] ?? 0;
-    if (!found.shares) return replace(this.readout, `${title} without `, name, ` of the ${whose}: ${plain(found.score + value)}, a change of ${signed(value, 4)}.`);
-    const pairs = this.pairs(chosen.which, chosen.at);
-    const most = pairs.indexOf(Math.max(...pairs));
-    replace(this.readout, name, ` of the ${whose} has ${signed(value, 4)} of the ${score}; most with `,
-      token(unescaped(found.tokens[chosen.which === 0 ? 1 : 0][most] ?? "")), `: ${signed(pairs[most] ?? 0, 4)}. The ${other} shows its shares with it.`);
+    const [sideName, otherName, name] = [texts[choice.side], texts[1 - choice.side], token(unescapeName(this.pieces(choice.side)[choice.at] ?? ""))];
+    const value = this.ownShares(choice.side)[choice.at] ?? 0;
+    if (!nearness.shares) return replace(this.readout, `${title} without `, name, ` of the ${sideName}: ${plain(nearness.score + value)}, a change of ${withSign(value, 4)}.`);
+    const pairs = this.pairs(choice.side, choice.at);
+    const top = pairs.indexOf(Math.max(...pairs));
+    replace(this.readout, name, ` of the ${sideName} has ${withSign(value, 4)} of the ${score}; most with `,
+      token(unescapeName(nearness.tokens[choice.side === 0 ? 1 : 0][top] ?? "")), `: ${withSign(pairs[top] ?? 0, 4)}. The ${otherName} shows its shares with it.`);
   }
 
-  /** @param {number} which @param {number[]} shares of its pieces */
-  tintText(which, shares) {
-    const most = Math.max(...shares.map(Math.abs)) || 1;
-    /** @type {HTMLElement[]} */ ([...(this.texts[which]?.children ?? [])]).forEach((one, at) => {
+  /** @param {number} side @param {number[]} shares of its pieces */
+  tintText(side, shares) {
+    const largest = Math.max(...shares.map(Math.abs)) || 1;
+    /** @type {HTMLElement[]} */ ([...(this.texts[side]?.children ?? [])]).forEach((element, at) => {
       const share = shares[at] ?? 0;
-      const here = this.chosen?.which === which && this.chosen.at === at;
-      setAttributes(one, { "aria-pressed": here, "data-sign": share < 0 ? "−" : "", title: signed(share, 4),
-        tabindex: here || (this.chosen?.which !== which && at === 0) ? 0 : -1 });
-      one.style.background = heat(Math.abs(share) / most);
+      const here = this.choice?.side === side && this.choice.at === at;
+      setAttributes(element, { "aria-pressed": here, "data-sign": share < 0 ? "−" : "", title: withSign(share, 4),
+        tabindex: here || (this.choice?.side !== side && at === 0) ? 0 : -1 });
+      element.style.background = heat(Math.abs(share) / largest);
     });
   }
 
-  /** @param {KeyboardEvent} event @param {Which} which arrow keys go to the next token */
-  moves(event, which) {
+  /** @param {KeyboardEvent} event @param {Which} side arrow keys go to the next token */
+  moves(event, side) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const tokens = /** @type {HTMLElement[]} */ ([...(this.texts[which]?.children ?? [])]);
+    const tokens = /** @type {HTMLElement[]} */ ([...(this.texts[side]?.children ?? [])]);
     const next = by && tokens[tokens.indexOf(/** @type {HTMLElement} */ (document.activeElement)) + by];
     if (!next) return;
     event.preventDefault();
@@ -209,7 +209,7 @@ class NearPanel extends View {
 }
 
 /** @param {number} value @returns {string} as signed() has it, but for the + */
-const plain = (value) => signed(value, 4).replace("+", "");
+const plain = (value) => withSign(value, 4).replace("+", "");
 
 /** @param {number[]} values @returns {number} */
 const sum = (values) => values.reduce((all, value) => all + value, 0);

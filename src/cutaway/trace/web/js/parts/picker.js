@@ -5,7 +5,7 @@
 import { setKey } from "../state/api.js";
 import { lineage, titleOf } from "../figures/branches.js";
 import { button, copyButton, el, replace, setText } from "./dom.js";
-import { exportedAlone } from "../state/export.js";
+import { exportRun } from "../state/export.js";
 import { pressHelp } from "./keys.js";
 import { save } from "./save.js";
 import { sentence } from "../state/session.js";
@@ -19,7 +19,7 @@ class RunPicker extends View {
   copy = copyButton("Copy", () => this.seed.textContent ?? "", { "aria-label": "Copy the seed" });
   saving = button("Download", () => this.download(), { title: "the run as a trace, .jsonl" });
   served = el("span", { class: "faint served" });
-  models = el("select", { "aria-label": "Model", hidden: true, onchange: () => asked(this.models.value) });
+  models = el("select", { "aria-label": "Model", hidden: true, onchange: () => loadModel(this.models.value) });
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy.element);
   large = button("Aa", () => this.store.set({ large: !this.store.state.large }),
     { "aria-label": "Large type", title: "large type, for a projector (l)" });
@@ -37,7 +37,7 @@ class RunPicker extends View {
     this.offer(runs, run, recording);
     this.large.setAttribute("aria-pressed", String(this.store.state.large));
     this.stop.hidden = !run?.live;
-    this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
+    this.saving.disabled = !run?.trace.known || lineage(runs, run).some((ancestor) => ancestor.live);
     this.tellSeed(run?.trace.known?.seed ?? null);
     const several = about?.models ?? [];
     setText(this.served, about ? `${several.length ? "" : `${about.model} · `}cutaway ${about.version}` : "");
@@ -47,8 +47,8 @@ class RunPicker extends View {
     this.lock.hidden = !locked;
   }
 
-  /** @param {Run[]} runs @param {Run | null} chosen @param {Run | null} recording */
-  offer(runs, chosen, recording) {
+  /** @param {Run[]} runs @param {Run | null} selected @param {Run | null} recording */
+  offer(runs, selected, recording) {
     this.choice.disabled = !runs.length;
     const names = runs.length ? runs.map((run) => nameOf(runs, run))
       : [recording ? `no run yet: ${recording.name}` : "no run yet"];
@@ -58,7 +58,7 @@ class RunPicker extends View {
       setText(option, name);
       option.value = String(runs[i]?.id ?? "");
     }
-    this.choice.selectedIndex = chosen && runs.length ? runs.indexOf(chosen) : runs.length ? -1 : 0;
+    this.choice.selectedIndex = selected && runs.length ? runs.indexOf(selected) : runs.length ? -1 : 0;
   }
 
   /** @param {string | null} seed */
@@ -73,7 +73,7 @@ class RunPicker extends View {
     const { run, state } = this.store;
     if (!run) return;
     try {
-      const { name, bytes } = await exportedAlone(state.runs, run);
+      const { name, bytes } = await exportRun(state.runs, run);
       save(name, bytes);
     } catch (error) {
       this.store.set({ notice: sentence(error) });
@@ -100,7 +100,7 @@ class RunPicker extends View {
 const nameOf = (runs, run) => `${run.live ? "● " : ""}${titleOf(runs, run)}${run.live ? " (live)" : ""}`;
 
 /** @param {string} model to reload the page with, since the runs are of another model */
-const asked = (model) => location.assign(`?model=${encodeURIComponent(model)}`);
+const loadModel = (model) => location.assign(`?model=${encodeURIComponent(model)}`);
 
 /** @returns {HTMLFormElement} the field for a key */
 function lock() {

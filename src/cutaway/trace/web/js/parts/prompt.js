@@ -4,7 +4,7 @@
 
 import { kindOf, leadOf } from "./chip.js";
 import { el, replace } from "./dom.js";
-import { breaksBetween, inLines, thousands, visible } from "../figures/numbers.js";
+import { breaksBetween, markLineBreaks, thousands, visible } from "../figures/numbers.js";
 /** @import { Trace } from "../state/trace.js" */
 
 const LONG = { characters: 400, lines: 5 }; // a longer prompt is folded
@@ -31,10 +31,10 @@ export function prompt(trace) {
 
 /** @param {Trace} trace @returns {HTMLElement[]} an element for each token */
 export const promptTokens = (trace) => trace.head.prompt_token_ids.map((id) =>
-  el("span", { class: `token prompt place ${kindOf(trace, id)}`, style: { "--lead": leadOf(trace.nameOf(id)) } }, inLines(trace.nameOf(id)) || visible("")));
+  el("span", { class: `token prompt place ${kindOf(trace, id)}`, style: { "--lead": leadOf(trace.nameOf(id)) } }, markLineBreaks(trace.nameOf(id)) || visible("")));
 
 /** @param {Trace} trace @param {HTMLElement[]} tokens of its prompt @returns {HTMLElement[]} with line breaks in between */
-export function inParagraphs(trace, tokens) {
+export function insertBreaks(trace, tokens) {
   const names = trace.head.prompt_token_ids.map((id) => trace.nameOf(id));
   return tokens.flatMap((token, i) => (breaksBetween(names[i - 1] ?? "", names[i] ?? "") ? [el("br"), token] : [token]));
 }
@@ -58,12 +58,12 @@ function fold(trace, show) {
 function pieces(trace) {
   const ids = trace.head.prompt_token_ids;
   /** @type {(Node | string)[]} */
-  const made = [];
+  const nodes = [];
   let from = 0;
   ids.forEach((id, i) => {
     if (kindOf(trace, id) !== "special") return;
-    made.push(trace.textOf(ids.slice(from, i)), el("span", { class: "special" }, trace.nameOf(id)));
+    nodes.push(trace.textOf(ids.slice(from, i)), el("span", { class: "special" }, trace.nameOf(id)));
     from = i + 1;
   });
-  return [...made, trace.textOf(ids.slice(from))];
+  return [...nodes, trace.textOf(ids.slice(from))];
 }

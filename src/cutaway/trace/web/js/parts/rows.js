@@ -38,27 +38,27 @@ export function allRows(series) {
 
 /** @param {Series} series @returns {Row} */
 function entropyRow({ entropy }) {
-  const most = entropy.reduce((a, b) => Math.max(a, b), MOST_BITS);
-  return plain("entropy", `${short(Math.ceil(most))} bits`, 44, entropy, Math.ceil(most));
+  const maximum = entropy.reduce((a, b) => Math.max(a, b), MOST_BITS);
+  return plain("entropy", `${short(Math.ceil(maximum))} bits`, 44, entropy, Math.ceil(maximum));
 }
 
 /** @param {Series} series @returns {Row} */
 function kvRow({ kv }) {
-  const most = kv.at(-1) ?? 0; // a run's cache only grows
-  return plain("KV", memory(most), 28, kv, most);
+  const maximum = kv.at(-1) ?? 0; // a run's cache only grows
+  return plain("KV", memory(maximum), 28, kv, maximum);
 }
 
 /**
  * @param {string} name @param {string} top @param {number} high
- * @param {number[]} values @param {number} most where the scale ends
+ * @param {number[]} values @param {number} maximum where the scale ends
  * @returns {Row} bars of one colour
  */
-function plain(name, top, high, values, most) {
+function plain(name, top, high, values, maximum) {
   const value = (/** @type {number} */ i) => values[i] ?? 0;
   return {
     name, top, foot: "0", high,
     paths: (columns, foot) => bars(columns, peaks(value, columns.edges), () => "var(--bar)",
-      (i) => high * Math.min(value(i) / (most || 1), 1), foot),
+      (i) => high * Math.min(value(i) / (maximum || 1), 1), foot),
   };
 }
 
@@ -101,17 +101,17 @@ function lane(letter, at) {
 function msRow({ ms }) {
   const high = 48;
   const all = ms.at(-1) ?? [];
-  const most = roundUp(nearlyAll(all));
+  const maximum = roundUp(nearlyAll(all));
   const y = (/** @type {number} */ phase, /** @type {number} */ i) =>
-    high * Math.min((ms[phase]?.[i] ?? 0) / most, 1);
+    high * Math.min((ms[phase]?.[i] ?? 0) / maximum, 1);
   return {
-    name: "time", top: `${short(most)} ms`, foot: "0", high,
+    name: "time", top: `${short(maximum)} ms`, foot: "0", high,
     paths: (columns, foot) => {
-      const shown = peaks((i) => all[i] ?? 0, columns.edges);
+      const steps = peaks((i) => all[i] ?? 0, columns.edges);
       const parts = PHASES.flatMap((_, phase) => {
-        const under = (/** @type {number} */ i) => (phase ? y(phase - 1, i) : 0);
-        return [...bars(columns, shown, () => PHASE_COLOURS[phase] ?? "",
-          (i) => y(phase, i) - under(i), foot, under)];
+        const baseOf = (/** @type {number} */ i) => (phase ? y(phase - 1, i) : 0);
+        return [...bars(columns, steps, () => PHASE_COLOURS[phase] ?? "",
+          (i) => y(phase, i) - baseOf(i), foot, baseOf)];
       });
       return new Map(parts);
     },

@@ -18,16 +18,16 @@ const item = (letter, label, colour) => el("li", { class: "stage", style: colour
   el("span", { class: "letter", "aria-hidden": "true" }, letter), ` ${label} `, el("span", { class: "way mono" }));
 
 /**
- * @param {HTMLElement[]} shown what `items` made
+ * @param {HTMLElement[]} elements what `items` made
  * @param {Trace} trace @param {Step} step @param {Candidate} candidate the token whose probabilities are shown
  * @returns {string} its name
  */
-export function showProbabilities(shown, trace, step, candidate) {
+export function showProbabilities(elements, trace, step, candidate) {
   const path = [probability(candidate.logit - step.log_sum_exp), ...stageProbabilities(trace, step, candidate)];
   path.forEach((share, i) => {
-    const gone = share === null && path[i - 1] !== null;
-    shown[i]?.querySelector(".way")?.replaceChildren(share === undefined ? "?" : gone ? "removed" : percent(share));
-    shown[i]?.classList.toggle("gone", share === null);
+    const isRemoved = share === null && path[i - 1] !== null;
+    elements[i]?.querySelector(".way")?.replaceChildren(share === undefined ? "?" : isRemoved ? "removed" : percent(share));
+    elements[i]?.classList.toggle("gone", share === null);
   });
   return visible(trace.nameOf(candidate.id));
 }

@@ -10,7 +10,7 @@ import { chip } from "./chip.js";
 import { el, keepInSight, replace, scale } from "./dom.js";
 import { inherits } from "../figures/branches.js";
 import { breaksBetween } from "../figures/numbers.js";
-import { inParagraphs, prompt, promptTokens } from "./prompt.js";
+import { insertBreaks, prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
 import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
@@ -22,7 +22,7 @@ class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
     "aria-label": "The text, token by token" });
   /** @type {Trace | null} */
-  shown = null;
+  shownTrace = null;
   /** @type {HTMLElement[]} by step */
   chips = [];
   /** @type {HTMLElement | undefined} */
@@ -42,13 +42,13 @@ class TokenStrip extends View {
     + "generated, with the candidates for its place: how likely each was, which setting removed it, and which won the draw.");
 
   build() {
-    this.tokens.addEventListener("click", (event) => this.clicked(event));
+    this.tokens.addEventListener("click", (event) => this.handleClick(event));
     replace(this, this.empty, this.tokens, this.legend, this.tint.element);
   }
 
   draw() {
     const trace = this.store.run?.trace ?? null;
-    if (trace !== this.shown) this.begin(trace);
+    if (trace !== this.shownTrace) this.begin(trace);
     this.empty.hidden = trace !== null;
     this.classList.toggle("idle", trace === null);
     if (!trace?.known) return;
@@ -67,7 +67,7 @@ class TokenStrip extends View {
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */
   showPrompt(trace) {
     this.promptTokens = this.tint.on ? promptTokens(trace) : [];
-    replace(this.prompt, ...(this.tint.on ? inParagraphs(trace, this.promptTokens) : [prompt(trace)]));
+    replace(this.prompt, ...(this.tint.on ? insertBreaks(trace, this.promptTokens) : [prompt(trace)]));
   }
 
   /** @param {Trace} trace tint it while the panel Inside is open */
@@ -78,7 +78,7 @@ class TokenStrip extends View {
       this.showPrompt(trace);
       this.tint.forget();
     }
-    this.tint.show(this.tint.on ? this.session.insides.selected.inside ?? null : null, inside, (i) =>
+    this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, inside, (i) =>
       this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
     this.classList.toggle("tinted", this.tint.on);
     this.tint.element.hidden = !this.tint.on;
@@ -87,7 +87,7 @@ class TokenStrip extends View {
 
   /** @param {Trace | null} trace */
   begin(trace) {
-    this.shown = trace;
+    this.shownTrace = trace;
     this.chips = [];
     this.marked = undefined;
     this.tint.forget();
@@ -97,13 +97,13 @@ class TokenStrip extends View {
   /** @param {Trace} trace @param {Step} step append its chip, in a new line where the text has one */
   take(trace, step) {
     const { run, state } = this.store;
-    const made = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
+    const element = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
     const before = trace.steps[step.index - 1];
     const breaks = before !== undefined && breaksBetween(trace.nameOf(before.token_id), trace.nameOf(step.token_id));
     if (this.length >= (breaks ? CHUNK.least : CHUNK.most)) this.nextChunk();
     else if (breaks) this.chunk.append(el("br"));
-    this.chips.push(made);
-    this.chunk.append(made);
+    this.chips.push(element);
+    this.chunk.append(element);
     this.length += 1;
   }
 
@@ -115,16 +115,16 @@ class TokenStrip extends View {
 
   /** @param {number} step */
   mark(step) {
-    const chosen = this.chips[step];
-    if (chosen === this.marked) return;
+    const element = this.chips[step];
+    if (element === this.marked) return;
     this.marked?.removeAttribute("aria-current");
-    this.marked = chosen;
-    chosen?.setAttribute("aria-current", "step");
-    if (chosen) keepInSight(this.tokens, chosen, { air: AIR });
+    this.marked = element;
+    element?.setAttribute("aria-current", "step");
+    if (element) keepInSight(this.tokens, element, { air: AIR });
   }
 
   /** @param {Event} event */
-  clicked(event) {
+  handleClick(event) {
     const at = /** @type {Element} */ (event.target).closest(".chip");
     const step = this.chips.indexOf(/** @type {HTMLElement} */ (at));
     if (step >= 0) this.store.goTo(step);

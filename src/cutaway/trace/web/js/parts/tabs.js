@@ -18,16 +18,16 @@ export class Tabs extends View {
 
   build() {
     for (const [name, label, element] of this.all) {
-      if (customElements.get(element)) this.parts.set(name, this.made(name, label, element));
+      if (customElements.get(element)) this.parts.set(name, this.createTab(name, label, element));
     }
     const tabs = [...this.parts.values()].map(({ tab }) => tab);
     const list = el("div", { class: "tabs", role: "tablist", "aria-label": this.label }, ...tabs);
-    list.addEventListener("keydown", (event) => this.pressed(event, tabs));
+    list.addEventListener("keydown", (event) => this.handleKey(event, tabs));
     replace(this, list, ...[...this.parts.values()].map(({ panel }) => panel));
   }
 
   /** @param {string} name @param {string} label @param {string} element */
-  made(name, label, element) {
+  createTab(name, label, element) {
     const tab = el("button", { role: "tab", type: "button", id: `tab-${name}`,
       "aria-controls": `panel-${name}`, onclick: () => this.store.set({ [this.key]: name }) }, label);
     const panel = /** @type {View} */ (document.createElement(element));
@@ -45,8 +45,8 @@ export class Tabs extends View {
 
   draw() {
     const names = [...this.parts.keys()].filter((name) => this.applies(name));
-    const named = this.store.state[this.key]; // an address may name any
-    const open = names.includes(named) ? named : names[0];
+    const wantedTab = this.store.state[this.key]; // an address may name any
+    const open = names.includes(wantedTab) ? wantedTab : names[0];
     for (const [name, { tab, panel }] of this.parts) {
       tab.hidden = !names.includes(name);
       tab.setAttribute("aria-selected", String(name === open));
@@ -56,12 +56,12 @@ export class Tabs extends View {
   }
 
   /** @param {KeyboardEvent} event @param {HTMLElement[]} tabs arrow keys move between them */
-  pressed(event, tabs) {
+  handleKey(event, tabs) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;
-    const shown = tabs.filter((tab) => !tab.hidden);
-    const at = shown.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    const next = shown[(at + by + shown.length) % shown.length];
+    const visibleTabs = tabs.filter((tab) => !tab.hidden);
+    const at = visibleTabs.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const next = visibleTabs[(at + by + visibleTabs.length) % visibleTabs.length];
     next?.focus();
     next?.click();
     event.preventDefault();

@@ -42,10 +42,10 @@ class RunTimelines extends View {
   draw() {
     if (this.hidden) return;
     const { run, state } = this.store;
-    const some = (run?.trace.steps.length ?? 0) > 0;
-    this.empty.hidden = some;
-    this.content.hidden = !some;
-    if (!run || !some) return;
+    const hasSteps = (run?.trace.steps.length ?? 0) > 0;
+    this.empty.hidden = hasSteps;
+    this.content.hidden = !hasSteps;
+    if (!run || !hasSteps) return;
     const series = seriesOf(run.trace);
     this.chart.show(series, state.step, run.live);
     this.showKey(series);
@@ -65,8 +65,8 @@ class RunTimelines extends View {
     this.readout.setAttribute("aria-live", quiet ? "off" : "polite");
     if (figures.join() === this.read) return;
     this.read = figures.join();
-    const [at, name, ...others] = figures;
-    replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${others.join(" · ")}`);
+    const [at, name, ...rest] = figures;
+    replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${rest.join(" · ")}`);
   }
 
   /** @param {Series} series */

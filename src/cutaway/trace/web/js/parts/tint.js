@@ -5,7 +5,7 @@
 
 import { heat } from "../figures/catalogue.js";
 import { el, scale } from "./dom.js";
-import { LEVELS, MOST, ordered, tints } from "../figures/inside.js";
+import { LEVELS, MOST_ROWS, sortedPlaces, tints } from "../figures/inside.js";
 /** @import { StepInside } from "../state/step-inside.js" */
 /** @import { InsideSelection } from "../state/store.js" */
 
@@ -14,14 +14,14 @@ export class Tint {
   element = el("p", { class: "legend tint faint", hidden: true });
   /** @type {StepInside | null} */
   inside = null;
-  chosen = "";
+  shownKey = "";
   /** @type {Map<HTMLElement, string>} the level and number of each tinted token */
-  shown = new Map();
+  tintByToken = new Map();
 
   /** Draw everything again next time. */
   forget() {
     this.inside = null;
-    this.chosen = "";
+    this.shownKey = "";
   }
 
   /**
@@ -30,23 +30,23 @@ export class Tint {
    */
   show(inside, selection, at) {
     const { by, head } = selection;
-    const chosen = `${by} ${head}`;
-    if (inside === this.inside && chosen === this.chosen) return;
-    if (chosen !== this.chosen) this.explain(selection);
+    const key = `${by} ${head}`;
+    if (inside === this.inside && key === this.shownKey) return;
+    if (key !== this.shownKey) this.explain(selection);
     this.inside = inside;
-    this.chosen = chosen;
+    this.shownKey = key;
     const levels = inside ? tints(inside, by, head) : new Int8Array();
     /** @type {Map<HTMLElement, string>} */
-    const shown = new Map();
-    const most = inside ? ordered(inside, by, head).slice(0, MOST) : [];
-    const marks = new Map(most.map(({ position }, i) => [position, String(i + 1)]));
+    const tintByToken = new Map();
+    const top = inside ? sortedPlaces(inside, by, head).slice(0, MOST_ROWS) : [];
+    const marks = new Map(top.map(({ position }, i) => [position, String(i + 1)]));
     levels.forEach((level, i) => {
       const token = level === 0 ? undefined : at(i);
-      if (token) shown.set(token, `${level} ${marks.get(i) ?? ""}`);
+      if (token) tintByToken.set(token, `${level} ${marks.get(i) ?? ""}`);
     });
-    for (const [token] of this.shown) if (!shown.has(token)) clear(token);
-    for (const [token, what] of shown) if (this.shown.get(token) !== what) dress(token, what);
-    this.shown = shown;
+    for (const [token] of this.tintByToken) if (!tintByToken.has(token)) clear(token);
+    for (const [token, tint] of tintByToken) if (this.tintByToken.get(token) !== tint) dress(token, tint);
+    this.tintByToken = tintByToken;
   }
 
   /** @param {InsideSelection} selection what the colours mean */
@@ -56,9 +56,9 @@ export class Tint {
   }
 }
 
-/** @param {HTMLElement} token @param {string} what its level and number */
-function dress(token, what) {
-  const [level, mark] = what.split(" ");
+/** @param {HTMLElement} token @param {string} tint its level and number */
+function dress(token, tint) {
+  const [level, mark] = tint.split(" ");
   token.style.setProperty("--heat", heat(Math.abs(Number(level)) / LEVELS));
   token.style.color = "var(--ink)"; // a prompt's is too faint for a background
   const sign = Number(level) < 0 ? "−" : "";

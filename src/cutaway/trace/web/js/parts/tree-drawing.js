@@ -18,12 +18,12 @@ const LETTER = 7.3; // approximate pixels of a character
 
 /** @typedef {{end: number, width: number, height: number, x: (step: number) => number}} Scale */
 
-/** @param {Branch[]} placed @param {number} width in pixels @returns {Scale} */
-export function scaleFor(placed, width) {
-  const end = scaleEnd(Math.max(0, ...placed.map(({ to }) => to)));
+/** @param {Branch[]} branches @param {number} width in pixels @returns {Scale} */
+export function scaleFor(branches, width) {
+  const end = scaleEnd(Math.max(0, ...branches.map(({ to }) => to)));
   const right = RIGHT * typeScale();
   const room = Math.max(width - LEFT - right, 160);
-  return { end, width: LEFT + room + right, height: TOP + placed.length * LANE - 16,
+  return { end, width: LEFT + room + right, height: TOP + branches.length * LANE - 16,
     x: (step) => LEFT + (step / end) * room };
 }
 
@@ -107,7 +107,7 @@ export class BranchNode {
 /** @param {Run} run @param {string} name @param {number | null} mean
  *  @returns {string} for pointers and for screen readers */
 function description(run, name, mean) {
-  // Without the length of a growing run, which a screen reader would read out at every token.
+  // Leave out the length of a growing run: a screen reader would read it out at every token.
   if (run.live) return `${name}, being generated`;
   const bits = mean === null ? "" : `, mean surprise ${mean.toFixed(2)} bits`;
   return `${name}, ${run.trace.steps.length} tokens${bits}\n${beginningOf(run)}`;

@@ -7,7 +7,7 @@
 
 import { branches, family, lineage, parentOf, titleOf } from "../figures/branches.js";
 import { button, el, setAttributes, replace, setText, svg } from "./dom.js";
-import { exported } from "../state/export.js";
+import { exportRuns } from "../state/export.js";
 import { memory } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
 import { sentence } from "../state/session.js";
@@ -19,13 +19,13 @@ import { View } from "./view.js";
 
 class BranchTree extends View {
   marks = svg("g", { class: "axis", "aria-hidden": "true" });
-  chosen = new ChosenPath();
-  picture = svg("svg", { role: "group", "aria-label": "Branches" }, this.marks, this.chosen.group);
+  chosenPath = new ChosenPath();
+  picture = svg("svg", { role: "group", "aria-label": "Branches" }, this.marks, this.chosenPath.group);
   box = el("div", { class: "box" }, this.picture);
   heading = el("strong");
-  begun = el("span", { class: "faint" });
+  beginning = el("span", { class: "faint" });
   fork = button("Go to the fork", () => this.store.run && this.store.goTo(this.store.run.at));
-  beside = button("Compare with its parent", () =>
+  compareButton = button("Compare with its parent", () =>
     this.store.set({ other: this.store.run?.parent ?? null, panel: "compare" }));
   exporting = button("Export this tree", () => this.export());
   files = el("ul", { class: "files" });
@@ -34,48 +34,48 @@ class BranchTree extends View {
   width = 600;
 
   build() {
-    const about = el("p", {}, this.heading, " ", this.begun);
-    const buttons = el("div", { class: "row" }, this.fork, this.beside, this.exporting);
+    const about = el("p", {}, this.heading, " ", this.beginning);
+    const buttons = el("div", { class: "row" }, this.fork, this.compareButton, this.exporting);
     replace(this, this.box, about, buttons, this.files);
     new ResizeObserver(([entry]) => {
       this.width = entry?.contentRect.width || this.width;
-      this.store.changed();
+      this.store.announce();
     }).observe(this.box);
   }
 
   draw() {
     if (this.hidden) return;
     const { runs, run: id, step } = this.store.state;
-    const placed = branches(runs);
-    const scale = scaleFor(placed, this.width);
-    this.keep(placed);
+    const lanes = branches(runs);
+    const scale = scaleFor(lanes, this.width);
+    this.keep(lanes);
     this.measure(scale);
-    for (const branch of placed) {
+    for (const branch of lanes) {
       this.nodes.get(branch.run.id)?.draw(branch, scale, runs, branch.run.id === id);
     }
     const { run } = this.store;
     const path = run ? lineage(runs, run) : [];
-    this.chosen.draw(path.flatMap((one) => placed.find((b) => b.run === one) ?? []), scale, step);
+    this.chosenPath.draw(path.flatMap((ancestor) => lanes.find((b) => b.run === ancestor) ?? []), scale, step);
     this.describe(runs, run);
   }
 
-  /** @param {Branch[]} placed create nodes for the new ones */
-  keep(placed) {
-    const ids = placed.map(({ run }) => run.id);
+  /** @param {Branch[]} lanes create nodes for the new ones */
+  keep(lanes) {
+    const ids = lanes.map(({ run }) => run.id);
     if (ids.join() === [...this.nodes.keys()].join()) return;
     this.nodes = new Map(ids.map((id) =>
       [id, this.nodes.get(id) ?? new BranchNode(() => this.store.select(id))]));
     const groups = [...this.nodes.values()].map(({ group }) => group);
-    replace(this.picture, this.marks, ...groups, this.chosen.group);
+    replace(this.picture, this.marks, ...groups, this.chosenPath.group);
     replace(this.files); // these are of another tree
   }
 
   /** @param {Scale} scale */
   measure(scale) {
     const size = { width: scale.width, height: scale.height, "data-end": scale.end };
-    const known = Object.entries(size)
+    const isUnchanged = Object.entries(size)
       .every(([name, value]) => this.picture.getAttribute(name) === String(value));
-    if (known) return;
+    if (isUnchanged) return;
     setAttributes(this.picture, size);
     replace(this.marks, ...axis(scale));
   }
@@ -84,12 +84,12 @@ class BranchTree extends View {
   describe(runs, run) {
     this.box.hidden = !runs.length;
     setText(this.heading, run ? titleOf(runs, run) : "");
-    setText(this.begun, run ? beginningOf(run)
+    setText(this.beginning, run ? beginningOf(run)
       : "Each run is a line here. Choose another token at a step, and a branch begins there.");
     const parent = run && parentOf(runs, run);
     this.fork.disabled = !parent || this.store.state.step === run?.at;
-    this.beside.disabled = !parent;
-    this.exporting.disabled = !run || family(runs, run).some((one) => one.live || !one.trace.known);
+    this.compareButton.disabled = !parent;
+    this.exporting.disabled = !run || family(runs, run).some((member) => member.live || !member.trace.known);
   }
 
   /** List the files as links, since browsers ask before a page saves several files at once. */
@@ -98,10 +98,10 @@ class BranchTree extends View {
     if (!run) return;
     for (const link of this.files.querySelectorAll("a")) URL.revokeObjectURL(link.href);
     try {
-      const files = await exported(family(state.runs, run));
-      replace(this.files, ...files.map(({ run: one, name, bytes, sha256 }) =>
+      const files = await exportRuns(family(state.runs, run));
+      replace(this.files, ...files.map(({ run: source, name, bytes, sha256 }) =>
         el("li", {}, savingLink(name, bytes), el("span", { class: "faint" },
-          ` ${memory(bytes.length)} · ${titleOf(state.runs, one)} · SHA-256 ${sha256.slice(0, 12)}…`))));
+          ` ${memory(bytes.length)} · ${titleOf(state.runs, source)} · SHA-256 ${sha256.slice(0, 12)}…`))));
     } catch (error) {
       this.store.set({ notice: sentence(error) });
     }

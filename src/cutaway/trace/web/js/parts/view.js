@@ -27,7 +27,7 @@ export class View extends HTMLElement {
   /** Show the store's state; called at most once per frame. */
   draw() {}
 
-  get attached() {
+  get isAttached() {
     return this.#store !== undefined;
   }
 

@@ -20,16 +20,16 @@ class StepWaterfall extends View {
   bent = el("p");
   head = el("thead");
   body = el("tbody");
-  said = el("output", { class: "faint" });
+  message = el("output", { class: "faint" });
   input = el("input", { type: "text", size: 12, autocomplete: "off", spellcheck: "false",
-    required: true, oninput: () => (this.said.textContent = "") });
-  form = el("form", { class: "row", onsubmit: (/** @type {Event} */ event) => this.given(event) },
+    required: true, oninput: () => (this.message.textContent = "") });
+  form = el("form", { class: "row", onsubmit: (/** @type {Event} */ event) => this.forceText(event) },
     el("label", { class: "row" }, "Another token:", this.input),
-    el("button", {}, "Branch"), this.said);
+    el("button", {}, "Branch"), this.message);
   branch = button("Branch", () => this.fork(),
     { class: "branch", title: "continue with this token and the same luck (Enter)" });
   /** @type {Step | undefined} */
-  shown;
+  shownStep;
   /** @type {HTMLElement[]} */
   items = [];
   /** @type {HTMLElement[]} */
@@ -38,7 +38,7 @@ class StepWaterfall extends View {
   marked;
 
   build() {
-    this.body.addEventListener("click", (event) => this.clicked(event));
+    this.body.addEventListener("click", (event) => this.handleClick(event));
     const table = el("table", { class: "candidates" },
       el("caption", { class: "visually-hidden" }, "Candidates; the up and down arrow keys choose one"),
       this.head, this.body);
@@ -52,8 +52,8 @@ class StepWaterfall extends View {
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
-    if (step !== this.shown) {
-      this.shown = step;
+    if (step !== this.shownStep) {
+      this.shownStep = step;
       const view = stepView(run.trace, step);
       this.items = items(view);
       this.rows = rows(view);
@@ -90,7 +90,7 @@ class StepWaterfall extends View {
   }
 
   /** @param {Event} event */
-  clicked(event) {
+  handleClick(event) {
     const at = /** @type {Element} */ (event.target).closest("tr");
     const candidate = this.rows.indexOf(/** @type {HTMLElement} */ (at));
     if (candidate >= 0) this.store.set({ candidate });
@@ -103,7 +103,7 @@ class StepWaterfall extends View {
   }
 
   /** @param {Event} event force the tokens of the typed text, one after the other */
-  async given(event) {
+  async forceText(event) {
     event.preventDefault();
     const { run, state } = this.store;
     const [at, text] = [state.step, this.input.value];
@@ -111,11 +111,11 @@ class StepWaterfall extends View {
     try {
       const { ids, names } = await tokenize(text, true);
       const note = `${ids.length} tokens, forced one after the other: ${names.map(visible).join(" ")}`;
-      this.said.textContent = ids.length > 1 ? note : "";
-      const request = this.session.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
+      this.message.textContent = ids.length > 1 ? note : "";
+      const request = this.session.makeContinuation(run, [...run.trace.outputIds.slice(0, at), ...ids]);
       this.session.branch(run, at, request, `${text} at ${at}`);
     } catch (error) {
-      this.said.textContent = sentence(error);
+      this.message.textContent = sentence(error);
     }
   }
 }

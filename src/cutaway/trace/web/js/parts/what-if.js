@@ -29,7 +29,7 @@ class WhatIf extends View {
   answer = new AbortController();
   timer = 0;
   /** @type {string} what is requested or shown, so that nothing is requested twice */
-  shown = "";
+  shownKey = "";
 
   build() {
     const fields = SLIDERS.map((param) => this.slider(param));
@@ -56,9 +56,9 @@ class WhatIf extends View {
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
-    const shown = JSON.stringify([run.id, step.index, state.whatIf, state.about === null]);
-    if (shown === this.shown) return;
-    this.shown = shown;
+    const key = JSON.stringify([run.id, step.index, state.whatIf, state.about === null]);
+    if (key === this.shownKey) return;
+    this.shownKey = key;
     for (const [name, slider] of this.sliders) {
       show(slider, Number(state.whatIf?.[name] ?? run.trace.head.params[name] ?? 0));
     }
@@ -77,8 +77,8 @@ class WhatIf extends View {
     const { signal } = (this.answer = new AbortController());
     try {
       const trace = await this.session.stepWith(run, step.index, state.whatIf, signal);
-      const found = trace.steps[step.index];
-      if (!signal.aborted && found) this.compare(run.trace, step, trace, found);
+      const otherStep = trace.steps[step.index];
+      if (!signal.aborted && otherStep) this.compare(run.trace, step, trace, otherStep);
     } catch (error) {
       if (!signal.aborted) replace(this.winner, sentence(error));
     }
@@ -86,21 +86,21 @@ class WhatIf extends View {
 
   /**
    * @param {Trace} trace @param {Step} step as recorded
-   * @param {Trace} other @param {Step} found with other settings
+   * @param {Trace} other @param {Step} otherStep with other settings
    */
-  compare(trace, step, other, found) {
-    replace(this.winner, ...winnerOf(step, other, found));
-    replace(this.body, ...rows(trace, step, other, found));
+  compare(trace, step, other, otherStep) {
+    replace(this.winner, ...winnerOf(step, other, otherStep));
+    replace(this.body, ...rows(trace, step, other, otherStep));
   }
 
   /** Continue the run from this step with these settings and the same luck. */
   runIt() {
     const { run, state } = this.store;
     if (!run || !state.whatIf) return;
-    const request = this.session.continued(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
+    const request = this.session.makeContinuation(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
     const changed = Object.entries(state.whatIf).filter(([name, value]) => value !== run.trace.head.params[name]);
-    const named = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
-    const name = `${named.join(", ") || "again"} from ${state.step}`;
+    const descriptions = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
+    const name = `${descriptions.join(", ") || "again"} from ${state.step}`;
     this.session.branch(run, state.step, request, name);
   }
 }
@@ -113,55 +113,55 @@ function show({ input, output }, value) {
 }
 
 /**
- * @param {Step} step @param {Trace} other @param {Step} found
+ * @param {Step} step @param {Trace} other @param {Step} otherStep
  * @returns {(Node | string)[]} which token is drawn, and whether the logits are those of the record
  */
-function winnerOf(step, other, found) {
-  if (found === step) return ["As recorded: move a slider."];
-  const name = el("span", { class: "token picked" }, visible(other.nameOf(found.sampled_id)));
-  const again = found.sampled_id === step.sampled_id ? ", as before" : "";
-  const same = found.logits_hash === step.logits_hash ? "" : " The logits differ from the record: another model computed them.";
+function winnerOf(step, other, otherStep) {
+  if (otherStep === step) return ["As recorded: move a slider."];
+  const name = el("span", { class: "token picked" }, visible(other.nameOf(otherStep.sampled_id)));
+  const again = otherStep.sampled_id === step.sampled_id ? ", as before" : "";
+  const same = otherStep.logits_hash === step.logits_hash ? "" : " The logits differ from the record: another model computed them.";
   return ["With the same luck ", name, ` is drawn${again}.${same}`];
 }
 
 /**
- * @param {Trace} trace @param {Step} step @param {Trace} other @param {Step} found
+ * @param {Trace} trace @param {Step} step @param {Trace} other @param {Step} otherStep
  * @returns {HTMLElement[]} a row for each candidate that could be drawn before or can be now
  */
-function rows(trace, step, other, found) {
+function rows(trace, step, other, otherStep) {
   const before = new Map(stepView(trace, step).candidates.map(({ id, final }) => [id, final]));
-  const now = stepView(other, found).candidates;
+  const now = stepView(other, otherStep).candidates;
   const columns = [[...before.values()], now.map(({ final }) => final)];
-  const rest = columns.map(others);
-  const most = Math.max(...columns.flat().map((share) => share ?? 0), ...rest);
-  const shown = now.filter((c) => c.final !== null || (before.get(c.id) ?? null) !== null);
+  const rest = columns.map(otherProbability);
+  const largest = Math.max(...columns.flat().map((share) => share ?? 0), ...rest);
+  const candidates = now.filter((c) => c.final !== null || (before.get(c.id) ?? null) !== null);
   return [
-    ...shown.map((c) => row(token(c.token), before.get(c.id) ?? null, c.final, most, result(c), c.drawn)),
-    row(`${thousands(trace.head.vocab_size - shown.length)} others`,
-      rest[0] ?? null, rest[1] ?? null, most, "", false),
+    ...candidates.map((c) => row(token(c.token), before.get(c.id) ?? null, c.final, largest, result(c), c.drawn)),
+    row(`${thousands(trace.head.vocab_size - candidates.length)} others`,
+      rest[0] ?? null, rest[1] ?? null, largest, "", false),
   ];
 }
 
 /** @param {(number | null)[]} shares of the candidates @returns {number} the probability of all other tokens */
-const others = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
+const otherProbability = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
 
 /** @param {CandidateView} c @returns {string} */
 const result = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "drawn" : "survives");
 
 /**
  * @param {Node | string} name @param {number | null} before null: removed, or not recorded
- * @param {number | null} now null: removed @param {number} most the longest bar @param {string} what @param {boolean} drawn
+ * @param {number | null} now null: removed @param {number} largest the longest bar @param {string} outcome @param {boolean} isDrawn
  * @returns {HTMLElement}
  */
-function row(name, before, now, most, what, drawn) {
-  const at = (/** @type {number} */ share) => `${(100 * share) / most}%`;
-  return el("tr", { class: drawn ? "chosen" : null },
+function row(name, before, now, largest, outcome, isDrawn) {
+  const toPercent = (/** @type {number} */ share) => `${(100 * share) / largest}%`;
+  return el("tr", { class: isDrawn ? "chosen" : null },
     el("th", { scope: "row" }, name),
     figure(percent(before)), figure(percent(now)),
     el("td", { class: "wide" }, el("div", { class: "share-bar", "aria-hidden": "true" },
-      el("i", { style: { width: at(now ?? 0) } }),
-      before === null ? null : el("b", { style: { left: at(before) } }))),
-    el("td", { class: "faint" }, what));
+      el("i", { style: { width: toPercent(now ?? 0) } }),
+      before === null ? null : el("b", { style: { left: toPercent(before) } }))),
+    el("td", { class: "faint" }, outcome));
 }
 
 customElements.define("what-if", WhatIf);

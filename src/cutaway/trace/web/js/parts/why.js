@@ -10,7 +10,7 @@ import { seriesOf } from "../figures/series.js";
 import { constraintSentences } from "../figures/constraint.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
-import { closest, momentSentence, outcomePhrase, passed, whySentence } from "../figures/endings.js";
+import { closest, momentSentence, momentsBeforeEnd, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
 
@@ -24,7 +24,7 @@ class WhyPanel extends View {
   counts = el("tbody");
   content = el("div");
   /** @type {Series | null} */
-  shown = null;
+  shownSeries = null;
   length = 0;
   live = false;
 
@@ -51,12 +51,12 @@ class WhyPanel extends View {
     }
     const series = seriesOf(run.trace);
     this.chart.show(series, state.step, run.live);
-    if (series !== this.shown || series.length !== this.length || run.live !== this.live) this.explain(run, series);
+    if (series !== this.shownSeries || series.length !== this.length || run.live !== this.live) this.explain(run, series);
   }
 
   /** @param {Run} run @param {Series} series */
   explain(run, series) {
-    this.shown = series;
+    this.shownSeries = series;
     this.length = series.length;
     this.live = run.live;
     this.sentence.textContent = run.live ? "The text is still being generated." : whySentence(run.trace);
@@ -64,7 +64,7 @@ class WhyPanel extends View {
     replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is recorded."])]
       .map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
-    replace(this.moments, ...closest(passed(run.trace, series.moments)).slice(0, CLOSEST).map((moment) =>
+    replace(this.moments, ...closest(momentsBeforeEnd(run.trace, series.moments)).slice(0, CLOSEST).map((moment) =>
       el("li", {}, button(momentSentence(run.trace, moment), () => this.store.goTo(moment.index)))));
   }
 }

@@ -4,11 +4,11 @@
  */
 
 import { heat, phrase } from "../figures/catalogue.js";
-import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../figures/numbers.js";
+import { LN2, MOST_BITS, escapeInvisible, percent, thousands, visible, withSign } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { stepOf } from "../state/inside-cache.js";
 import { sentence } from "../state/session.js";
-import { unescaped } from "../state/trace.js";
+import { unescapeName } from "../state/trace.js";
 import { button, el, figure, replace, scale, setText, token } from "./dom.js";
 import { ATTRIBUTION, table } from "./inside-tables.js";
 import { View } from "./view.js";
@@ -21,8 +21,8 @@ import { View } from "./view.js";
  */
 
 const BY = ["word", "token", "line", "sentence"];
-const HOW = { delete: "deleted", knock_out: "masked for all later tokens", other: "replaced by the likeliest other token" };
-const MOST = 24; // rows
+const METHODS = { delete: "deleted", knock_out: "masked for all later tokens", other: "replaced by the likeliest other token" };
+const MOST_ROWS = 24; // rows
 /** @type {import("./inside-tables.js").Columns} */
 const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2, "attention weight, the mean of all heads"],
   ["attribution", 5.6, ATTRIBUTION], ["log p lost", 5.2, "of the token's log-probability; 0.69 is half as likely"],
@@ -31,7 +31,7 @@ const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2, "attention weigh
 
 class WithoutPanel extends View {
   by = select("Each", BY.map((name) => [name, name]));
-  how = select("is", Object.entries(HOW));
+  method = select("is", Object.entries(METHODS));
   start = button("Leave it out", () => this.find(), { class: "primary" });
   status = el("p", { class: "faint", role: "status" });
   text = el("p", { class: "token text left-out" });
@@ -40,12 +40,12 @@ class WithoutPanel extends View {
   note = el("p", { class: "faint" }, phrase("not because"));
   answer = new AbortController();
   /** @type {Ablation | null} */
-  found = null;
+  ablation = null;
   /** the step and the rival of the figures that are shown */
-  shown = "";
+  shownKey = "";
 
   build() {
-    replace(this, el("div", { class: "row" }, this.by.label, this.how.label, this.start), this.status, this.text,
+    replace(this, el("div", { class: "row" }, this.by.label, this.method.label, this.start), this.status, this.text,
       this.legend, this.figures, this.note);
     this.clear("");
   }
@@ -56,8 +56,8 @@ class WithoutPanel extends View {
     const step = run?.trace.steps[state.step];
     this.start.disabled = !step || !state.about;
     const key = run && step ? `${run.id} ${step.index} ${this.store.rival}` : "";
-    if (key === this.shown) return;
-    this.shown = key;
+    if (key === this.shownKey) return;
+    this.shownKey = key;
     this.answer.abort();
     this.clear(!step ? "Write something, or open a trace: this panel computes a step again without parts of the text."
       : state.about ? "Each part of the text before the selected step is left out in turn, and the rest is computed again."
@@ -66,7 +66,7 @@ class WithoutPanel extends View {
 
   /** @param {string} sentence */
   clear(sentence) {
-    this.found = null;
+    this.ablation = null;
     setText(this.status, sentence);
     for (const part of [this.text, this.legend, this.figures, this.note]) part.hidden = true;
   }
@@ -78,52 +78,52 @@ class WithoutPanel extends View {
     const { signal } = (this.answer = new AbortController());
     this.clear("The model computes the step without each part …");
     try {
-      const asked = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.how.field.value };
-      const answer = await ask("/v1/inside/ablate", { ...asked, rival: this.store.rival }, signal);
-      const found = await answer.json();
-      if (!signal.aborted) this.show(found);
+      const body = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.method.field.value };
+      const answer = await ask("/v1/inside/ablate", { ...body, rival: this.store.rival }, signal);
+      const ablation = await answer.json();
+      if (!signal.aborted) this.show(ablation);
     } catch (error) {
       if (!signal.aborted) this.clear(sentence(error));
     }
   }
 
-  /** @param {Ablation} found */
-  show(found) {
-    this.found = found;
-    const { parts, total, by } = found;
+  /** @param {Ablation} ablation */
+  show(ablation) {
+    this.ablation = ablation;
+    const { parts, total, by } = ablation;
     const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
-    setText(this.status, `${done} ${by}s were left out in turn. The token is ${visible(unescaped(found.token_name))}, compared with `
-      + `${visible(unescaped(found.rival_name))}.`);
-    replace(this.text, ...tinted(found));
-    const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
-    replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
+    setText(this.status, `${done} ${by}s were left out in turn. The token is ${visible(unescapeName(ablation.token_name))}, compared with `
+      + `${visible(unescapeName(ablation.rival_name))}.`);
+    replace(this.text, ...tintText(ablation));
+    const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST_ROWS);
+    replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, ablation))));
     for (const part of [this.text, this.legend, this.figures, this.note]) part.hidden = false;
   }
 }
 
 /** @param {Ablation} found @returns {(HTMLElement | string)[]} the text; the largest loss has the most contrast */
-function tinted({ parts, tokens }) {
+function tintText({ parts, tokens }) {
   const pieces = [];
   let at = 0;
   for (const { start, stop, effect } of [...parts].sort((a, b) => a.start - b.start)) {
     if (at < start) pieces.push(textOf(tokens.slice(at, start)));
     const share = Math.min(Math.max(effect, 0) / LN2 / MOST_BITS, 1);
-    pieces.push(el("span", { style: { background: heat(share) }, title: `log p lost ${signed(effect, 3)}` }, textOf(tokens.slice(start, stop))));
+    pieces.push(el("span", { style: { background: heat(share) }, title: `log p lost ${withSign(effect, 3)}` }, textOf(tokens.slice(start, stop))));
     at = stop;
   }
   return [...pieces, textOf(tokens.slice(at))];
 }
 
 /** @param {string[]} tokens as the server names them @returns {string} */
-const textOf = (tokens) => inText(unescaped(tokens.join("")));
+const textOf = (tokens) => escapeInvisible(unescapeName(tokens.join("")));
 
-/** @param {AblatedPart} part @param {Ablation} found @returns {HTMLElement} */
-function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn, drawn_token }, found) {
+/** @param {AblatedPart} part @param {Ablation} ablation @returns {HTMLElement} */
+function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn: drawnId, drawn_token }, ablation) {
   const place = stop - start > 1 ? `${start}–${stop - 1}` : String(start);
-  const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
-  return el("tr", {}, figure(place), el("th", { scope: "row" }, token(unescaped(tokens.join("")))),
-    figure(percent(weight)), figure(signed(attribution, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
-    el("td", {}, other && token(unescaped(drawn_token))));
+  const other = drawnId !== null && drawnId !== ablation.drawn && drawn_token !== null;
+  return el("tr", {}, figure(place), el("th", { scope: "row" }, token(unescapeName(tokens.join("")))),
+    figure(percent(weight)), figure(withSign(attribution, 3)), figure(withSign(effect, 3)), figure(withSign(margin, 3)),
+    el("td", {}, other && token(unescapeName(drawn_token))));
 }
 
 /** @param {string} name @param {string[][]} options @returns {{label: HTMLElement, field: HTMLSelectElement}} */

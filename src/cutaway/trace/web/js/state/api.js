@@ -29,8 +29,8 @@ export const setKey = (value) => sessionStorage.setItem(KEY, value);
 const model = () => new URLSearchParams(globalThis.location?.search).get("model");
 
 /**
- * What the page asks, where a model in the page answers in the place of a server (local/model.js).
- * @typedef {{about: () => Promise<any>, recording: () => Promise<Blob>,
+ * The page's requests, as a model in the page answers them instead of a server (local/model.js).
+ * @typedef {{fetchAbout: () => Promise<any>, recording: () => Promise<Blob>,
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
  *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>}} Local
@@ -43,10 +43,10 @@ let local = null;
 export const use = (model) => void (local = model);
 
 /** @returns {Promise<any>} the answer of /page/about */
-export async function aboutServer() {
-  if (local) return local.about();
-  const chosen = model();
-  return (await ask(`/page/about${chosen === null ? "" : `?model=${encodeURIComponent(chosen)}`}`)).json();
+export async function fetchAbout() {
+  if (local) return local.fetchAbout();
+  const modelName = model();
+  return (await ask(`/page/about${modelName === null ? "" : `?model=${encodeURIComponent(modelName)}`}`)).json();
 }
 
 /**
@@ -62,8 +62,8 @@ export async function ask(path, body, signal) {
   const init = { headers, signal: signal ?? null };
   if (body !== undefined) {
     headers["content-type"] = "application/json";
-    const chosen = model();
-    Object.assign(init, { method: "POST", body: lineOf(chosen === null ? body : { model: chosen, ...body }) });
+    const modelName = model();
+    Object.assign(init, { method: "POST", body: lineOf(modelName === null ? body : { model: modelName, ...body }) });
   }
   let answer;
   try {
@@ -91,10 +91,10 @@ export async function tokenize(text, special) {
 /**
  * The records of a run's trace, as they arrive.
  * @param {Request} request @param {AbortSignal} signal
- * @param {(delta: any) => void} [heard] gets what an event adds to the answer
+ * @param {(delta: any) => void} [onDelta] gets what an event adds to the answer
  * @returns {AsyncGenerator<any[], void, void>}
  */
-export async function* records(request, signal, heard = () => {}) {
+export async function* records(request, signal, onDelta = () => {}) {
   if (local) return yield* local.records(request, signal);
   const chat = request.kind === "chat" && typeof request.prompt === "string";
   const body = {
@@ -109,9 +109,9 @@ export async function* records(request, signal, heard = () => {}) {
   if (!answer.body) return;
   for await (const event of events(answer.body)) {
     if (event.error) throw new ApiError(event.error.message, 500, event.error.param);
-    for (const { delta } of event.choices ?? []) if (delta) heard(delta);
-    const found = event.choices?.flatMap((/** @type {any} */ c) => c.cutaway?.trace ?? []) ?? [];
-    if (found.length) yield found;
+    for (const { delta } of event.choices ?? []) if (delta) onDelta(delta);
+    const batch = event.choices?.flatMap((/** @type {any} */ c) => c.cutaway?.trace ?? []) ?? [];
+    if (batch.length) yield batch;
   }
 }
 

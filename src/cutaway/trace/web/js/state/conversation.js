@@ -21,16 +21,16 @@ export const open = (messages) =>
   messages.slice(0, 1 + messages.findLastIndex((message) => message.role !== "assistant" && message.role !== "system"));
 
 /** @param {Message} message @param {Find} find @returns {string} its text so far */
-export function shown(message, find) {
+export function messageText(message, find) {
   const run = find(message.run ?? null);
-  return message.content || (message.calls || run?.calls ? run?.said : run?.trace.text) || "";
+  return message.content || (message.calls || run?.calls ? run?.textBeforeCalls : run?.trace.text) || "";
 }
 
 // -- calls of tools -------------------------------------------------------------------------------
 
 /** @param {Run} run @param {any} delta what an event of the stream adds to its answer */
 export function hear(run, { content, tool_calls: calls }) {
-  if (content) run.said = (run.said ?? "") + content;
+  if (content) run.textBeforeCalls = (run.textBeforeCalls ?? "") + content;
   for (const { index, id, function: { name, arguments: more = "" } } of calls ?? []) {
     run.calls ??= [];
     const call = (run.calls[index] ??= { id, name, arguments: "" });
@@ -39,19 +39,19 @@ export function hear(run, { content, tool_calls: calls }) {
 }
 
 /** @param {Message[]} messages @returns {Call[]} the calls of the last answer that have no result yet */
-export function unanswered(messages) {
+export function openCalls(messages) {
   const at = messages.findLastIndex(({ role }) => role === "assistant");
   const results = messages.slice(at + 1).map(({ result }) => result);
   return (messages[at]?.calls ?? []).filter(({ id }) => !results.includes(id));
 }
 
 /** @param {Call} call @returns {string} get_weather(city: "Paris"); its arguments as they are while they are not whole */
-export function callText({ name, arguments: given }) {
+export function callText({ name, arguments: argumentText }) {
   try {
-    const pairs = Object.entries(JSON.parse(given || "{}"));
+    const pairs = Object.entries(JSON.parse(argumentText || "{}"));
     return `${name}(${pairs.map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join(", ")})`;
   } catch {
-    return `${name}(${given.trim()} …`;
+    return `${name}(${argumentText.trim()} …`;
   }
 }
 
@@ -75,11 +75,11 @@ export function toolsOf(text) {
  * Put the texts of runs that have ended into their messages.
  * @param {Message[]} messages @param {Find} find @returns {Message[] | null} null: nothing has changed
  */
-export function settled(messages, find) {
+export function fillAnswers(messages, find) {
   const ready = messages.map((message) => {
     const run = message.content === "" && !message.calls ? find(message.run ?? null) : null;
     if (!run || run.live || run.trace.text === "") return message;
-    return run.calls?.length ? { ...message, content: run.said ?? "", calls: run.calls } : { ...message, content: run.trace.text };
+    return run.calls?.length ? { ...message, content: run.textBeforeCalls ?? "", calls: run.calls } : { ...message, content: run.trace.text };
   });
   return ready.some((message, i) => message !== messages[i]) ? ready : null;
 }
@@ -99,7 +99,7 @@ export function branchOf(messages, runs, run) {
  * The conversation with another answer at an index, without the messages after it.
  * @param {Message[]} messages @param {number} at @param {Run} run @returns {Message[]}
  */
-export const answered = (messages, at, run) =>
+export const replaceAnswer = (messages, at, run) =>
   [...messages.slice(0, at), { role: "assistant", content: run.trace.text, run: run.id }];
 
 /** @type {Record<string, string>} how a text ended, in one or two words */

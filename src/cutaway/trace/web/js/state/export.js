@@ -13,7 +13,7 @@ import { TraceError, lineOf, recordOf } from "./trace.js";
 const NO_HASH = "a fork names its parent's hash, which browsers compute only on localhost and over https";
 
 /** @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each */
-export async function exported(runs) {
+export async function exportRuns(runs) {
   /** @type {Exported[]} */
   const files = [];
   for (const run of runs) {
@@ -30,16 +30,16 @@ export async function exported(runs) {
  * @param {Run[]} runs all of them @param {Run} run
  * @returns {Promise<{name: string, bytes: Uint8Array<ArrayBuffer>}>} its file, as in an export of its tree
  */
-export async function exportedAlone(runs, run) {
-  const ancestors = await exported(lineage(runs, run).slice(0, -1));
+export async function exportRun(runs, run) {
+  const ancestors = await exportRuns(lineage(runs, run).slice(0, -1));
   return { name: fileName(run), bytes: new TextEncoder().encode(fileOf(run, ancestors.at(-1))) };
 }
 
 /** @param {Run} run @param {Exported | undefined} parent @returns {string} */
 function fileOf(run, parent) {
   const token = run.request?.forced[run.at] ?? run.trace.steps[run.at]?.token_id;
-  const named = run.trace.head.parent?.trace;
-  if (!parent || token === undefined || named === parent.sha256) return run.trace.file;
+  const recordedParent = run.trace.head.parent?.trace;
+  if (!parent || token === undefined || recordedParent === parent.sha256) return run.trace.file;
   const head = { ...recordOf(run.trace.lines[0] ?? ""), parent: { trace: parent.sha256, step: run.at, token_id: token } };
   return [lineOf(head), ...run.trace.lines.slice(1)].map((line) => `${line}\n`).join("");
 }

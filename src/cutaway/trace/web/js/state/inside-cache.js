@@ -2,7 +2,7 @@
  * A cache of the insides of steps, which the server computes, one at a time, or an exported file contains. The
  * next step's is requested in advance.
  *
- * Knows what /v1/inside is asked with. Knows no document but the element that contains them.
+ * Knows the fields of /v1/inside. Knows no document but the element that contains them.
  */
 
 import { ask } from "./api.js";
@@ -29,7 +29,7 @@ export class InsideCache {
     this.foreign = foreign;
     this.sentence = sentence;
     /** @type {Map<string, Found>} the most recently used last */
-    this.known = new Map();
+    this.entries = new Map();
     this.asking = "";
     this.stream = new AbortController();
     /** @type {Record<string, string> | null} by run and step; null: the document was not read yet */
@@ -37,23 +37,23 @@ export class InsideCache {
   }
 
   /** @returns {Found} of the selected step, compared with the selected candidate */
-  get selected() {
+  get selectedInside() {
     const { run, state } = this.store;
-    return run?.trace.steps[state.step] ? this.of(run, state.step, this.store.rival) : {};
+    return run?.trace.steps[state.step] ? this.lookUp(run, state.step, this.store.rival) : {};
   }
 
   /**
    * @param {Run} run @param {number} step @param {number | null} rival null: the likeliest other token
    * @returns {Found} what is known now; the store changes once there is more
    */
-  of(run, step, rival) {
+  lookUp(run, step, rival) {
     const key = `${run.id} ${step} ${rival}`;
-    const found = this.known.get(key);
-    if (found) {
-      this.known.delete(key);
-      this.known.set(key, found);
-      if (!found.error) this.ahead(run, step, rival);
-      return found;
+    const entry = this.entries.get(key);
+    if (entry) {
+      this.entries.delete(key);
+      this.entries.set(key, entry);
+      if (!entry.error) this.ahead(run, step, rival);
+      return entry;
     }
     const { about } = this.store.state;
     if (!about) return this.fromDocument(run, step, rival);
@@ -68,14 +68,14 @@ export class InsideCache {
   get ready() {
     const { run, state } = this.store;
     const keys = run ? [this.store.rival, "embedded"].map((rival) => `${run.id} ${state.step} ${rival}`) : [];
-    return keys.map((key) => this.known.get(key)?.inside).find((inside) => inside) ?? null;
+    return keys.map((key) => this.entries.get(key)?.inside).find((inside) => inside) ?? null;
   }
 
   /** @param {Run} run @param {number} step @param {number | null} rival request the next step, unless a request is running */
   ahead(run, step, rival) {
     if (this.asking || rival !== null || !this.store.state.about) return;
     const key = `${run.id} ${step + 1} null`;
-    if (!this.known.has(key) && run.trace.steps[step + 1]) this.start(key, run, step + 1, null);
+    if (!this.entries.has(key) && run.trace.steps[step + 1]) this.start(key, run, step + 1, null);
   }
 
   /** @param {string} key @param {Run} run @param {number} step @param {number | null} rival */
@@ -85,26 +85,26 @@ export class InsideCache {
     this.asking = key;
     const { signal } = (this.stream = new AbortController());
     /** @type {Found} */
-    let found;
+    let entry;
     try {
       const answer = await ask("/v1/inside", { ...stepOf(run.trace, step), rival, format: "safetensors" }, signal);
-      found = { inside: new StepInside(await answer.arrayBuffer()) };
+      entry = { inside: new StepInside(await answer.arrayBuffer()) };
     } catch (error) {
       if (signal.aborted) return;
-      found = { error: this.sentence(error) };
+      entry = { error: this.sentence(error) };
     }
     if (this.asking === key) this.asking = "";
-    this.keep(key, found);
-    this.store.changed();
+    this.keep(key, entry);
+    this.store.announce();
   }
 
-  /** @param {string} key @param {Found} found */
-  keep(key, found) {
-    this.known.set(key, found);
+  /** @param {string} key @param {Found} entry */
+  keep(key, entry) {
+    this.entries.set(key, entry);
     let bytes = 0;
-    for (const [old, { inside }] of [...this.known].reverse()) {
+    for (const [old, { inside }] of [...this.entries].reverse()) {
       bytes += inside?.bytes ?? 0;
-      if (bytes > ROOM) this.known.delete(old);
+      if (bytes > ROOM) this.entries.delete(old);
     }
   }
 
@@ -114,16 +114,16 @@ export class InsideCache {
     const packed = this.embedded?.[`${run.id} ${step}`];
     if (packed === undefined) return { error: missing(stepsOf(run, Object.keys(this.embedded ?? {}))) };
     const plain = `${run.id} ${step} embedded`;
-    const found = this.known.get(plain);
-    if (!found) {
-      this.known.set(plain, {});
-      unpacked(packed).then((file) => {
+    const entry = this.entries.get(plain);
+    if (!entry) {
+      this.entries.set(plain, {});
+      unpack(packed).then((file) => {
         this.keep(plain, { inside: new StepInside(file) });
-        this.store.changed();
+        this.store.announce();
       });
       return {};
     }
-    return { ...found, other: rival !== null && found.inside !== undefined && found.inside.rival !== rival };
+    return { ...entry, other: rival !== null && entry.inside !== undefined && entry.inside.rival !== rival };
   }
 }
 
@@ -142,13 +142,13 @@ function missing(steps) {
 /** @param {number[]} steps in order @returns {string} 0 to 20, 40 */
 function ranges(steps) {
   /** @type {[number, number][]} */
-  const found = [];
+  const spans = [];
   for (const step of steps) {
-    const last = found.at(-1);
+    const last = spans.at(-1);
     if (last && last[1] === step - 1) last[1] = step;
-    else found.push([step, step]);
+    else spans.push([step, step]);
   }
-  return found.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(", ");
+  return spans.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(", ");
 }
 
 /** @param {Trace} trace @param {number} at @returns {Record<string, any>} a step, as /v1/inside takes it */
@@ -163,7 +163,7 @@ export function stepOf(trace, at) {
 }
 
 /** @param {string} packed gzip, in base64 @returns {Promise<ArrayBuffer>} */
-async function unpacked(packed) {
+async function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();

@@ -21,7 +21,7 @@ export const ALL = [
   ["lesson", "Lesson", "lesson-panel"],
 ];
 
-/** By name. */
+/** The panels by name. */
 export const PANELS = new Map(ALL.map(([name, label, element]) => [name, { label, element }]));
 
 /**

@@ -8,23 +8,23 @@
 /** @import { Session } from "./session.js" */
 
 /** max_tokens where neither the fields nor the server's defaults have one. */
-const MOST = 256;
+const MAX_TOKENS = 256;
 
 /**
  * @param {Store} store
- * @param {Partial<Request>} own fields of this request that override those of the page
+ * @param {Partial<Request>} overrides fields of this request that override those of the page
  * @returns {Request} with the settings and the seed of the page
  */
-export function requested(store, own) {
+export function makeRequest(store, overrides) {
   const { settings, seed, about } = store.state;
   // The shown default also limits a conversation, for which the server has none. A canvas keeps the server's default:
   // as many cells as fit.
-  const most = settings["max_tokens"] ?? (about?.canvas ? undefined : about?.defaults["max_tokens"] ?? MOST);
+  const maxTokens = settings["max_tokens"] ?? (about?.canvas ? undefined : about?.defaults["max_tokens"] ?? MAX_TOKENS);
   // The model generates nothing from left to right.
   const canvas = about?.canvas && !about.canvas.usual ? { denoise: true } : {};
   return {
-    kind: "completion", prompt: "", messages: [], forced: [], seed: seed.trim() || null, ...own,
-    settings: { ...canvas, ...settings, ...(most === undefined ? {} : { max_tokens: most }), ...own.settings },
+    kind: "completion", prompt: "", messages: [], forced: [], seed: seed.trim() || null, ...overrides,
+    settings: { ...canvas, ...settings, ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }), ...overrides.settings },
   };
 }
 
@@ -35,13 +35,13 @@ export function requested(store, own) {
  * @param {{name?: string, id?: number, parent?: number | null, at?: number}} [more]
  * @returns {Promise<Run | null>} null: it was refused, or stopped at once
  */
-export async function begun(store, session, request, more = {}) {
+export async function startRun(store, session, request, more = {}) {
   const { run: before, step, candidate } = store.state;
-  store.set({ refused: null, notice: null });
+  store.set({ refusal: null, notice: null });
   const run = await session.start(request, more);
   if (run.trace.known) return run;
   store.drop(run.id);
   if (store.state.run === run.id) store.set({ run: before, step, candidate, follow: false });
-  if (run.error !== null) store.set({ refused: { param: run.param ?? null, message: run.error } });
+  if (run.error !== null) store.set({ refusal: { param: run.param ?? null, message: run.error } });
   return null;
 }

@@ -52,7 +52,7 @@ export class Session {
     if (state.follow && state.run === run.id && run.trace.known && !run.trace.head.decoder) {
       this.store.set({ step: mostUncertain(run.trace), candidate: 0, follow: false });
     }
-    this.store.changed();
+    this.store.announce();
     return run;
   }
 
@@ -71,7 +71,7 @@ export class Session {
       state.step = Math.max(0, run.trace.steps.length - 1);
       state.candidate = 0;
     }
-    this.store.changed();
+    this.store.announce();
   }
 
   /** @param {Run} run stop its stream; the text so far is kept */
@@ -87,10 +87,10 @@ export class Session {
    */
   async fork(run, at, token, settings = {}) {
     const name = `${run.trace.nameOf(token)} at ${at}`;
-    const passed = run.trace.steps[at]?.pass_index;
-    if (passed !== undefined) return this.forkCanvas(run, at, token, passed);
+    const passIndex = run.trace.steps[at]?.pass_index;
+    if (passIndex !== undefined) return this.forkCanvas(run, at, token, passIndex);
     const forced = [...run.trace.outputIds.slice(0, at), token];
-    return this.branch(run, at, this.continued(run, forced, settings), name);
+    return this.branch(run, at, this.makeContinuation(run, forced, settings), name);
   }
 
   /**
@@ -99,25 +99,25 @@ export class Session {
    * @returns {Promise<Run | undefined>} undefined: the served model cannot continue it, and a notice says so
    */
   async branch(run, at, request, name) {
-    const parent = this.adopted(run);
+    const parent = this.adopt(run);
     if (!parent) return undefined;
-    const written = this.start(request, { parent: parent.id, at, name }); // selects the new run
+    const branchRun = this.start(request, { parent: parent.id, at, name }); // selects the new run
     this.store.set({ step: at, follow: false });
-    return written;
+    return branchRun;
   }
 
   /**
    * Fork a canvas: another token in a cell in a pass, then the same luck.
-   * @param {Run} run @param {number} cell @param {number} token @param {number} passed
+   * @param {Run} run @param {number} cell @param {number} token @param {number} passIndex
    * @returns {Promise<Run>}
    */
-  forkCanvas(run, cell, token, passed) {
+  forkCanvas(run, cell, token, passIndex) {
     const { decoder, params } = run.trace.head;
     const rule = decoder?.rule ?? {};
-    const before = (rule["forced_cells"] ?? []).filter((/** @type {number[]} */ [p, c]) => p !== passed || c !== cell);
-    const denoise = { ...rule, forced_cells: [...before, [passed, cell, token]] };
-    const request = this.continued(run, [], { max_tokens: params["max_tokens"], denoise });
-    const name = `${run.trace.nameOf(token)} in cell ${cell}, pass ${passed}`;
+    const before = (rule["forced_cells"] ?? []).filter((/** @type {number[]} */ [p, c]) => p !== passIndex || c !== cell);
+    const denoise = { ...rule, forced_cells: [...before, [passIndex, cell, token]] };
+    const request = this.makeContinuation(run, [], { max_tokens: params["max_tokens"], denoise });
+    const name = `${run.trace.nameOf(token)} in cell ${cell}, pass ${passIndex}`;
     return this.start(request, { parent: run.id, at: cell, name });
   }
 
@@ -126,18 +126,18 @@ export class Session {
    * @param {Run} run @param {number[]} forced @param {Record<string, any>} [settings]
    * @returns {Request}
    */
-  continued(run, forced, settings = {}) {
+  makeContinuation(run, forced, settings = {}) {
     const { head } = run.trace;
     const { about } = this.store.state;
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}; ${about.model} continues it.` });
     }
-    const named = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && name !== NOT_STREAMED);
-    const asked = Object.fromEntries(named.map((name) => [name, head.params[name]]));
-    const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
+    const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && name !== NOT_STREAMED);
+    const recorded = Object.fromEntries(names.map((name) => [name, head.params[name]]));
+    const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
-      settings: { ...asked, max_tokens: most, ...settings },
+      settings: { ...recorded, max_tokens: maxTokens, ...settings },
     };
   }
 
@@ -147,11 +147,11 @@ export class Session {
    * @returns {Promise<Trace>} whose last step it is
    */
   async stepWith(run, at, settings, signal) {
-    const why = this.foreign(run);
-    if (why) throw new TraceError(why);
+    const reason = this.foreign(run);
+    if (reason) throw new TraceError(reason);
     const before = run.trace.outputIds.slice(0, at);
     const trace = new Trace();
-    const request = this.continued(run, before, { ...settings, max_tokens: at + 1 });
+    const request = this.makeContinuation(run, before, { ...settings, max_tokens: at + 1 });
     for await (const news of records(request, signal)) for (const record of news) trace.take(record);
     return trace;
   }
@@ -165,19 +165,19 @@ export class Session {
   }
 
   /**
-   * The recording becomes a run of the reader's own before another leaves it: the address can bring that back.
+   * Make the recording a run of the reader's own before a fork leaves it, so that an address can restore it.
    * @param {Run} run @returns {Run | null} the same run, unless it is the recording; null: a notice says why not
    */
-  adopted(run) {
+  adopt(run) {
     const { state } = this.store;
     if (run !== state.recording) return run;
-    const why = this.foreign(run);
-    if (why) return this.store.set({ notice: why }), null;
+    const reason = this.foreign(run);
+    if (reason) return this.store.set({ notice: reason }), null;
     const { step, candidate } = state;
-    const request = { ...this.continued(run, []), prompt: run.trace.head.prompt ?? run.trace.head.prompt_token_ids };
-    const added = this.store.add({ ...run, request });
+    const request = { ...this.makeContinuation(run, []), prompt: run.trace.head.prompt ?? run.trace.head.prompt_token_ids };
+    const ownRun = this.store.add({ ...run, request });
     this.store.set({ step, candidate });
-    return added;
+    return ownRun;
   }
 
   /** @param {Run} run @returns {string | null} why the served model computes nothing of the recording; null: it does */
@@ -208,12 +208,12 @@ export class Session {
       return null;
     }
     const { parent } = run.trace.head;
-    const known = parent && this.opened.get(parent.trace);
-    const added = this.store.add(known ? { ...run, parent: known, at: parent.step } : run);
-    this.store.showCanvas(added);
+    const parentId = parent && this.opened.get(parent.trace);
+    const openedRun = this.store.add(parentId ? { ...run, parent: parentId, at: parent.step } : run);
+    this.store.showCanvas(openedRun);
     const hash = await sha256(new Uint8Array(await file.arrayBuffer()));
-    if (hash !== null) this.opened.set(hash, added.id);
-    return added;
+    if (hash !== null) this.opened.set(hash, openedRun.id);
+    return openedRun;
   }
 }
 

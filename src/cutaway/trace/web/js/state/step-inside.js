@@ -5,7 +5,7 @@
  * Knows the file format. Knows no document, and not where the file comes from.
  */
 
-import { unescaped } from "./trace.js";
+import { unescapeName } from "./trace.js";
 
 /** @typedef {Float32Array | Int32Array | Uint8Array} Numbers */
 
@@ -39,7 +39,7 @@ export class StepInside {
     /** @type {number} id of the token that it is compared with */
     this.rival = this.value("rival");
     /** @type {Record<number, string>} tokens by id */
-    this.names = Object.fromEntries(Object.entries(this.value("names") ?? {}).map(([id, name]) => [id, unescaped(name)]));
+    this.names = Object.fromEntries(Object.entries(this.value("names") ?? {}).map(([id, name]) => [id, unescapeName(name)]));
   }
 
   /** @param {string} name @returns {Numbers} empty where the file has no such array */

@@ -11,7 +11,7 @@
  * it was forked from, and the step. `live`: it is being generated. `param`: the field that the server refused.
  * @typedef {{id: number, trace: import("./trace.js").Trace, request: Request | null,
  *   parent: number | null, at: number, live: boolean, name: string, error: string | null,
- *   param?: string | null, calls?: Call[], said?: string}} Run
+ *   param?: string | null, calls?: Call[], textBeforeCalls?: string}} Run
  *
  * A call of a tool; `arguments` is JSON, which grows while it is written. Of a run with calls, `said` is the text before them.
  * @typedef {{id: string, name: string, arguments: string}} Call
@@ -42,7 +42,7 @@
  * seed          of the next run; empty: the server chooses one
  * typing        the run of the tab "typing": its forced tokens are those that were picked
  * price         of a million tokens
- * refused       the server's message for a refused request, and the field that it names
+ * refusal       the server's message for a refused request, and the field that it names
  * notice        a message at the top of the page
  * about         the served model; "models" where there are several, "canvas" where the model is a diffusion
  *               model; null: not asked yet, or there is no server
@@ -59,7 +59,7 @@
  *   kind: "chat" | "completion" | "typing", tools: string, mustCall: boolean, draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
- *   refused: {param: string | null, message: string} | null, notice: string | null,
+ *   refusal: {param: string | null, message: string} | null, notice: string | null,
  *   about: About | null, locked: boolean, large: boolean}} State
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
@@ -74,7 +74,7 @@ const BEGINNING = {
   runs: [], recording: null, run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
   inside: { by: "weight", map: "attribution", head: null, part: null },
   whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
-  seed: "", typing: null, price: null, refused: null, notice: null, about: null,
+  seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
   locked: false, large: false,
 };
 
@@ -95,11 +95,11 @@ export class Store extends EventTarget {
   /** @param {Partial<State>} change */
   set(change) {
     Object.assign(this.state, change);
-    this.changed();
+    this.announce();
   }
 
   /** Announce a change, once per frame however much changes. */
-  changed() {
+  announce() {
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(() => {
@@ -137,18 +137,18 @@ export class Store extends EventTarget {
    */
   add(run, id) {
     const fresh = 1 + Math.max(0, ...this.state.runs.map((other) => other.id));
-    const added = { ...run, id: id ?? fresh };
-    this.set({ runs: [...this.state.runs, added] });
+    const newRun = { ...run, id: id ?? fresh };
+    this.set({ runs: [...this.state.runs, newRun] });
     if (id === undefined) {
       this.set({ run: fresh, step: 0, candidate: 0, pass: null, follow: run.live, whatIf: null });
     }
-    return added;
+    return newRun;
   }
 
   /** @param {Run} run a canvas opens the panel Canvas in place of Step */
   showCanvas(run) {
-    const { panel, run: shown } = this.state;
-    if (run.trace.known?.decoder && shown === run.id && panel === "step") this.set({ panel: "canvas" });
+    const { panel, run: selectedId } = this.state;
+    if (run.trace.known?.decoder && selectedId === run.id && panel === "step") this.set({ panel: "canvas" });
   }
 
   /** @param {number} id of the run to remove */
@@ -173,7 +173,7 @@ export class Store extends EventTarget {
   /** @param {Place} place what is selected; the rest is as on a fresh page */
   show(place) {
     const { step, candidate, pass, other, panel } = BEGINNING;
-    this.set({ step, candidate, pass, other, panel, inside: BEGINNING.inside, follow: false, whatIf: null, ...completed(place) });
+    this.set({ step, candidate, pass, other, panel, inside: BEGINNING.inside, follow: false, whatIf: null, ...completePlace(place) });
   }
 
   /** @param {Run} recording @param {boolean} here whether the address has named a step; else it opens at the most uncertain one */
@@ -208,21 +208,21 @@ export class Store extends EventTarget {
     const address = new URLSearchParams(fragment);
     for (const name of ADDRESS) {
       const text = address.get(name);
-      const value = typeof BEGINNING[name] === "string" ? text : parsed(text);
+      const value = typeof BEGINNING[name] === "string" ? text : parseJson(text);
       if (value !== null) Object.assign(this.state, { [name]: value });
     }
-    this.changed();
-    const runs = parsed(address.get("runs"));
+    this.announce();
+    const runs = parseJson(address.get("runs"));
     return Array.isArray(runs) ? runs : [];
   }
 }
 
 /** @param {Place} place @returns {Partial<State>} with all that it selects in the panel Inside */
-export const completed = ({ inside, ...others }) =>
-  ({ ...others, ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
+export const completePlace = ({ inside, ...rest }) =>
+  ({ ...rest, ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
 
 /** @param {string | null} text @returns {any} null where it is no JSON */
-function parsed(text) {
+function parseJson(text) {
   try {
     return JSON.parse(text ?? "null");
   } catch {

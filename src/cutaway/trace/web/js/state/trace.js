@@ -89,7 +89,7 @@ export class Trace {
   /** @param {any} record the next one */
   take(record) {
     if (!this.known) this.version = record.version;
-    if (this.version !== format.version) record = renamed(record, record.kind);
+    if (this.version !== format.version) record = renameFields(record, record.kind);
     if (!this.known) {
       if (record.format !== "cutaway-trace" || !format.readable.includes(record.version)) {
         throw new TraceError(`this is not a trace of version 1 to ${format.version}`);
@@ -154,15 +154,15 @@ export class Trace {
   /** @param {number} id @returns {string} the name of a special token, or the token's text */
   nameOf(id) {
     const token = this.tokens.get(id);
-    return token ? (token.name ?? decoded(token.bytes)) : `[${id}]`;
+    return token ? (token.name ?? decodeBytes(token.bytes)) : `[${id}]`;
   }
 
   /** @param {number[]} ids @returns {string} their text, decoded from all bytes together */
   textOf(ids) {
     const bytes = ids.map((id) => this.tokens.get(id)?.bytes ?? new Uint8Array());
-    const joined = new Uint8Array(bytes.reduce((length, part) => length + part.length, 0));
-    bytes.reduce((at, part) => (joined.set(part, at), at + part.length), 0);
-    return new TextDecoder().decode(joined);
+    const buffer = new Uint8Array(bytes.reduce((length, part) => length + part.length, 0));
+    bytes.reduce((at, part) => (buffer.set(part, at), at + part.length), 0);
+    return new TextDecoder().decode(buffer);
   }
 
   /** @returns {string} the file */
@@ -182,15 +182,15 @@ export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d
 
 /**
  * A record of an old version with current names, as in trace/check.py.
- * @param {any} value @param {string} where kind of the record and field, in old names @returns {any}
+ * @param {any} value @param {string} path kind of the record and field, in old names @returns {any}
  */
-function renamed(value, where) {
-  const names = format.renames[where];
+function renameFields(value, path) {
+  const names = format.renames[path];
   if (!names || value === null) return value;
-  if (Array.isArray(value)) return value.map((one) => renamed(one, where));
+  if (Array.isArray(value)) return value.map((element) => renameFields(element, path));
   if (typeof value !== "object") return names[value] ?? value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) =>
-    [names[name] ?? name, renamed(one, `${where}.${name}`)]));
+  return Object.fromEntries(Object.entries(value).map(([name, field]) =>
+    [names[name] ?? name, renameFields(field, `${path}.${name}`)]));
 }
 
 /** A float32 of the file, which has only as many digits as identify it. */
@@ -214,11 +214,11 @@ function bytesOf(record) {
 }
 
 /** @param {string} name of a token, in which Python writes invisible bytes as <0x0A> @returns {string} with these bytes decoded */
-export const unescaped = (name) => name.replaceAll(/(?:<0x[0-9A-F]{2}>)+/g, (all) =>
-  decoded(bytesOf({ hex: all.replaceAll(/<0x|>/g, "") })));
+export const unescapeName = (name) => name.replaceAll(/(?:<0x[0-9A-F]{2}>)+/g, (all) =>
+  decodeBytes(bytesOf({ hex: all.replaceAll(/<0x|>/g, "") })));
 
 /** @param {Uint8Array} bytes @returns {string} with \xe4 for each byte if they are not valid UTF-8 */
-function decoded(bytes) {
+function decodeBytes(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
