@@ -1,14 +1,14 @@
 """Stands in for pip: ``python fake_pip.py download ... --dest FOLDER REQUIREMENT ...``.
 
-Takes its wheels from $FAKE_WHEELS, writes a line to $FAKE_LOG per run and its process id to
-$FAKE_LOG.pid, waits $FAKE_SLEEP seconds
-half-way, and fails with the text of $FAKE_ERROR.
+It takes its wheels from $FAKE_WHEELS, writes a line to $FAKE_LOG per run and its process id to
+$FAKE_LOG.pid, waits half-way until nobody holds the lock of $FAKE_GATE, and fails with the text of
+$FAKE_ERROR.
 """
 
+import fcntl
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 
@@ -20,7 +20,9 @@ def main() -> int:
         log.write(" ".join(requirements) + "\n")
     Path(os.environ["FAKE_LOG"] + ".pid").write_text(str(os.getpid()))
     Path(os.environ["TMPDIR"], "half.whl").write_bytes(b"half")
-    time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
+    if gate := os.environ.get("FAKE_GATE"):
+        with Path(gate).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
     if error := os.environ.get("FAKE_ERROR"):
         print(error, file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
 """Fetching: whole or not at all, once, and never again; whoever is killed or interrupted."""
 
 import errno
+import fcntl
 import os
 import pty
 import signal
@@ -272,10 +273,20 @@ def test_the_real_thing(tmp_path: Path, monkeypatch):
 CHILD = [sys.executable, tiny_hub.__file__]
 
 
-def _start(world, tmp_path: Path, *arguments: str, sleep: float = 0, **options) -> subprocess.Popen:
+@pytest.fixture
+def gate(tmp_path):
+    """A locked file: the pip of a process that is started with it waits until it is closed."""
+    with (tmp_path / "gate").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _start(world, tmp_path: Path, *arguments: str, gate=None, **options) -> subprocess.Popen:
     ready = tmp_path / "ready"
     ready.unlink(missing_ok=True)
-    environment = os.environ | {"FAKE_SLEEP": str(sleep), "CHILD_READY": str(ready)}
+    environment = os.environ | {"CHILD_READY": str(ready)}
+    if gate is not None:
+        environment["FAKE_GATE"] = gate.name
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     child = subprocess.Popen([*CHILD, *arguments], env=environment, **options)
     _wait_for(ready.exists)
@@ -289,32 +300,34 @@ def _wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_two_processes_fetch_once(world, tmp_path):
-    first = _start(world, tmp_path, "pull", "tiny", sleep=1.5)
+def test_two_processes_fetch_once(world, tmp_path, gate):
+    first = _start(world, tmp_path, "pull", "tiny", gate=gate)
     _wait_for(world.log.exists)
     second = _start(world, tmp_path, "pull", "tiny")
+    assert second.stderr.readline() == "Another process is fetching Tiny; waiting for it\n"
+    gate.close()
     outputs = [child.communicate(timeout=20) for child in (first, second)]
     assert [child.returncode for child in (first, second)] == [0, 0]
     assert [out for out, _ in outputs] == [f"{world.model}\n"] * 2
-    assert "Another process is fetching Tiny; waiting for it" in outputs[1][1]
     assert len(world.pip_runs()) == 1
     assert world.model.read_bytes() == ONE
 
 
-def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path):
-    first = _start(world, tmp_path, "pull", "tiny", sleep=1.5)
+def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path, gate):
+    first = _start(world, tmp_path, "pull", "tiny", gate=gate)
     _wait_for(world.log.exists)
     second = _start(world, tmp_path, "pull", "tiny")
+    assert "waiting for it" in second.stderr.readline()
     first.kill()
-    first.communicate()  # its pip goes on for a while, in a folder that nobody uses any more
+    first.communicate()  # its pip stays, in a folder that nobody uses any more
     assert second.wait(timeout=20) == 0
     second.communicate()
     assert world.model.read_bytes() == ONE
     assert len(world.pip_runs()) == 2
 
 
-def test_killed_in_the_middle_then_again(world, tmp_path):
-    child = _start(world, tmp_path, "pull", "tiny", sleep=1)
+def test_killed_in_the_middle_then_again(world, tmp_path, gate):
+    child = _start(world, tmp_path, "pull", "tiny", gate=gate)
     _wait_for(lambda: any(path.name == "half.whl" for path in world.left_over()))
     child.kill()
     child.communicate()
@@ -327,8 +340,8 @@ def test_killed_in_the_middle_then_again(world, tmp_path):
     assert world.left_over() == []
 
 
-def test_interrupted_pip_is_ended_and_staging_removed(world, tmp_path):
-    child = _start(world, tmp_path, "pull", "tiny", sleep=60)
+def test_interrupted_pip_is_ended_and_staging_removed(world, tmp_path, gate):
+    child = _start(world, tmp_path, "pull", "tiny", gate=gate)
     _wait_for(lambda: any(path.name == "half.whl" for path in world.left_over()))
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=20)
@@ -340,12 +353,15 @@ def test_interrupted_pip_is_ended_and_staging_removed(world, tmp_path):
     assert not world.model.exists()
 
 
-def test_a_terminal_sees_a_bar(world, tmp_path):
+def test_a_terminal_sees_a_bar(world, tmp_path, gate):
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as terminal:
-        child = _start(world, tmp_path, "pull", "tiny", sleep=0.3, stderr=theirs)
+        child = _start(world, tmp_path, "pull", "tiny", gate=gate, stderr=theirs)
         os.close(theirs)
         seen = b""
+        while seen.count(b"\r  downloading") < 3:
+            seen += terminal.read(4096)
+        gate.close()
         while b"checksum is correct" not in seen:
             seen += terminal.read(4096)
         child.communicate(timeout=20)
@@ -353,4 +369,3 @@ def test_a_terminal_sees_a_bar(world, tmp_path):
     assert "downloading" in text
     assert "unpacking" in text
     assert "100% of 1 MB" in text
-    assert text.count("\r  downloading") >= 3
