@@ -235,6 +235,7 @@ def written(name: str, calls: list[tuple[str, str]], mode: str = "required") -> 
     lark = grammar(form, TOOLS, ToolChoice(mode))
     matcher = COMPILER.matcher(Grammar("grammar", lark))
     for byte in text.removesuffix(form.end).encode():
+        matcher.mask()  # as an engine asks; llguidance then reads ahead what is forced
         assert not matcher.is_over
         matcher.accept(byte)
     return matcher

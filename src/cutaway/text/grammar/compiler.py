@@ -201,7 +201,8 @@ class GrammarCompiler:
         try:
             made = _matcher(grammar, tokenizer, self.read)
             judge, keys = judge_for(grammar), self._keys(grammar)
-            state = GrammarState(made, judge, ends, keys, marks_calls(grammar.text))
+            calls = made.deep_copy() if marks_calls(grammar.text) else None
+            state = GrammarState(made, judge, ends, keys, calls)
             return Compiled(size, (state,))
         except InputError as refused:
             try:

@@ -206,8 +206,9 @@ class Ends:
 class GrammarState:
     """The state of one text under one grammar, and the judge of whether it may end.
 
-    keys         of its objects, where they may be any
-    marks_calls  whether a call that is there already is the last
+    keys   of its objects, where they may be any
+    calls  another state of the same grammar, where a call that is there already is the last: no
+           mask is asked of it, for which llguidance reads ahead, and marks, calls that are forced
     """
 
     def __init__(
@@ -216,19 +217,17 @@ class GrammarState:
         judge: Judge | None,
         ends: Ends,
         keys: UniqueKeys | None = None,
-        marks_calls: bool = False,
+        calls: "LLMatcher | None" = None,
     ) -> None:
         self.matcher, self.keys, self._judge, self._ends = matcher, keys, judge, ends
-        self._marks_calls = marks_calls
+        self._calls = calls
         self._token_ids: list[int] = []
         self._taken: bool | None = None  # as the judge has it; None before it is asked
 
     def fork(self) -> Self:
         """Another in the same state."""
-        keys = self.keys and self.keys.fork()
-        made = type(self)(
-            self.matcher.deep_copy(), self._judge, self._ends, keys, self._marks_calls
-        )
+        keys, calls = self.keys and self.keys.fork(), self._calls and self._calls.deep_copy()
+        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends, keys, calls)
         made._token_ids, made._taken = self._token_ids.copy(), self._taken
         return made
 
@@ -260,6 +259,8 @@ class GrammarState:
             self._taken = None
         if self.keys:
             self.keys.accept(self._ends.spell([token_id]))
+        if self._calls:
+            self._calls.consume_token(token_id)
 
     @property
     def may_end(self) -> bool:
@@ -269,7 +270,7 @@ class GrammarState:
     @property
     def is_over(self) -> bool:
         """Whether nothing may follow."""
-        if self._marks_calls and repeats_call(self.matcher.get_captures()):
+        if self._calls and repeats_call(self._calls.get_captures()):
             return True
         stopped = self.matcher.is_stopped() and not self.matcher.is_error()
         return stopped and (self._judge is None or self._is_taken())
