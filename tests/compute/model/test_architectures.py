@@ -369,3 +369,16 @@ def test_a_deepseek_that_adds_a_bias_for_the_choice_has_sigmoids(said, has_bias,
     _, graph = model.build(metadata | said, shapes)
     [mixture] = {op.mixture for op in graph.ops if op.kind == "experts"}
     assert (mixture.gating, mixture.best_of_group) == (gating, best)
+
+
+@pytest.mark.parametrize(("said", "gating"), [
+    ({}, "sigmoid"), ({"deepseek2.expert_gating_func": 1}, "softmax"),
+])  # fmt: skip
+def test_a_draft_head_of_a_deepseek_chooses_its_experts_as_the_model_does(said, gating):
+    metadata, shapes = file_of("deepseek2")
+    metadata |= {"deepseek2.block_count": 3, "deepseek2.nextn_predict_layers": 1, **said}
+    shapes |= {n.replace("blk.1.", "blk.2."): s for n, s in shapes.items() if "blk.1." in n}
+    shapes |= {f"blk.2.nextn.{name}.weight": (N,) for name in ("enorm", "hnorm")}
+    shapes["blk.2.nextn.eh_proj.weight"] = (N, 2 * N)
+    graph = model.build_draft_head(metadata, shapes)
+    assert {op.mixture.gating for op in graph.ops if op.kind == "experts"} == {gating}

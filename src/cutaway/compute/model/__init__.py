@@ -97,7 +97,7 @@ def build_draft_head(
 
     FormatError where the file has none, or it is of a kind that is not supported.
     """
-    config = config_of(metadata, context)
+    config = config_of(_with_gating(metadata, shapes), context)
     layer = ARCHITECTURES[config.architecture].layer
     if layer is None or not has_draft_head(config):
         raise FormatError("the model has no draft head (multi-token prediction)")
