@@ -367,3 +367,19 @@ def test_a_broken_character_is_replaced_and_the_rest_kept() -> None:
     assert stream.push(b"\xe2\x82") == ""
     assert stream.flush() == "\ufffd"
     assert stream.push(b"next") == "next"
+
+
+# -- the beginning of a text -----------------------------------------------------------------------
+
+
+def test_of_what_is_behind_no_word_is_cut(tokenizer, monkeypatch):
+    count = 0
+
+    def words(_cuts, text):
+        nonlocal count
+        for count, word in enumerate(text.split(), 1):  # noqa: B007
+            yield word
+
+    monkeypatch.setattr("cutaway.text.tokenizers.byte_level.WordCuts.words", words)
+    assert tokenizer.encode("ab c " * 1000, most=5) == [*b"abcab"]
+    assert count == 3

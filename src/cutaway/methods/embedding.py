@@ -270,7 +270,9 @@ class FramedTexts:
         """One text's tokens, and whether it was cut. TooLongError naming it where it may not be."""
         text = check_prompt(text, name)
         if isinstance(text, str):
-            ids, after = self._with_end(self._llm.tokenize(self._prompt + self._lower(text)))
+            most = self.most + 1 if self._truncate else None
+            text = self._prompt + self._lower(text)
+            ids, after = self._with_end(self._llm.tokenizer.encode(text, most=most))
         else:
             ids, after = [*text], []
             self._limits.check_ids(name, ids)

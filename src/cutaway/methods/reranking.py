@@ -290,18 +290,17 @@ class PairReader:
         """TooLongError naming the second where the two have no room, and may not be cut."""
         tokenizer = self._llm.tokenizer
         begun = tokenizer.encode(first)
-        bare = tokenizer.encode(second, add_bos=False)
-        if tokenizer.sep_id is None:
-            ids = [*begun, *bare]
-            after: list[int] = []
-        else:
+        after: list[int] = []
+        if tokenizer.sep_id is not None:
             between = [tokenizer.sep_id] * (tokenizer.pair_separators - 1)
             begun, after = [*begun, *between], [tokenizer.sep_id]
-            ids = [*begun, *bare, *after]
+        room = self._most - len(begun) - len(after)
+        most = room + 1 if self._truncate and room >= 1 else None
+        bare = tokenizer.encode(second, add_bos=False, most=most)
+        ids = [*begun, *bare, *after]
         second_from = len(begun) if self._types > 1 else 0
         if len(ids) <= self._most:
             return JoinedPair(tuple(ids), second_from, False)
-        room = self._most - len(begun) - len(after)
         if not self._truncate or room < 1:
             raise TooLongError(
                 name,

@@ -67,6 +67,17 @@ def test_tokens_are_those_of_the_library(both, text):
     assert ours.encode(text, special=True, add_bos=False) == wanted
 
 
+@given(text=ANY, most=st.integers(0, 12))
+def test_so_many_tokens_are_the_first_of_all(both, text, most):
+    """In windows of a few characters, too, where words are cut in windows."""
+    _, ours = both
+    wanted = ours.encode(text, add_bos=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cutaway.text.tokenizers.wordpiece._WINDOW", re.compile("(?s).{1,3}[^ ]*"))
+        assert ours.encode(text, add_bos=False) == wanted
+        assert ours.encode(text, add_bos=False, most=most) == wanted[:most]
+
+
 @pytest.mark.parametrize("text", [*TEXTS, *SENTENCES])
 def test_texts_have_the_library_s_tokens_around_them(both, text):
     theirs, ours = both

@@ -8,7 +8,7 @@ sampling and files: metadata comes as a plain mapping.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -222,6 +222,7 @@ class Tokenizer:
         add_bos: bool | None = None,
         mark: str = "",
         goes_on: bool = False,
+        most: int | None = None,
     ) -> list[int]:
         """Token ids of ``text``.
 
@@ -230,12 +231,13 @@ class Tokenizer:
                  model wants it. Neither is put twice
         mark:    the character that ``escape_special_tokens`` inserted, which is removed again
         goes_on: the text continues another, so neither a space nor BOS is put first
+        most:    only so many ids of the text, whose rest is not cut into words
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text, mark)
         found = [*(self._unmarked(parts, mark) if mark else parts)]
-        ids = self._ids(found, goes_on=goes_on)
+        ids = self._ids(found, goes_on=goes_on, most=most)
         return self._framed(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
 
     def encode_parts(self, parts: Iterable[str | int]) -> list[int]:
@@ -252,8 +254,11 @@ class Tokenizer:
         _check_text(text)
         return [*self._words([*self._user_defined.split(text)])]
 
-    def _ids(self, found: Sequence[str | int], *, goes_on: bool = False) -> list[int]:
-        return [*chain.from_iterable(self._words(found, goes_on=goes_on))]
+    def _ids(
+        self, found: Sequence[str | int], *, goes_on: bool = False, most: int | None = None
+    ) -> list[int]:
+        ids = chain.from_iterable(self._words(found, goes_on=goes_on))
+        return [*islice(ids, most)]
 
     def _words(
         self, found: Sequence[str | int], *, goes_on: bool = False

@@ -45,7 +45,7 @@ class ByteLevelBPE:
         self._cuts = WordCuts(pre.patterns)
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:  # noqa: ARG002
+    def words(self, text: str, *, begins: bool = False) -> Iterator[tuple[int, ...]]:  # noqa: ARG002
         """Ids of ordinary text, word by word; InputError for a byte that has no token."""
         # Some vocabularies lack bytes (SmolLM2: 0x04, 0xF1, ...); the library would drop them.
         if lost := self._missing.intersection(text.encode()):
@@ -53,10 +53,8 @@ class ByteLevelBPE:
                 f"the text holds the byte 0x{min(lost):02X}, for which the model's vocabulary "
                 "has no token: remove that character"
             )
-        return [
-            self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
-            for word in self._cuts.words(text)
-        ]
+        for word in self._cuts.words(text):
+            yield self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a normal or user-defined token; the latter is stored as it reads."""
@@ -130,12 +128,13 @@ class WordCuts:
         self._last = pre_tokenizers.Sequence([*cuts, as_bytes])
         self._in_windows = not any(pattern in _FAR for pattern in patterns)
 
-    def words(self, text: str) -> list[str]:
+    def words(self, text: str) -> Iterator[str]:
         """The words in their order."""
         parts = [text]
         for step in self._steps:
             parts = [word for part in parts for word, _ in step.pre_tokenize_str(part)]
-        return [word for part in parts for word in self._cut(part)]
+        for part in parts:
+            yield from self._cut(part)
 
     def _cut(self, text: str) -> Iterator[str]:
         begin, size = 0, _WINDOW if self._in_windows else len(text)

@@ -5,7 +5,8 @@ Knows how GGUF stores such tokens: those that begin a word with "▁", the other
 ordinary text alone, no special tokens.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +16,7 @@ from cutaway.text.tokenizers.vocabulary import Kind, Vocabulary, flag, stored_by
 SPACE, GOES_ON, LONGEST_WORD = "▁", "##", 100
 SETTINGS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 FIELD = "cutaway.wordpiece_{}"  # what GGUF has no words for: whether each of these is done
+_WINDOW = re.compile(r"(?s).{1,8192}[^ ]*")  # no word holds a space
 
 
 class WordPiece:
@@ -46,11 +48,12 @@ class WordPiece:
         self._library.normalizer = normalizers.BertNormalizer(**done)
         self._library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
-    def words(self, text: str, *, begins: bool = False) -> list[list[int]]:  # noqa: ARG002
+    def words(self, text: str, *, begins: bool = False) -> Iterator[list[int]]:  # noqa: ARG002
         """Ids of ordinary text, word by word."""
-        found = self._library.encode(text, add_special_tokens=False)
-        each = groupby(zip(found.ids, found.word_ids, strict=True), key=lambda one: one[1])
-        return [[token_id for token_id, _ in word] for _, word in each]
+        for window in _WINDOW.finditer(text):
+            cut = self._library.encode(window[0], add_special_tokens=False)
+            pairs = groupby(zip(cut.ids, cut.word_ids, strict=True), key=lambda pair: pair[1])
+            yield from ([token_id for token_id, _ in word] for _, word in pairs)
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a token, with the space before a word."""
