@@ -4,12 +4,16 @@ A change on purpose is written down by ``PYTHONPATH=tests python -m support.fami
 """
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from cutaway.compute.model.architectures import ARCHITECTURES
 from cutaway.compute.model.architectures import MODULES as GRAPHS
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.adapters import BY_CONFIG
 from cutaway.files.huggingface.families import FAMILIES, MODULES
+from cutaway.files.huggingface.json_object import JsonObject
 from support.family_configs import CONFIGS, PATH, SLOW, USUAL, digest, texts
 
 DIGESTS = json.loads(PATH.read_text())
@@ -54,3 +58,20 @@ def name_of(module):
 
 def rows_of(module):
     return module.ROWS.values()
+
+
+def test_matrices_that_the_config_moves_are_refused_in_adapters_of_peft():
+    """Their B would have to be moved as they are, and a folder of PEFT has no config of a model."""
+    moved = {}
+    for config in (config for each in CONFIGS.values() for config in each):
+        if (family := FAMILIES.get(config["model_type"])) is None:
+            continue
+        first = next(row for row in FAMILIES.values() if row.architecture == family.architecture)
+        with suppress(FormatError):  # where what is read is a part of the config
+            bases = family.rewrites_of(JsonObject(config, "config.json")).keys()
+            bases &= {*family.layer.values(), *family.outside.values()}
+            bases -= first.rewrites(4, 2).keys()
+            matrices = {base for base in bases if not base.endswith(("norm", "conv1d"))}
+            if matrices:
+                moved.setdefault(family.architecture, set()).update(matrices)
+    assert moved == {name: {*bases} for name, bases in BY_CONFIG.items()}

@@ -39,6 +39,15 @@ _ABSENT = (
     "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters",
     "alora_invocation_tokens", "megatron_config", "arrow_config",
 )  # fmt: skip
+_DELTA_NET = ("attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out")
+BY_CONFIG: Mapping[str, tuple[str, ...]] = {
+    "granitehybrid": ("attn_q", "attn_k"), "qwen35": _DELTA_NET, "qwen35moe": _DELTA_NET,
+    "falcon-h1": (
+        "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down", "ssm_in", "ssm_out",
+    ),
+    "bailingmoe": ("output",),
+}  # fmt: skip
+"""Architecture -> matrices whose form in GGUF follows from the model's config (`rewrites_of`)."""
 
 
 class PeftFolder(SourcedFile):
@@ -65,6 +74,11 @@ class PeftFolder(SourcedFile):
         scales: dict[str, float] = {}
         for name in shards:
             (module, new), info = _names(families, name), shards.info(name)
+            if new.split(".")[-3] in BY_CONFIG.get(architecture, ()):
+                raise FormatError(
+                    f"the tensor {quoted(name)} is of a matrix whose rows are moved or scaled by "
+                    "the model's config, which an adapter does not have: convert the adapter to GGUF"
+                )
             if new in sources:
                 raise FormatError(f"{path}: {quoted(name)} and {quoted(sources[new].sources[0])} "
                                   "are one and the same: save the adapter again")  # fmt: skip
