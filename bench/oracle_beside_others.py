@@ -25,7 +25,13 @@ from tempfile import NamedTemporaryFile
 
 from cutaway import LLM
 from cutaway.errors import CutawayError
-from cutaway.features.evidence.oracle import Oracle, Told, oracle, read_told, write_told
+from cutaway.features.evidence.oracle import (
+    EngineAnswer,
+    Oracle,
+    oracle,
+    read_answers,
+    write_answers,
+)
 from cutaway.features.evidence.oracle.engines import ask, ask_transformers
 from cutaway.rerun.asking import Server
 from script import check_page, grid, parser_of, publish
@@ -65,7 +71,9 @@ def openvino(python: str, path: Path, ids: list[list[int]], *settings: float) ->
     return done.stdout
 
 
-def written(engine: str, path: Path, llm: LLM, temperature: float, args: object) -> list[Told]:
+def written(
+    engine: str, path: Path, llm: LLM, temperature: float, args: object
+) -> list[EngineAnswer]:
     """Two answers of an engine."""
     ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
     tokens, program = args.tokens, args.llama_server  # type: ignore[attr-defined]
@@ -75,7 +83,7 @@ def written(engine: str, path: Path, llm: LLM, temperature: float, args: object)
         with NamedTemporaryFile("w+", suffix=".jsonl") as file:
             file.write(openvino(args.openvino_python, path, ids, temperature, tokens))  # type: ignore[attr-defined]
             file.flush()
-            return read_told(Path(file.name), llm)
+            return read_answers(Path(file.name), llm)
     if engine == "llama.cpp":
         with llama_server(program, path) as server:
             return ask(server, llm, ids, max_tokens=tokens, temperature=temperature, top_p=1.0,
@@ -85,18 +93,20 @@ def written(engine: str, path: Path, llm: LLM, temperature: float, args: object)
     )
 
 
-def case(engine: str, name: str, llm: LLM, args: object) -> list[Told]:
+def case(engine: str, name: str, llm: LLM, args: object) -> list[EngineAnswer]:
     """What an engine told, kept in a file."""
     made = "right" if name == "token" else name
     keep: Path = args.keep  # type: ignore[attr-defined]
     file = keep / f"{engine}-{made}.jsonl"
     if not file.exists():
         path = args.quant if name == "quantisation" else args.base  # type: ignore[attr-defined]
-        write_told(file, written(engine, path, llm, WRONG if made == "temperature" else SAID, args))
+        write_answers(
+            file, written(engine, path, llm, WRONG if made == "temperature" else SAID, args)
+        )
     tokens = args.tokens  # type: ignore[attr-defined]
     told = [
         replace(t, token_ids=t.token_ids[:tokens], logprobs=t.logprobs[:tokens])
-        for t in read_told(file, llm)
+        for t in read_answers(file, llm)
     ]
     if name == "token":
         ids = told[0].token_ids
@@ -105,10 +115,10 @@ def case(engine: str, name: str, llm: LLM, args: object) -> list[Told]:
 
 
 def row(engine: str, name: str, found: Oracle) -> list[str]:
-    best = found.fit.distance(found.told)
-    said = "; ".join(f.what for f in found.findings).replace("|", "\\|") or "–"
+    best = found.fit.distance(found.kind)
+    said = "; ".join(f.description for f in found.findings).replace("|", "\\|") or "–"
     return [
-        engine, name, ", ".join(found.verdict), said, found.told, f"{best.mean_abs:.4f}",
+        engine, name, ", ".join(found.verdict), said, found.kind, f"{best.mean_abs:.4f}",
         f"{found.after:.4f}", f"{found.importance_error:.3g}",
     ]  # fmt: skip
 
@@ -134,7 +144,7 @@ def main() -> None:
                 told = case(engine, name, llm, args)
                 top_p = 0.9 if engine in DTYPES else 1.0
                 found = oracle(
-                    llm, told, others=others if name == "quantisation" else None,
+                    llm, told, other_weights=others if name == "quantisation" else None,
                     temperature=SAID, top_p=top_p,
                 )  # fmt: skip
                 label = f"transformers, {engine}" if engine in DTYPES else engine

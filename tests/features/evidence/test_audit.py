@@ -189,10 +189,10 @@ def unequal(fault, *, chat=False, lax=False):
 def test_our_own_answers_are_all_equal(tiny):
     with serve(tiny) as served:
         found = conform(Client(Server(served.url)), **SMALL)
-    assert found.passed
+    assert found.all_equal
     assert {pair.check for _, pair in found.pairs} == {*CHECKS}
     assert all(pair.same_logprobs for _, pair in found.pairs)
-    assert not found.refused
+    assert not found.refusals
     assert not found.smallest
 
 
@@ -201,9 +201,9 @@ def test_our_own_answers_are_all_equal(tiny):
 def test_the_check_that_fails_is_the_one_that_is_wrong(fault, chat):
     with unequal(fault, chat=chat) as url:
         found = conform(Client(Server(url)), **SMALL)
-    assert not found.passed
+    assert not found.all_equal
     assert {check for check, _ in found.smallest} == {fault}
-    assert {check for check, _ in found.refused} == {"speculation"}
+    assert {check for check, _ in found.refusals} == {"speculation"}
     pair = found.smallest[fault, "greedy"]
     assert pair.same_text
     assert pair.same_logprobs is False
@@ -215,9 +215,9 @@ def test_the_check_that_fails_is_the_one_that_is_wrong(fault, chat):
 def test_what_a_server_does_not_read_is_not_said_to_be_equal():
     with unequal("", lax=True) as url:
         found = conform(Client(Server(url)), **SMALL)
-    assert found.passed
-    assert found.refused["speculation", "seeded"] == "it does not read the field 'speculate'"
-    assert found.refused["n", "greedy"] == "it was asked for n=4 samples and wrote 1"
+    assert found.all_equal
+    assert found.refusals["speculation", "seeded"] == "it does not read the field 'speculate'"
+    assert found.refusals["n", "greedy"] == "it was asked for n=4 samples and wrote 1"
     assert not {"speculation", "n"} & {pair.check for _, pair in found.pairs}
 
 
@@ -248,7 +248,7 @@ def test_the_reports(tmp_path, capsys):
 def test_against_another_server(tiny):
     with unequal("") as one, unequal("repeated") as two, serve(tiny) as served:
         same = conform(Client(Server(one)), other=Client(Server(one)), **SMALL)
-        assert same.passed
+        assert same.all_equal
         apart = conform(Client(Server(one)), other=Client(Server(two)), **SMALL)
         assert ("other server", "seeded") in apart.smallest
         others = conform(Client(Server(served.url)), other=Client(Server(one)), **SMALL)

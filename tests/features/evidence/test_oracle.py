@@ -9,7 +9,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.evidence.oracle import Told, oracle, read_told, write_told
+from cutaway.features.evidence.oracle import EngineAnswer, oracle, read_answers, write_answers
 from cutaway.features.evidence.oracle.engines import ask, ask_echo, kind_of
 from cutaway.features.evidence.oracle.reading import check_settings, read, rows_of
 from cutaway.rerun.asking import Server
@@ -43,7 +43,7 @@ def written(llm, messages=False, n=40, **settings):
         ids = llm.chat_ids(asked) if messages else llm.tokenize(f"ab ba {seed}")
         done = llm.generate(ids, max_tokens=n, ignore_eos=True, seed=seed, **settings)
         made = tuple(step.token_id for step in done.steps)
-        answers.append(Told(tuple(ids), made, (0.0,) * n, tuple(asked) if messages else ()))
+        answers.append(EngineAnswer(tuple(ids), made, (0.0,) * n, tuple(asked) if messages else ()))
     return told(llm, answers, **settings)
 
 
@@ -95,7 +95,7 @@ def test_rows_in_pieces_are_the_same_bits(llm):
 def test_which_of_the_three_was_told(llm, kind):
     answers = told(llm, written(llm, **SAID), kind, **SAID)
     found = oracle(llm, answers, **SAID)
-    assert (found.verdict, found.told, found.after) == (("same",), kind, 0)
+    assert (found.verdict, found.kind, found.after) == (("same",), kind, 0)
     assert found.importance_error == 0
     assert found.log_mass < -0.05
     document = found.to_dict()
@@ -166,7 +166,7 @@ def test_other_weights_are_named_where_they_are_given(llm, path):
     with LLM(path, quantize="q4_0", progress=False) as quantised:
         answers = told(quantised, written(llm, **SAID), "tempered", **SAID)
     others = {f: lambda f=f: LLM(path, quantize=f, progress=False) for f in ("q8_0", "q4_0")}
-    found = oracle(llm, answers, others=others, **SAID)
+    found = oracle(llm, answers, other_weights=others, **SAID)
     assert found.verdict == ("quantisation",)
     assert found.sentence().startswith("another quantisation of the weights: q4_0, not tiny")
     assert found.after == 0
@@ -209,8 +209,8 @@ def test_whole_rows(llm, tmp_path):
 
 def test_a_file_comes_back(llm, tmp_path):
     answers = written(llm, messages=True, n=4, **SAID)
-    write_told(tmp_path / "told.jsonl", answers)
-    assert read_told(tmp_path / "told.jsonl", llm) == answers
+    write_answers(tmp_path / "told.jsonl", answers)
+    assert read_answers(tmp_path / "told.jsonl", llm) == answers
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_bad_line_is_refused_by_its_number(llm, tmp_path, line, sentence):
     file = tmp_path / "told.jsonl"
     file.write_text('{"prompt":"a","token_ids":[5],"logprobs":[-1]}\n' + line)
     with pytest.raises(InputError, match=sentence):
-        read_told(file, llm)
+        read_answers(file, llm)
 
 
 def test_settings_and_figures_are_asked_for(llm):
@@ -374,7 +374,7 @@ def test_our_own_server_tells_the_bits_of_the_model(tiny):
         told.append(ask_echo(server, tiny, [*PROMPT, *AB]))
     assert told[-1].token_ids == (*PROMPT[1:], *AB)
     found = oracle(tiny, told, temperature=0.8, top_p=0.9)
-    assert (found.told, found.fit.best) == ("raw", 0)
+    assert (found.kind, found.fit.best) == ("raw", 0)
 
 
 def test_the_command(tiny_path, tmp_path, capsys):

@@ -67,7 +67,7 @@ def receipt_of(llm, key):
         with llm.stream("abc", **options) as stream:
             for _ in range(300 if aborted is None else aborted):
                 next(stream, None)
-        return Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key)
+        return Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key)
 
     return make
 

@@ -63,7 +63,7 @@ def receipts(tiny_path, key):
     for seed in range(5):
         with llm.stream("ab", max_tokens=3, seed=seed, ignore_eos=True) as stream:
             stream.finish()
-        made.append(Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key))
+        made.append(Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key))
     return made
 
 
@@ -84,11 +84,11 @@ def folder(tmp_path, key, receipts):
 def test_a_log_goes_on_after_a_restart_and_proves_what_it_has(folder, key, receipts):
     log = ReceiptLog(folder, key)
     assert len(log) == 5
-    found = log.of("a0")
+    found = log.find("a0")
     assert [one["receipt"]["root"] for one in found] == [receipts[0].root, receipts[4].root]
     for one in found:
         assert check_inclusion(Receipt.from_json(one["receipt"]), one["log"])["size"] == 5
-    assert log.of("nobody") == []
+    assert log.find("nobody") == []
     with pytest.raises(FormatError, match="leads elsewhere"):
         check_inclusion(receipts[1], found[0]["log"])
     log.close()
@@ -172,10 +172,10 @@ def test_a_receipt_that_found_no_room_is_a_signed_gap(folder, key, receipts, roo
     assert log.append("a5", receipts[2]) == 6
     log.close()
     found = check_log(folder)
-    assert [entry.lost for entry in found] == [0, 0, 0, 0, 0, 2, 0]
+    assert [entry.lost_count for entry in found] == [0, 0, 0, 0, 0, 2, 0]
     log = ReceiptLog(folder, key)  # it starts again
-    assert log.of("lost0") == []
-    [one] = log.of("a5")
+    assert log.find("lost0") == []
+    [one] = log.find("a5")
     assert check_inclusion(receipts[2], one["log"])["size"] == 7
     log.close()
 
@@ -186,7 +186,7 @@ def test_a_gap_is_told_at_the_end_and_cannot_be_changed(folder, key, receipts):
         log.append("lost", receipts[0])
     log.close()
     kept, whole = json.loads(lines(folder, "heads.jsonl")[-1]), lines(folder)
-    assert [entry.lost for entry in check_log(folder, [kept])] == [0, 0, 0, 0, 0, 1]
+    assert [entry.lost_count for entry in check_log(folder, [kept])] == [0, 0, 0, 0, 0, 1]
     gap = json.loads(whole[-1])["gap"]
     for change, what in [
         ({"lost": 2}, "not one of the key"), ({"lost": 0}, "how many are lost"),
@@ -228,7 +228,7 @@ def test_half_a_line_of_a_process_that_was_killed_is_taken_away(folder, key, rec
     log = ReceiptLog(folder, key)
     log.append("a5", receipts[0])
     log.close()
-    assert [entry.lost for entry in check_log(folder)] == [0, 0, 0, 0, 0, 1, 0]
+    assert [entry.lost_count for entry in check_log(folder)] == [0, 0, 0, 0, 0, 1, 0]
     assert [json.loads(line)["size"] for line in lines(folder, "heads.jsonl")] == [
         1, 2, 3, 4, 5, 7,
     ]  # fmt: skip
@@ -267,7 +267,7 @@ def signed_head(key, size, root):
 )  # fmt: skip
 def test_a_head_that_is_none(folder, key, receipts, change, what):
     log = ReceiptLog(folder, key)
-    [one, *_] = log.of("a0")
+    [one, *_] = log.find("a0")
     log.close()
     head = one["log"]["head"] | change
     with pytest.raises(FormatError, match=what):
@@ -297,7 +297,7 @@ def test_a_head_of_no_size_by_the_folders_own_author(folder, key):
 )  # fmt: skip
 def test_a_proof_that_is_none(folder, key, receipts, change):
     log = ReceiptLog(folder, key)
-    [one, *_] = log.of("a0")
+    [one, *_] = log.find("a0")
     log.close()
     with pytest.raises(FormatError):
         check_inclusion(receipts[0], one["log"] | change)

@@ -32,7 +32,7 @@ def llm(tiny_path):
 def receipt_of(llm, key, prompt="abc", **options):
     with llm.stream(prompt, **{"max_tokens": 12, "seed": 5} | options) as stream:
         stream.finish()
-    return Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key)
+    return Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_drawn_steps_and_what_they_miss(llm, receipt):
 def test_a_run_that_was_ended_before_its_first_token_has_a_receipt(llm, key):
     stream = llm.stream("abc", max_tokens=5, seed=5)
     stream.close()
-    receipt = Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key)
+    receipt = Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key)
     assert receipt.steps == ()
     done = check_all(llm, receipt)
     assert done.same
@@ -202,9 +202,9 @@ def test_one_sentence_for_what_has_no_receipt(llm, key):
         stream.finish()
     end = end_of(stream.ended)
     with pytest.raises(InputError, match="not all steps of the run; read it to its end"):
-        Receipt.of(stream.head(), stream.steps[:3], end, key)
+        Receipt.sign_run(stream.head(), stream.steps[:3], end, key)
     with pytest.raises(InputError, match="a prompt was scored, and no text was written"):
-        Receipt.of(stream.head(), stream.steps, replace(end, reason="scored"), key)
+        Receipt.sign_run(stream.head(), stream.steps, replace(end, reason="scored"), key)
 
 
 @pytest.mark.parametrize(

@@ -135,4 +135,4 @@ def test_a_full_disk_costs_receipts_and_no_answers(tiny_path, folder):
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
             if sitting == 0:
                 assert ask(client) == 1
-    assert [entry.lost for entry in check_log(folder / "full")] == [0, 2, 0, 0, 2]
+    assert [entry.lost_count for entry in check_log(folder / "full")] == [0, 2, 0, 0, 2]

@@ -141,10 +141,10 @@ class Receipts(OfAModel):
             with self.llm.stream("ab", **{**RUN, "seed": seed}) as stream:
                 stream.finish()
             assert stream.ended is not None
-            receipt = Receipt.of(stream.head(), stream.steps, end_of(stream.ended), self.key)
+            receipt = Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), self.key)
             log.append(f"a{seed}", receipt)
             (self.folder / "seeds" / f"{seed}.json").write_text(json.dumps(receipt.document))
-        (self.folder / "seeds" / "proof.json").write_text(json.dumps(log.of("a1")[0]))
+        (self.folder / "seeds" / "proof.json").write_text(json.dumps(log.find("a1")[0]))
         kept = {
             name: (log.folder / f"{name}.jsonl").read_text().splitlines()
             for name in ("receipts", "heads")

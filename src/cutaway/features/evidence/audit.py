@@ -1,4 +1,4 @@
-"""An audit: given a seed and a text, how likely is it that this model, so set, drew the text by it.
+"""Audit a text: could this model, with these settings, have drawn it by the luck of this seed?
 
 Knows the luck of a seed and what the chain leaves of each row. A text that was drawn by this luck
 has, at each position, the token that the luck draws; one written without it has that token only by
@@ -21,16 +21,16 @@ from cutaway.requests.base import Prompt
 from cutaway.rerun.request import UNSTOPPED
 
 _TOP = 1000
-"""Tokens among which a rank under the luck is told."""
+"""The rank of a token under the luck is looked for among so many, the likeliest."""
 ALARM = 1e-6
-"""False alarms below this rate are called evidence."""
+"""A rate of false alarms below this is called evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedToken:
     """One token of the text.
 
-    drawn_id     what this luck draws here
+    drawn_id     the token that this luck draws here
     probability  of the text's token among the survivors of the chain; 0.0 where it is removed
     rank         of the text's token by logit + luck among the survivors, 1 being the drawn one;
                  None where it is removed; of the 1,000 likeliest tokens
@@ -43,13 +43,13 @@ class AuditedToken:
 
     @property
     def matches(self) -> bool:
-        """Whether the luck draws it."""
+        """Whether the luck draws this token."""
         return self.token_id == self.drawn_id
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A text under a seed.
+    """What an audit finds of a text under a seed.
 
     false_alarm  the probability of as many matches or more, had the text been written without
                  this luck
@@ -61,19 +61,19 @@ class Audit:
     @property
     def matches(self) -> int:
         """How many tokens are the ones that this luck draws."""
-        return sum(one.matches for one in self.tokens)
+        return sum(token.matches for token in self.tokens)
 
     @property
     def by_chance(self) -> float:
-        """How many would be, on average, of a text written without this luck."""
-        return sum(one.probability for one in self.tokens)
+        """The number of matches to expect of a text written without this luck."""
+        return sum(token.probability for token in self.tokens)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The finding in one sentence."""
         n, matches = len(self.tokens), self.matches
-        if any(one.rank is None for one in self.tokens):
-            first = next(i for i, one in enumerate(self.tokens) if one.rank is None)
+        if any(token.rank is None for token in self.tokens):
+            first = next(i for i, token in enumerate(self.tokens) if token.rank is None)
             removed = f"the chain removes token {first}: other settings, or another model"
         else:
             removed = ""
@@ -87,14 +87,14 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "tokens": [asdict(one) | {"matches": one.matches} for one in self.tokens],
+            "tokens": [asdict(token) | {"matches": token.matches} for token in self.tokens],
             "matches": self.matches, "of": len(self.tokens), "by_chance": self.by_chance,
             "false_alarm": self.false_alarm, "verdict": self.verdict,
         }  # fmt: skip
 
 
 def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any) -> Audit:
-    """Hold a text against the luck of a seed, under this model and these settings.
+    """Compare a text with the luck of a seed, under this model and these settings.
 
     text: token ids, or a text, whose tokens are then taken to be those of its own encoding
     settings: as of ``LLM.generate``. InputError where one is wrong, or the text has no tokens.
@@ -106,15 +106,17 @@ def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any)
         raise InputError("temperature", ": a greedy text has no luck to audit; it must be above 0")
     observe = {"candidates": _TOP, **UNSTOPPED, "forced": ids, "max_tokens": len(ids)}
     with llm.stream(prompt, **settings | observe, seed=seed) as stream:
-        tokens = tuple(_audited(step) for step in stream)
+        tokens = tuple(_audit_step(step) for step in stream)
     if len(tokens) != len(ids):
         raise InputError("text", f": it ends after token {len(tokens)} under these settings")
-    return Audit(tokens, tail([one.probability for one in tokens], sum(t.matches for t in tokens)))
+    return Audit(
+        tokens, tail([token.probability for token in tokens], sum(t.matches for t in tokens))
+    )
 
 
 def tail(probabilities: Sequence[float], count: int) -> float:
     """P(at least ``count`` of independent coins with these probabilities), exactly but for
-    rounding: a sum of positive terms, so that also a small one has its digits."""
+    rounding: a sum of positive terms, so that a small one keeps its digits."""
     mass: NDArray[np.float64] = np.zeros(len(probabilities) + 1)
     mass[0] = 1.0
     for p in probabilities:
@@ -123,14 +125,14 @@ def tail(probabilities: Sequence[float], count: int) -> float:
     return min(1.0, float(mass[count:].sum()))
 
 
-def _audited(step: Step) -> AuditedToken:
+def _audit_step(step: Step) -> AuditedToken:
     assert step.observed is not None
-    left = {
-        one.id: one.final_logprob + (one.luck or 0.0)
-        for one in step.observed.candidates
-        if one.final_logprob is not None
+    scores = {
+        candidate.id: candidate.final_logprob + (candidate.luck or 0.0)
+        for candidate in step.observed.candidates
+        if candidate.final_logprob is not None
     }
-    own, probability = left.get(step.token_id), step.observed.final_logprob
-    rank = None if own is None else 1 + sum(value > own for value in left.values())
+    score, probability = scores.get(step.token_id), step.observed.final_logprob
+    rank = None if score is None else 1 + sum(value > score for value in scores.values())
     share = 0.0 if probability is None else min(1.0, exp(probability))
     return AuditedToken(step.token_id, step.sampled_id, share, rank)

@@ -23,7 +23,7 @@ examples:
 FILE has one JSON object a line: "prompt" or "prompt_token_ids"; "token_ids", or else "text", which
 is then encoded; "seed", or else --seed. What 'cutaway generate --json' prints is such an object.
 
-Of each text it tells how many of its tokens are those that the seed's luck draws from this model
+For each text it says how many of its tokens are those that the seed's luck draws from this model
 under these settings, how many would be by chance, and the false-alarm rate: how often a text that
 was written without this luck has as many. Exit code 0 where every rate is below one in a million,
 else 1. docs/luck.md specifies the luck, so that other engines can draw by it.
@@ -45,18 +45,24 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     from cutaway.features.evidence.audit import ALARM, audit
 
-    done = [audit(llm, prompt, text, seed, **settings) for prompt, text, seed in texts]
-    document = [one.to_dict() for one in done]
-    print_report(args, lambda: document, lambda: _report(done))
-    return 0 if all(one.false_alarm < ALARM for one in done) else 1
+    audits = [audit(llm, prompt, text, seed, **settings) for prompt, text, seed in texts]
+    document = [text_audit.to_dict() for text_audit in audits]
+    print_report(args, lambda: document, lambda: _report(audits))
+    return 0 if all(text_audit.false_alarm < ALARM for text_audit in audits) else 1
 
 
-def _report(done: list["Audit"]) -> list[str]:
+def _report(audits: list["Audit"]) -> list[str]:
     rows = [("TEXT", "DRAWN BY IT", "BY CHANCE", "FALSE ALARM", "")]
-    for number, one in enumerate(done, 1):
-        matches = f"{one.matches} of {len(one.tokens)}"
+    for number, audit in enumerate(audits, 1):
+        matches = f"{audit.matches} of {len(audit.tokens)}"
         rows.append(
-            (f"{number}", matches, f"{one.by_chance:.1f}", f"{one.false_alarm:.1e}", one.verdict)
+            (
+                f"{number}",
+                matches,
+                f"{audit.by_chance:.1f}",
+                f"{audit.false_alarm:.1e}",
+                audit.verdict,
+            )
         )
     return table(rows)
 
@@ -64,37 +70,37 @@ def _report(done: list["Audit"]) -> list[str]:
 def _texts(path: str, seed: int | None) -> list[tuple[Any, Any, int]]:
     """(prompt, text, seed) of each line; a document over several lines counts as one."""
     data = namespace.read_file(path)
-    found = [*_objects(path, data)]
-    if not found:
+    documents = [*_objects(path, data)]
+    if not documents:
         raise InputError(f"{path}: there are no texts")
-    return [_text(f"{path}, text {n}", each, seed) for n, each in enumerate(found, 1)]
+    return [_text(f"{path}, text {n}", document, seed) for n, document in enumerate(documents, 1)]
 
 
 def _objects(path: str, data: str) -> Any:
     decoder, at = json.JSONDecoder(), 0
-    while (at := _past_space(data, at)) < len(data):
+    while (at := _skip_space(data, at)) < len(data):
         try:
-            found, at = decoder.raw_decode(data, at)
+            document, at = decoder.raw_decode(data, at)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: this is no JSON: {error}") from None
-        yield found
+        yield document
 
 
-def _past_space(data: str, at: int) -> int:
+def _skip_space(data: str, at: int) -> int:
     while at < len(data) and data[at].isspace():
         at += 1
     return at
 
 
-def _text(where: str, given: Any, seed: int | None) -> tuple[Any, Any, int]:
-    if not isinstance(given, dict):
-        raise InputError(f"{where}: it must be a JSON object")
-    prompt = given.get("prompt", given.get("prompt_token_ids"))
-    text = given.get("token_ids", given.get("text"))
-    own = given.get("seed", seed)
+def _text(place: str, document: Any, seed: int | None) -> tuple[Any, Any, int]:
+    if not isinstance(document, dict):
+        raise InputError(f"{place}: it must be a JSON object")
+    prompt = document.get("prompt", document.get("prompt_token_ids"))
+    text = document.get("token_ids", document.get("text"))
+    text_seed = document.get("seed", seed)
     for name, value in (("prompt", prompt), ("text", text)):
         if not isinstance(value, str | list):
-            raise InputError(f"{where}: {name} must be a text or a list of token ids")
-    if type(own) is not int:
-        raise InputError(f"{where}: seed must be a whole number, here or as --seed")
-    return prompt, text, own
+            raise InputError(f"{place}: {name} must be a text or a list of token ids")
+    if type(text_seed) is not int:
+        raise InputError(f"{place}: seed must be a whole number, here or as --seed")
+    return prompt, text, text_seed

@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -- an answer: text, and log-probabilities where the server tells them ----------------------------
+# -- an answer: text, and log-probabilities where the server gives them ----------------------------
 
 
 Numbers = tuple[float | None, ...]
@@ -30,14 +30,14 @@ Numbers = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """A text, and the log-probability of each of its tokens; None where none were told."""
+    """A text, and the log-probability of each of its tokens; None where the server gave none."""
 
     text: str
     logprobs: Numbers | None
 
 
 class Client:
-    """Asks a server in OpenAI's form: completions, or chats where it has only those.
+    """Asks a server by OpenAI's protocol: completions, or chats where it has only those.
 
     model  its name there; "": the first that the server lists
     """
@@ -52,7 +52,7 @@ class Client:
 
     @property
     def form(self) -> str:
-        """What is asked: completions or chats, with log-probabilities or without."""
+        """The kind of request: completions or chats, with log-probabilities or without."""
         name = "chats" if self._chat else "completions"
         return f"{name}, {'with' if self._logprobs else 'without'} log-probabilities"
 
@@ -61,32 +61,32 @@ class Client:
         for self._chat in (False, True):
             for self._logprobs in (True, False):
                 try:
-                    told = self.ask("One two", {"temperature": 0, "max_tokens": 2})
+                    answer = self.ask("One two", {"temperature": 0, "max_tokens": 2})
                     break
                 except RefusedError as error:
                     errors.append(error)
             else:
                 continue
-            self._logprobs = told.logprobs is not None
+            self._logprobs = answer.logprobs is not None
             return
         raise InputError(f"it takes neither completions nor chats: {errors[0]}")
 
     def body(self, prompt: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The request for a prompt."""
+        """The body of the request for a prompt."""
         if self._chat:
-            told = {"logprobs": True, "top_logprobs": 1} if self._logprobs else {}
+            logprob_fields = {"logprobs": True, "top_logprobs": 1} if self._logprobs else {}
             messages = [{"role": "user", "content": prompt}]
-            return {**self._form, "messages": messages, **told, **settings}
-        told = {"logprobs": 1} if self._logprobs else {}
-        return {**self._form, "prompt": prompt, **told, **settings}
+            return {**self._form, "messages": messages, **logprob_fields, **settings}
+        logprob_fields = {"logprobs": 1} if self._logprobs else {}
+        return {**self._form, "prompt": prompt, **logprob_fields, **settings}
 
     @property
     def path(self) -> str:
-        """Where it is sent."""
+        """The path that requests are sent to."""
         return "/v1/chat/completions" if self._chat else "/v1/completions"
 
     def ignores(self, field: str) -> bool:
-        """Whether it takes a value that nothing can mean: then it does not read the field."""
+        """Whether the server accepts nonsense as the field's value: then it does not read it."""
         settings = {"temperature": 0, "max_tokens": 1, field: "no such value"}
         try:
             self.ask("One two", settings)
@@ -95,15 +95,15 @@ class Client:
         return True
 
     def fresh(self, prompt: str) -> str:
-        """The prompt after a number that nobody gave before: no cache has its beginning."""
+        """The prompt after a number that was never used before, so that no cache has it."""
         return f"{next(self._numbers)}. {prompt}"
 
     def ask(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
-        """One answer, whole."""
-        return self.each(prompt, settings)[0]
+        """Return the answer, which is not streamed."""
+        return self.ask_choices(prompt, settings)[0]
 
-    def each(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
-        """Every choice, whole."""
+    def ask_choices(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
+        """Return every choice of the answer, which is not streamed."""
         answer = self.server.post(self.path, self.body(prompt, settings))
         choices = [*answer["choices"]]
         if not choices:
@@ -112,7 +112,7 @@ class Client:
         return [_answer([choice], "message") for choice in choices]
 
     def stream(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
-        """One answer, streamed."""
+        """Return the answer, streamed."""
         body = {**self.body(prompt, settings), "stream": True}
         pieces = list[AnswerPart]()
         for event in self.server.events(self.path, body):
@@ -123,18 +123,18 @@ class Client:
 
 
 def _answer(pieces: Iterable[AnswerPart], name: str) -> ServerAnswer:
-    """Of choices: a whole one, or the pieces of one."""
-    texts, numbers, told = list[str](), list[float | None](), False
+    """Join a choice: one whole piece, or the pieces of a stream."""
+    texts, numbers, has_logprobs = list[str](), list[float | None](), False
     for piece in pieces:
-        says = piece.get(name)
-        for part in (piece.get("text"), says and says.get("content")):
+        message = piece.get(name)
+        for part in (piece.get("text"), message and message.get("content")):
             texts += [part.text] if part else []
         if logprobs := piece.get("logprobs"):
-            told = True
-            numbers += [each.logprob for each in logprobs.each("token_logprobs")] or [
-                each["logprob"].logprob for each in logprobs.each("content")
+            has_logprobs = True
+            numbers += [token.logprob for token in logprobs.each("token_logprobs")] or [
+                token["logprob"].logprob for token in logprobs.each("content")
             ]
-    return ServerAnswer("".join(texts), tuple(numbers) if told and numbers else None)
+    return ServerAnswer("".join(texts), tuple(numbers) if has_logprobs and numbers else None)
 
 
 # -- the pairs, by what differs between the two ----------------------------------------------------
@@ -186,13 +186,13 @@ class Pair:
 
     @property
     def same_logprobs(self) -> bool | None:
-        """Whether all log-probabilities are equal numbers; None where one side told none."""
+        """Whether all log-probabilities are equal numbers; None where one side gave none."""
         a, b = self.first.logprobs, self.second.logprobs
         return None if a is None or b is None else a == b
 
     @property
-    def passed(self) -> bool:
-        """Whether nothing differs that was told."""
+    def is_equal(self) -> bool:
+        """Whether nothing differs of what both sides gave."""
         return self.same_text and self.same_logprobs is not False
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,33 +206,33 @@ class Pair:
         }  # fmt: skip
 
 
-Found = Iterator[tuple[str, ServerAnswer, ServerAnswer]]
-Check = Callable[[Client, Case], Found]
+Comparisons = Iterator[tuple[str, ServerAnswer, ServerAnswer]]
+Check = Callable[[Client, Case], Comparisons]
 
 
-def _repeated(client: Client, case: Case) -> Found:
+def _repeat(client: Client, case: Case) -> Comparisons:
     first = client.ask(case.prompt, case.settings)
     for number in range(2):
         again = client.ask(case.prompt, case.settings)
         yield f"alone, and alone again ({number + 1})", first, again
 
 
-def _batch(client: Client, case: Case) -> Found:
+def _batch(client: Client, case: Case) -> Comparisons:
     alone = client.ask(case.prompt, case.settings)
-    asked = [(case.prompt, case.settings)] * case.size
-    for number, answer in enumerate(_at_once(client, asked)):
+    requests = [(case.prompt, case.settings)] * case.size
+    for number, answer in enumerate(_ask_at_once(client, requests)):
         yield f"alone, and {number + 1} of {case.size} equal requests at once", alone, answer
 
 
-def _company(client: Client, case: Case) -> Found:
+def _company(client: Client, case: Case) -> Comparisons:
     alone = client.ask(case.prompt, case.settings)
-    others = [(_COMPANY[i % len(_COMPANY)], case.settings) for i in range(case.size - 1)]
-    [answer, *_] = _at_once(client, [(case.prompt, case.settings), *others])
+    neighbours = [(_COMPANY[i % len(_COMPANY)], case.settings) for i in range(case.size - 1)]
+    [answer, *_] = _ask_at_once(client, [(case.prompt, case.settings), *neighbours])
     yield f"alone, and beside {case.size - 1} other prompts", alone, answer
 
 
-def _cache(client: Client, case: Case) -> Found:
-    """The prompt's beginning is asked first: the cache has a part of it, and then all of it."""
+def _cache(client: Client, case: Case) -> Comparisons:
+    """Ask for the prompt's beginning first, so that the cache has a part of it, then all."""
     for part in (1, 2, 3):
         fresh = client.fresh(case.prompt)
         words = fresh.split(" ")
@@ -241,49 +241,51 @@ def _cache(client: Client, case: Case) -> Found:
         yield f"{part} of 4 parts in the cache, and all", cut, client.ask(fresh, case.settings)
 
 
-def _streaming(client: Client, case: Case) -> Found:
+def _streaming(client: Client, case: Case) -> Comparisons:
     whole = client.ask(case.prompt, case.settings)
     yield "whole, and streamed", whole, client.stream(case.prompt, case.settings)
 
 
-def _samples(client: Client, case: Case) -> Found:
-    """Greedy samples of one request are all the same text."""
+def _samples(client: Client, case: Case) -> Comparisons:
+    """Compare greedy samples of one request: all must be the same text."""
     if case.settings.get("temperature") != 0:
         return
     alone = client.ask(case.prompt, case.settings)
-    samples = client.each(case.prompt, {**case.settings, "n": case.size})
+    samples = client.ask_choices(case.prompt, {**case.settings, "n": case.size})
     if len(samples) != case.size:
         raise RefusedError(f"it was asked for n={case.size} samples and wrote {len(samples)}")
     for number, answer in enumerate(samples):
         yield f"n=1, and sample {number + 1} of n={case.size}", alone, answer
 
 
-def _speculation(client: Client, case: Case) -> Found:
-    """By request, as cutaway has it; of other servers --against compares two that run."""
+def _speculation(client: Client, case: Case) -> Comparisons:
+    """Ask for drafts by cutaway's field; of other servers --against compares two that run."""
     if client.ignores("speculate"):
         raise RefusedError("it does not read the field 'speculate'")
     plain = client.ask(case.prompt, case.settings)
-    spoken = client.ask(case.prompt, {**case.settings, "speculate": "ngram"})
-    yield "without, and with drafts from n-grams", plain, spoken
+    speculative = client.ask(case.prompt, {**case.settings, "speculate": "ngram"})
+    yield "without, and with drafts from n-grams", plain, speculative
 
 
-def _at_once(client: Client, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[ServerAnswer]:
-    with ThreadPoolExecutor(len(asked)) as pool:
-        return [*pool.map(lambda each: client.ask(*each), asked)]
+def _ask_at_once(
+    client: Client, requests: Sequence[tuple[str, Mapping[str, Any]]]
+) -> list[ServerAnswer]:
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return [*pool.map(lambda request: client.ask(*request), requests)]
 
 
 CHECKS: Mapping[str, Check] = {
-    "repeated": _repeated, "batch": _batch, "company": _company, "cut by cache": _cache,
+    "repeated": _repeat, "batch": _batch, "company": _company, "cut by cache": _cache,
     "streaming": _streaming, "n": _samples, "speculation": _speculation,
 }  # fmt: skip
-"""What differs -> the pairs."""
+"""What differs between two requests -> the check that sends them."""
 
 
-def against(other: Client) -> Check:
-    """The same requests at another server of the same model, such as one that speculates."""
+def compare_with(other: Client) -> Check:
+    """Make a check that sends the same requests to another server of the same model."""
 
-    def check(client: Client, case: Case) -> Found:
-        first, second = (each.ask(case.prompt, case.settings) for each in (client, other))
+    def check(client: Client, case: Case) -> Comparisons:
+        first, second = (side.ask(case.prompt, case.settings) for side in (client, other))
         yield f"here, and at {other.server.url}", first, second
 
     return check
@@ -300,12 +302,12 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temperature": 0},
     "seeded": {"temperature": 0.8, "seed": 7},
 }
-_SHRUNK = 8  # cases that are tried for a smaller pair
+_MAX_TRIES = 8  # cases that are tried for a smaller pair
 
 
 @dataclass
 class Conformance:
-    """What was found of one server.
+    """What the checks found of one server.
 
     pairs     every pair that was compared
     smallest  check and settings -> the smallest pair found that fails
@@ -317,23 +319,27 @@ class Conformance:
     form: str
     pairs: list[tuple[str, Pair]] = field(default_factory=list)
     smallest: dict[tuple[str, str], Pair] = field(default_factory=dict)
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
-    def passed(self) -> bool:
+    def all_equal(self) -> bool:
         """Whether every pair is equal."""
-        return all(pair.passed for _, pair in self.pairs)
+        return all(pair.is_equal for _, pair in self.pairs)
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Check, settings, equal in text, equal in log-probabilities."""
-        for key in dict.fromkeys([*((p.check, s) for s, p in self.pairs), *self.refused]):
+        for key in dict.fromkeys([*((p.check, s) for s, p in self.pairs), *self.refusals]):
             pairs = [p for s, p in self.pairs if (p.check, s) == key]
-            if key in self.refused and not pairs:
+            if key in self.refusals and not pairs:
                 yield (*key, "not taken", "not taken")
                 continue
             texts = sum(p.same_text for p in pairs)
-            told = [p.same_logprobs for p in pairs if p.same_logprobs is not None]
-            numbers = f"{sum(told)} of {len(told)}" if told else "not told"
+            logprob_matches = [p.same_logprobs for p in pairs if p.same_logprobs is not None]
+            numbers = (
+                f"{sum(logprob_matches)} of {len(logprob_matches)}"
+                if logprob_matches
+                else "not told"
+            )
             yield (*key, f"{texts} of {len(pairs)}", numbers)
 
     def markdown(self) -> str:
@@ -345,30 +351,31 @@ class Conformance:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "url": self.url, "model": self.model, "form": self.form, "passed": self.passed,
+            "url": self.url, "model": self.model, "form": self.form, "passed": self.all_equal,
             "pairs": [{"set": name, **pair.to_dict()} for name, pair in self.pairs],
             "smallest": [{"set": key[1], **pair.to_dict()} for key, pair in self.smallest.items()],
             "refused": [
-                {"check": key[0], "set": key[1], "said": said} for key, said in self.refused.items()
+                {"check": check, "set": name, "said": message}
+                for (check, name), message in self.refusals.items()
             ],
         }  # fmt: skip
 
     def junit(self) -> str:
         """A test case for each pair, as JUnit's XML."""
-        failed = sum(not pair.passed for _, pair in self.pairs)
+        failed = sum(not pair.is_equal for _, pair in self.pairs)
         suite = Xml.Element(
             "testsuite", name=f"cutaway conform {self.url}", tests=str(len(self.pairs)),
-            failures=str(failed), skipped=str(len(self.refused)),
+            failures=str(failed), skipped=str(len(self.refusals)),
         )  # fmt: skip
         for name, pair in self.pairs:
             case = Xml.SubElement(
                 suite, "testcase", classname=f"{pair.check}.{name}", name=pair.differs
             )
-            if not pair.passed:
+            if not pair.is_equal:
                 Xml.SubElement(case, "failure", message=parting(pair))
-        for (check, name), said in self.refused.items():
+        for (check, name), message in self.refusals.items():
             case = Xml.SubElement(suite, "testcase", classname=f"{check}.{name}", name=check)
-            Xml.SubElement(case, "skipped", message=said)
+            Xml.SubElement(case, "skipped", message=message)
         return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
@@ -385,8 +392,8 @@ def parting(pair: Pair) -> str:
     differs = [i for i, (p, q) in enumerate(zip(x, y, strict=True)) if p != q]
     if not differs:
         return "nothing differs"
-    most = max(abs((x[i] or 0.0) - (y[i] or 0.0)) for i in differs)
-    return f"equal texts, {len(differs)} log-probabilities differ, by up to {most:.2g}"
+    largest = max(abs((x[i] or 0.0) - (y[i] or 0.0)) for i in differs)
+    return f"equal texts, {len(differs)} log-probabilities differ, by up to {largest:.2g}"
 
 
 def conform(
@@ -405,8 +412,11 @@ def conform(
 
     CutawayError where the server fails; a request that it refuses is noted and not asked again.
     """
-    checks: dict[str, Check] = {**CHECKS, **({"other server": against(other)} if other else {})}
-    done = Conformance(client.server.url, client.model, client.form)
+    checks: dict[str, Check] = {
+        **CHECKS,
+        **({"other server": compare_with(other)} if other else {}),
+    }
+    conformance = Conformance(client.server.url, client.model, client.form)
     tasks = [(check, name) for check in checks for name in _SETTINGS]
     for number, (check, name) in enumerate(tasks):
         progress("asking", number, len(tasks))
@@ -414,30 +424,30 @@ def conform(
         try:
             pairs = _pairs(client, check, checks[check], case)
         except RefusedError as error:
-            done.refused[check, name] = str(error)
+            conformance.refusals[check, name] = str(error)
             continue
-        done.pairs += [(name, pair) for pair in pairs]
+        conformance.pairs += [(name, pair) for pair in pairs]
         if failing := _first_failing(pairs):
-            done.smallest[check, name] = _smallest(client, check, checks[check], failing)
-    return done
+            conformance.smallest[check, name] = _smallest(client, check, checks[check], failing)
+    return conformance
 
 
 def _pairs(client: Client, name: str, check: Check, case: Case) -> list[Pair]:
-    return [Pair(name, case, *found) for found in check(client, case)]
+    return [Pair(name, case, *comparison) for comparison in check(client, case)]
 
 
 def _first_failing(pairs: Sequence[Pair]) -> Pair | None:
-    return next((pair for pair in pairs if not pair.passed), None)
+    return next((pair for pair in pairs if not pair.is_equal), None)
 
 
 def _smallest(client: Client, name: str, check: Check, failing: Pair) -> Pair:
     """A smaller case that still fails, as far as a few tries find one."""
-    tries = _SHRUNK
+    tries = _MAX_TRIES
     while tries > 0:
         for case in failing.case.smaller:
             tries -= 1
-            if found := _first_failing(_pairs(client, name, check, case)):
-                failing = found
+            if smaller := _first_failing(_pairs(client, name, check, case)):
+                failing = smaller
                 break
         else:
             break

@@ -24,8 +24,8 @@ examples:
 Any server with OpenAI's completions or chats is asked pairs of requests whose answers should be
 equal, greedy and with a seed: again; several at once; beside other prompts; with parts of the
 prompt in its cache; streamed; as samples of one request; with drafts, where a request can ask for
-them (cutaway), or at another server of the same model (--against). Compared are the texts and the
-log-probabilities that it tells, as numbers. Where a pair differs, a smaller one is looked for. A
+them (cutaway), or at another server of the same model (--against). It compares the texts and the
+log-probabilities, as numbers. Where a pair differs, it looks for a smaller one that differs. A
 server's key is read from the environment variable CUTAWAY_API_KEY. Exit code 1 if a pair differs.
 """
 
@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Ask, compare, print; 1 where a pair differs."""
+    """Ask, compare, print, and return 0, or 1 where a pair differs."""
     from cutaway.base.checks import check_int
     from cutaway.features.evidence.conform import PROMPT, Client, conform
     from cutaway.rerun.asking import Server
@@ -55,14 +55,14 @@ def run(args: Namespace) -> int:
     client = Client(Server(args.url, key), args.server_model)
     other = Client(Server(args.against, key)) if args.against else None
     with console.progress(show=not args.quiet, after=1) as progress:
-        found = conform(
+        conformance = conform(
             client, prompt=args.prompt or PROMPT, max_tokens=max_tokens, size=size, other=other,
             progress=progress,
         )  # fmt: skip
-    _write(args.markdown, found.markdown() + "\n")
-    _write(args.junit, found.junit())
-    print_report(args, found.to_dict, lambda: _report(found))
-    return 0 if found.passed else 1
+    _write(args.markdown, conformance.markdown() + "\n")
+    _write(args.junit, conformance.junit())
+    print_report(args, conformance.to_dict, lambda: _report(conformance))
+    return 0 if conformance.all_equal else 1
 
 
 def _write(path: str | None, text: str) -> None:
@@ -73,22 +73,22 @@ def _write(path: str | None, text: str) -> None:
             raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _report(found: "Conformance") -> Iterator[str]:
+def _report(conformance: "Conformance") -> Iterator[str]:
     from cutaway.features.evidence.conform import parting
 
-    yield f"{found.url}, {found.model}: {found.form}"
+    yield f"{conformance.url}, {conformance.model}: {conformance.form}"
     yield ""
     head = ("WHAT DIFFERS", "SETTINGS", "EQUAL TEXTS", "EQUAL LOG-PROBABILITIES")
-    yield from table([head, *found.rows()])
-    for (check, name), pair in found.smallest.items():
+    yield from table([head, *conformance.rows()])
+    for (check, name), pair in conformance.smallest.items():
         case = pair.case
         yield from ("", f"{check}, {name}; the smallest pair found ({pair.differs}):")
         yield f"  prompt {case.prompt!r}, {case.settings['max_tokens']} tokens"
         yield f"  {parting(pair)}"
     yield ""
-    wrong = sum(not pair.passed for _, pair in found.pairs)
+    wrong = sum(not pair.is_equal for _, pair in conformance.pairs)
     yield (
-        f"{wrong} of {len(found.pairs)} pairs differ"
+        f"{wrong} of {len(conformance.pairs)} pairs differ"
         if wrong
-        else (f"all {len(found.pairs)} pairs are equal")
+        else (f"all {len(conformance.pairs)} pairs are equal")
     )

@@ -1,7 +1,7 @@
 """``/v1/receipts``: a signed receipt of each answer, and the log that has them all.
 
-Knows when an answer has ended, and writes its receipts in a thread of its own; what a receipt is
-belongs to ``cutaway.features.evidence``.
+Knows when an answer has ended, and writes its receipts in a thread of its own. What a receipt is
+is said in ``receipt``.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class Receipts:
         """Write the receipts of an answer's texts, which have ended, when the thread is free."""
         self._thread.submit(self._keep, request_id, texts)
 
-    async def of(self, request_id: str) -> list[ProvenReceipt]:
-        """The receipts of an answer, those of all earlier answers being written."""
-        return cast(list[ProvenReceipt], await self._run(self.log.of, request_id))
+    async def find(self, request_id: str) -> list[ProvenReceipt]:
+        """Return the receipts of an answer, once those of all earlier answers are written."""
+        return cast(list[ProvenReceipt], await self._run(self.log.find, request_id))
 
     async def head(self) -> ReceiptsHead:
         """The signed head of the log."""
@@ -76,7 +76,7 @@ class Receipts:
                         "suffix", ": this text was chosen among others; it has no receipt"
                     )
                 end = end_of(text.ended)
-                receipt = Receipt.of(text.head(), text.steps, end, self.log.key)
+                receipt = Receipt.sign_run(text.head(), text.steps, end, self.log.key)
                 self.log.append(request_id, receipt)
             except InputError as error:  # a canvas, a check: there are no receipts of these
                 log.event("receipt", request=request_id, message=str(error))
@@ -88,7 +88,7 @@ class Receipts:
 
 
 def install(app: FastAPI, settings: ServerSettings) -> Receipts | None:
-    """The log of receipts, where the settings ask for one; it is told of each answer."""
+    """Begin the log of receipts where the settings ask for one; it gets each answer."""
     receipts: Receipts | None = None
     if settings.receipts is not None and settings.receipt_key is not None:
         folder = pathlib.Path(settings.receipts).expanduser()
@@ -101,24 +101,26 @@ def install(app: FastAPI, settings: ServerSettings) -> Receipts | None:
 @router.get("/v1/receipts", responses=replies(ReceiptsHead, 404))
 async def head(request: Request) -> Response:
     """The signed head of the log: keep it elsewhere, and no receipt can be taken out unseen."""
-    return JSONResponse(await _kept(request).head())
+    return JSONResponse(await _receipts(request).head())
 
 
 @router.get("/v1/receipts/{answer_id}", responses=replies(AnswerReceipts, 404))
 async def of_answer(answer_id: AnswerId, request: Request) -> Response:
     """The receipts of an answer, one a text, each with the proof that the log has it."""
-    kept = _kept(request)
-    found = await kept.of(answer_id) or await kept.of(_PREFIX.sub("", answer_id, count=1))
-    if not found:
+    receipts = _receipts(request)
+    data = await receipts.find(answer_id) or await receipts.find(
+        _PREFIX.sub("", answer_id, count=1)
+    )
+    if not data:
         raise ApiError(
             404, f"answer_id: there is no receipt of {answer_id!r:.60}", param="answer_id"
         )
-    answered: AnswerReceipts = {"object": "receipts", "id": answer_id, "data": found}
-    return JSONResponse(answered)
+    answer: AnswerReceipts = {"object": "receipts", "id": answer_id, "data": data}
+    return JSONResponse(answer)
 
 
-def _kept(request: Request) -> Receipts:
-    kept: Receipts | None = request.app.state.receipts
-    if kept is None:
+def _receipts(request: Request) -> Receipts:
+    receipts: Receipts | None = request.app.state.receipts
+    if receipts is None:
         raise ApiError(404, "this server writes no receipts: start it with --receipts FOLDER")
-    return kept
+    return receipts

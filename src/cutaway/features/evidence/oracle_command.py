@@ -15,7 +15,7 @@ from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.features.evidence.oracle import Oracle, Told
+    from cutaway.features.evidence.oracle import EngineAnswer, Oracle
 
 EPILOG = """
 examples:
@@ -35,7 +35,7 @@ each token:
   final      after the whole chain; mass: the share of probability that truncation left
   rank       1 is the likeliest; delta: what was told, minus the nearest of these three
 
-Give the settings as the other engine was told them; without them temperature and top_p are 1. Where
+Give the settings as the other engine had them; without them temperature and top_p are 1. Where
 the figures do not fit, other accounts are tried: another temperature, order of the chain or
 template, a changed token, and the weights of --others. The importance error is the mean
 |exp(delta) - 1|. Exit code 1 where the verdict is not the same model and settings. A server's key
@@ -79,28 +79,30 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Ask, read, and print what was found."""
-    from cutaway.features.evidence.oracle import oracle, write_told
+    from cutaway.features.evidence.oracle import oracle, write_answers
 
-    given = {k: v for k, v in vars(args).items() if k not in ("max_tokens", "echo")}
-    settings = namespace.request_options(Namespace(**given))
+    request_args = {k: v for k, v in vars(args).items() if k not in ("max_tokens", "echo")}
+    settings = namespace.request_options(Namespace(**request_args))
     settings = {k: v for k, v in settings.items() if k in SamplingParams.__dataclass_fields__}
     source = _source(args)
     llm = console.load(Namespace(**{k: v for k, v in vars(args).items() if k != "max_tokens"}))
-    told = source(llm, settings)
+    answers = source(llm, settings)
     if args.save:
-        write_told(args.save, told)
-    others = {name: partial(_other, args, name) for name in args.others}
+        write_answers(args.save, answers)
+    other_weights = {name: partial(_other, args, name) for name in args.others}
     with console.progress(show=not args.quiet, after=1) as progress:
-        found = oracle(llm, told, others=others, rows=args.rows, progress=progress, **settings)
-    print_report(args, found.to_dict, lambda: _report(found, llm))
-    return 0 if found.verdict == ("same",) else 1
+        result = oracle(
+            llm, answers, other_weights=other_weights, rows=args.rows, progress=progress, **settings
+        )
+    print_report(args, result.to_dict, lambda: _report(result, llm))
+    return 0 if result.verdict == ("same",) else 1
 
 
-Source = Callable[["LLM", dict[str, Any]], "list[Told]"]
+Source = Callable[["LLM", dict[str, Any]], "list[EngineAnswer]"]
 
 
 def _source(args: Namespace) -> Source:
-    """InputError for arguments that do not go together."""
+    """Find how answers are got; InputError for arguments that do not go together."""
     live = args.source.startswith(("http://", "https://", "transformers:"))
     if not live and (args.prompt or args.echo):
         raise InputError("--prompt and --echo are for a server: a file has its prompts")
@@ -115,25 +117,27 @@ def _source(args: Namespace) -> Source:
     return partial(_from_server, args)
 
 
-def _from_file(path: str, llm: "LLM", _: dict[str, Any]) -> "list[Told]":
-    from cutaway.features.evidence.oracle import read_told
+def _from_file(path: str, llm: "LLM", _: dict[str, Any]) -> "list[EngineAnswer]":
+    from cutaway.features.evidence.oracle import read_answers
 
-    return read_told(path, llm)
+    return read_answers(path, llm)
 
 
-def _from_transformers(args: Namespace, llm: "LLM", settings: dict[str, Any]) -> "list[Told]":
+def _from_transformers(
+    args: Namespace, llm: "LLM", settings: dict[str, Any]
+) -> "list[EngineAnswer]":
     from cutaway.features.evidence.oracle.engines import ask_transformers
 
-    asked = {k: v for k, v in settings.items() if k != "seed"}
+    sampler_settings = {k: v for k, v in settings.items() if k != "seed"}
     path = args.source.removeprefix("transformers:")
     prompts = [llm.chat_ids(p) if args.chat else llm.tokenize(p) for p in _prompts(args)]
     return ask_transformers(
         path, prompts, dtype=args.dtype, tell=args.tell, max_tokens=args.max_tokens,
-        seed=settings.get("seed", 0), **asked,
+        seed=settings.get("seed", 0), **sampler_settings,
     )  # fmt: skip
 
 
-def _from_server(args: Namespace, llm: "LLM", settings: dict[str, Any]) -> "list[Told]":
+def _from_server(args: Namespace, llm: "LLM", settings: dict[str, Any]) -> "list[EngineAnswer]":
     from cutaway.features.evidence.oracle.engines import ask, ask_echo
     from cutaway.rerun.asking import Server
 
@@ -165,44 +169,46 @@ def _other(args: Namespace, name: str) -> "LLM":
     return LLM(**(options | changed), progress=False)
 
 
-def _report(found: "Oracle", llm: "LLM") -> Iterable[str]:
+def _report(result: "Oracle", llm: "LLM") -> Iterable[str]:
     from cutaway.features.evidence.oracle import distances, worst
 
-    of = distances(found)
+    kind_distances = distances(result)
     rows = [("", "mean |delta|", "median", "largest", "removed", "importance error")]
     rows += [
         (
             kind, f"{d.mean_abs:12.5f}", f"{d.median_abs:8.5f}", f"{d.max_abs:8.4f}",
             f"{d.removed:7d}", f"{d.importance_error:16.3g}",
         )
-        for kind, d in of.items()
+        for kind, d in kind_distances.items()
     ]  # fmt: skip
-    like = "" if len(found.fit.same_kinds) == 1 else f" (like {', '.join(found.fit.same_kinds)})"
-    tokens = sum(map(len, found.fit.readings))
-    yield f"verdict: {', '.join(found.verdict)}"
-    yield f"  {found.sentence()}"
-    for finding in found.findings:
+    like = "" if len(result.fit.same_kinds) == 1 else f" (like {', '.join(result.fit.same_kinds)})"
+    tokens = sum(map(len, result.fit.readings))
+    yield f"verdict: {', '.join(result.verdict)}"
+    yield f"  {result.sentence()}"
+    for finding in result.findings:
         yield from (f"    {name}: {_figure(value)}" for name, value in finding.evidence.items())
     yield ""
-    yield f"{tokens} tokens in {len(found.fit.answers)} answers; it tells {found.told}{like}"
+    yield f"{tokens} tokens in {len(result.fit.answers)} answers; it tells {result.kind}{like}"
     yield from table(rows)
-    if found.log_mass:
-        yield f"truncation leaves exp({found.log_mass:.4f}) of the mass on average"
+    if result.log_mass:
+        yield f"truncation leaves exp({result.log_mass:.4f}) of the mass on average"
     yield from ("", "the tokens that are farthest off:")
     head = ("answer", "token", "", "told", "raw", "tempered", "final", "mass", "rank", "delta")
     lines = [
         (
-            f"{n:6d}", f"{at:5d}", repr(llm.tokenizer.token_name(one.token_id)), f"{said:8.4f}",
-            f"{one.raw:8.4f}", f"{one.tempered:8.4f}",
-            "removed" if one.final is None else f"{one.final:8.4f}", f"{one.mass:5.3f}",
-            f"{one.rank:4d}", f"{delta:+.4f}",
+            f"{n:6d}", f"{at:5d}", repr(llm.tokenizer.token_name(reading.token_id)),
+            f"{logprob:8.4f}", f"{reading.raw:8.4f}", f"{reading.tempered:8.4f}",
+            "removed" if reading.final is None else f"{reading.final:8.4f}", f"{reading.mass:5.3f}",
+            f"{reading.rank:4d}", f"{delta:+.4f}",
         )
-        for n, at, said, one, delta in worst(found, _WORST)
+        for n, at, logprob, reading, delta in worst(result, _WORST)
     ]  # fmt: skip
     yield from table([head, *lines])
 
 
 def _figure(value: Any) -> str:
     if isinstance(value, list):
-        return "; ".join(", ".join(f"{k} {_figure(v)}" for k, v in each.items()) for each in value)
+        return "; ".join(
+            ", ".join(f"{k} {_figure(v)}" for k, v in token.items()) for token in value
+        )
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SeededLuck:
     """Adds each token's noise to its score, so that the largest is the one that the luck draws.
 
-    seeds: one for all texts of a batch, or one each. To be the last of the processors, behind those
+    seeds: one for all texts of a batch, or one each. It must be the last processor, after those
     of temperature and truncation, with ``do_sample=False``. Positions are counted from the first id
     of a row: texts of a batch must have prompts of one length.
     """
@@ -26,7 +26,7 @@ class SeededLuck:
         self.seeds = seeds
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """float64 (texts, vocab) of ids (texts, length) and scores (texts, vocab)."""
+        """Return float64 (texts, vocab) for ids (texts, length) and scores (texts, vocab)."""
         texts, vocab = scores.shape
         seeds = [self.seeds] * texts if isinstance(self.seeds, int) else self.seeds
         ids, position = np.arange(vocab), input_ids.shape[1]

@@ -1,14 +1,14 @@
 """A receipt: what a run depended on and what it computed, in one chain of hashes that is signed.
 
 Knows the document and its chain, each field by its path, such as "head.params.top_p", and the keys
-that sign. The model is for ``checked``, and a log of many receipts for ``receipt_log``.
+that sign. The model is for ``receipt_check``, a log of many receipts for ``receipt_log``.
 
 The chain: SHA-256 of a prefix and the head, then for each step of the link before it and the step,
 then of the last link, the end and the text. Everything is written as JSON with sorted keys, without
 spaces, in UTF-8. So no field can be changed, and no step moved or left out, without another root.
 
-A field is compared with that of the run computed again unless it stands under ``SIGNED``; so one
-that is new is compared, until somebody writes there that nothing shows it. Keys are Ed25519, in PEM
+A field is compared with that of the run computed again unless ``SIGNED`` lists it; so a new one
+is compared until somebody lists it there. Keys are Ed25519, in PEM
 files as ``openssl genpkey -algorithm ed25519`` writes them; the library ``cryptography`` computes.
 """
 
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-_MOST_OF_A_KEY = 1 << 20  # of a key's file
+_MOST_OF_A_KEY = 1 << 20  # bytes of a key's file
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Whose signatures can be checked. hex: its 32 bytes."""
+    """The key that checks signatures. hex: its 32 bytes."""
 
     hex: str
 
     @classmethod
-    def of_hex(cls, text: Any) -> Self:
-        """FormatError where this is no key."""
+    def from_hex(cls, text: Any) -> Self:
+        """Take 64 hex digits; FormatError where this is no key."""
         if not _is_hex(text, 32):
             raise FormatError("public_key must be 64 hex digits, of an Ed25519 key")
         return cls(text)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
-        """Of a PEM file, or of a file that has the 64 digits. InputError where it has neither."""
+        """Read a PEM file, or a file that has the 64 digits. InputError where it has neither."""
         data = _read(path)
         try:
-            return cls.of_hex(data.decode().strip())
+            return cls.from_hex(data.decode().strip())
         except (FormatError, UnicodeDecodeError):
             pass
         key = _load(path, data, "load_pem_public_key", "Ed25519PublicKey")
@@ -77,18 +77,18 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """What signs."""
+    """The key that signs."""
 
     _key: "Ed25519PrivateKey"
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
-        """Of a PEM file without a password. InputError where it has none."""
+        """Read a PEM file without a password. InputError where it has no key."""
         return cls(_load(path, _read(path), "load_pem_private_key", "Ed25519PrivateKey", None))
 
     @classmethod
     def create(cls, path: str | PathLike[str]) -> Self:
-        """A new key in a file that only its owner may read. InputError where the file exists."""
+        """Write a new key to a file of mode 600. InputError where the file exists."""
         serialization, ed25519 = _library()
         key = ed25519.Ed25519PrivateKey.generate()
         pem = key.private_bytes(
@@ -105,11 +105,11 @@ class PrivateKey:
 
     @cached_property
     def public(self) -> PublicKey:
-        """What others need to check its signatures."""
+        """The key with which others check its signatures."""
         return PublicKey(self._key.public_key().public_bytes_raw().hex())
 
     def sign(self, message: bytes) -> str:
-        """In hex, 128 digits."""
+        """Return the signature of a message, 128 hex digits."""
         return self._key.sign(message).hex()
 
 
@@ -144,7 +144,7 @@ def _library() -> tuple[Any, Any]:
     return serialization, ed25519
 
 
-# -- fields: what each is held against, and which are the signer's word ----------------------------
+# -- fields: what each is compared with, and which are the signer's word ---------------------------
 
 
 DERIVED: Mapping[str, str] = {
@@ -174,7 +174,7 @@ DERIVED: Mapping[str, str] = {
     "end.text": "follows from the tokens and the settings",
     "text": "follows from the tokens and the settings",
 }
-"""Field -> what it is held against. A part of a field is held as the field is."""
+"""Field -> what it is compared with. A part of a field is compared as the field is."""
 
 SIGNED: Mapping[str, str] = {
     "head.version": "how the head is written",
@@ -200,10 +200,10 @@ SIGNED: Mapping[str, str] = {
     "end.speculation": "how it was computed",
     "end.error": "what failed",
 }
-"""Field -> what it tells, which changes no token: nobody but the signer knows it."""
+"""Field -> what it says, which changes no token: nobody but the signer knows it."""
 
 SIGNED_REASONS = ("context_full", "aborted", "error")
-"""Reasons for an end that follow from no token: the model goes on."""
+"""Reasons for an end that follow from no token: the model would go on."""
 
 ENDS: Mapping[str, str] = {
     "end_token": "it ends by its last token, an end token of the model",
@@ -219,7 +219,7 @@ ENDS: Mapping[str, str] = {
 
 
 def entry(path: str, table: Mapping[str, str]) -> str | None:
-    """What a table says of a field or of that which it is part of; None where it says nothing."""
+    """What a table says of a field, or of the field it is part of; None where it says nothing."""
     while path not in table:
         path, dot, _ = path.rpartition(".")
         if not dot:
@@ -228,7 +228,7 @@ def entry(path: str, table: Mapping[str, str]) -> str | None:
 
 
 def is_signed(path: str, reason: str) -> bool:
-    """Whether nothing but the signer's word stands for a field. reason: that of the end."""
+    """Whether there is only the signer's word for a field. reason: that of the end."""
     if path == "end.reason":
         return reason in SIGNED_REASONS
     if path == "end.error":
@@ -237,7 +237,7 @@ def is_signed(path: str, reason: str) -> bool:
 
 
 def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of an object by their paths, those of its objects too; lists are whole."""
+    """Yield the fields of an object by their paths, those of its objects too; lists are whole."""
     if not isinstance(value, Mapping) or not value:
         yield name, value
         return
@@ -296,7 +296,7 @@ class Receipt:
 
     @property
     def public_key(self) -> str:
-        """Whose signature it carries: an Ed25519 key, 64 hex digits."""
+        """The Ed25519 key that signed, 64 hex digits."""
         return str(self.document["public_key"])
 
     @property
@@ -305,18 +305,18 @@ class Receipt:
         return [step.token_id for step in self.steps]
 
     @classmethod
-    def of(cls, head: Head, steps: Iterable[Step], end: End, key: PrivateKey) -> Self:
-        """The signed receipt of a run that has ended.
+    def sign_run(cls, head: Head, steps: Iterable[Step], end: End, key: PrivateKey) -> Self:
+        """Make the signed receipt of a run that has ended.
 
         InputError where nobody could compute the run again from it: of a canvas, after a check that
         took tokens back, or where functions of the caller's own took part.
         """
         check_repeatable(head, end)
-        kept = tuple(steps)
-        if end.usage["completion_tokens"] != len(kept):
+        run_steps = tuple(steps)
+        if end.usage["completion_tokens"] != len(run_steps):
             raise InputError("receipt", ": these are not all steps of the run; read it to its end")
-        text = "".join(step.text for step in kept) + end.text
-        lines = [ReceiptStep(s.token_id, s.sampled_id, f"{s.logits_hash:016x}") for s in kept]
+        text = "".join(step.text for step in run_steps) + end.text
+        lines = [ReceiptStep(s.token_id, s.sampled_id, f"{s.logits_hash:016x}") for s in run_steps]
         body = {"head": head.to_json(), "steps": lines, "end": end.to_json(), "text": text}
         body = json.loads(_canonical(body))  # as every reader will find it
         root = chain_root(body)
@@ -348,7 +348,7 @@ class Receipt:
             raise FormatError(
                 "the receipt was changed after it was signed: its contents do not give its root"
             )
-        PublicKey.of_hex(document["public_key"]).check(document["signature"], bytes.fromhex(root))
+        PublicKey.from_hex(document["public_key"]).check(document["signature"], bytes.fromhex(root))
         try:
             steps = tuple(map(_step, document["steps"]))
             head, end = Head.from_json(document["head"]), End.from_json(document["end"])

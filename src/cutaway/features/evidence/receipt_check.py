@@ -1,7 +1,7 @@
 """Whether a model computes what a receipt says: every step again, or some that are drawn by lot.
 
 Knows how to read the tokens on record at the rate of a prompt; equal bits make that the same
-arithmetic as writing them one by one. What follows before any logits comes first: head, end and
+arithmetic as writing them one by one. What needs no logits is checked first: head, end and
 text, written once more without computing the tokens, since the text, and what ends it, is the
 engine's own to decide. The document is ``receipt``'s.
 """
@@ -36,7 +36,7 @@ from cutaway.trace.write import end_of
 
 _ENDLESS = 1 << 62  # tokens, of a context that ends no text
 _LATER = ("head.params", "head.sizes")
-"""Of these, what a release did not have yet is missing in its receipts."""
+"""A receipt may lack fields of these that its release did not have yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Derived:
 
 
 def derive(llm: LLM, receipt: Receipt) -> Derived:
-    """Write the receipt's tokens under its settings. InputError where its settings are none."""
+    """Write the receipt's tokens under its settings. InputError where they cannot be run."""
     head = receipt.head
     check_repeatable(head, receipt.end)
     prepared = prepare(llm, list(head.prompt_token_ids), llm.parse_options(settings_of(head)))
@@ -73,10 +73,10 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
     sequence = _sequence(llm, prepared, receipt)
     text, broken = "", None
     for n, step in enumerate(receipt.steps):
-        if broken := _broken(llm, sequence, n, step.token_id):
+        if broken := _find_break(llm, sequence, n, step.token_id):
             break
-        drawn = Sampled(step.token_id, step.sampled_id, 0, 0.0, int(step.logits_hash, 16))
-        text += sequence.append(drawn, "", Phases()).text
+        sampled = Sampled(step.token_id, step.sampled_id, 0, 0.0, int(step.logits_hash, 16))
+        text += sequence.append(sampled, "", Phases()).text
         if sequence.error:
             broken = ReceiptMismatch(n, "token_id", step.token_id, str(sequence.error))
             break
@@ -87,12 +87,12 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
 
 
 def differing(receipt: Receipt, derived: Derived) -> Iterator[ReceiptMismatch]:
-    """The fields of head, end and text that are not those that follow, and not signed alone."""
+    """Yield the fields of head, end and text that differ from what follows, the signed excepted."""
     recorded = _fields({name: receipt.document[name] for name in ("head", "end", "text")})
     computed = _fields(plain({"head": derived.head.to_json(), **derived.end}))
     for path in dict.fromkeys([*recorded, *computed]):
         if path != "end.reason" and is_signed(path, receipt.end.reason):
-            continue  # a signer's reason is held, too: the text must not have ended otherwise
+            continue  # a signer's reason is compared, too: the text must not have ended otherwise
         if path not in recorded and path.startswith(_LATER):
             continue
         was, value = recorded.get(path), computed.get(path)
@@ -111,7 +111,7 @@ def undrawn(receipt: Receipt) -> ReceiptMismatch | None:
 
 
 def signed_alone(receipt: Receipt) -> dict[str, Any]:
-    """What nobody but the signer knows, by field."""
+    """Return what nobody but the signer knows, by field."""
     fields = _fields({name: receipt.document[name] for name in ("head", "end")})
     return {path: fields[path] for path in fields if is_signed(path, receipt.end.reason)}
 
@@ -129,7 +129,7 @@ def _sequence(llm: LLM, prepared: Prepared, receipt: Receipt) -> Sequence:
     return Sequence(0, request, replace(vocabulary, limits=limits), room)
 
 
-def _broken(llm: LLM, sequence: Sequence, n: int, token_id: int) -> ReceiptMismatch | None:
+def _find_break(llm: LLM, sequence: Sequence, n: int, token_id: int) -> ReceiptMismatch | None:
     if sequence.finish_reason:
         return ReceiptMismatch(n, "the end", "a step", "the text has ended")
     if token_id >= llm.tokenizer.vocab_size:
@@ -142,9 +142,9 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
     goes_on = sequence.finish_reason is None
     if goes_on:  # who stops a text gets what was held back of it
         sequence.finish_reason = FinishReason.ABORTED
-    [ended] = sequence.left()
-    assert isinstance(ended, Ended)
-    end = end_of(ended).to_json()
+    [event] = sequence.left()
+    assert isinstance(event, Ended)
+    end = end_of(event).to_json()
     if goes_on:
         stopped = receipt.end.reason in ("aborted", "error")
         end["reason"] = receipt.end.reason if stopped else "the text goes on"
@@ -214,7 +214,7 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
     InputError where the weights, the tokenizer or the backend are not those on record, the settings
     cannot be run, or the context is too small.
     """
-    derived = _derived(llm, receipt)
+    derived = _derive_here(llm, receipt)
     if derived.broken:
         return _check(receipt, 0, derived.broken)
     ids = receipt.token_ids
@@ -223,9 +223,9 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
         with llm.stream(list(receipt.head.prompt_token_ids), **options) as stream:
             for n, recorded in enumerate(receipt.steps):
                 progress("computing again", n + 1, len(ids))
-                if found := _differs(n, recorded, next(stream, None)):
-                    return _check(receipt, n + 1, found)
-    return _check(receipt, len(ids), _other(receipt, derived))
+                if mismatch := _compare_step(n, recorded, next(stream, None)):
+                    return _check(receipt, n + 1, mismatch)
+    return _check(receipt, len(ids), _find_other(receipt, derived))
 
 
 def check_some(
@@ -241,7 +241,7 @@ def check_some(
     ids, head = receipt.token_ids, receipt.head
     if not 1 <= count <= len(ids):
         raise InputError(f"--steps must be 1 to {len(ids)}, the steps of the receipt, not {count}")
-    derived = _derived(llm, receipt)
+    derived = _derive_here(llm, receipt)
     if derived.broken:
         return _check(receipt, 0, derived.broken)
     prompt, interventions = list(head.prompt_token_ids), bound(llm, head)
@@ -251,16 +251,16 @@ def check_some(
         [row] = llm.logits(read, len(read) - 1, interventions)
         recorded = receipt.steps[n]
         if (now := f"{row_hash(row):016x}") != recorded.logits_hash:
-            found = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)
-            return _check(receipt, done, found)
+            mismatch = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)
+            return _check(receipt, done, mismatch)
         redraw = Redraw.at(llm, head, ids[:n])
         if redraw is None:
             raise InputError("--steps: these draws follow from more than their tokens; check all")
-        [drawn] = redraw.tokens(row[None])
-        if drawn != recorded.sampled_id:
-            found = ReceiptMismatch(n, "sampled_id", recorded.sampled_id, drawn)
-            return _check(receipt, done, found)
-    return _check(receipt, count, _other(receipt, derived))
+        [drawn_id] = redraw.tokens(row[None])
+        if drawn_id != recorded.sampled_id:
+            mismatch = ReceiptMismatch(n, "sampled_id", recorded.sampled_id, drawn_id)
+            return _check(receipt, done, mismatch)
+    return _check(receipt, count, _find_other(receipt, derived))
 
 
 def drawn_steps(of: int, count: int, seed: int) -> list[int]:
@@ -268,12 +268,12 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
     return sorted(sorted(range(of), key=lambda n: derive_seed(seed, n + 1))[:count])
 
 
-def _derived(llm: LLM, receipt: Receipt) -> Derived:
-    """What follows without logits. InputError where this is another model, or has no room."""
+def _derive_here(llm: LLM, receipt: Receipt) -> Derived:
+    """Derive what needs no logits. InputError where the model is another, or has no room."""
     head, identity = receipt.head, llm.model.identity
     now = (identity.weights, identity.tokenizer, llm.backend.name)
     pairs = zip(_OPENED, (head.weights, head.tokenizer, head.backend), now, strict=True)
-    refuse_others((Disagreement(*each) for each in pairs if each[1] != each[2]), head.model)
+    refuse_others((Disagreement(*field) for field in pairs if field[1] != field[2]), head.model)
     count, room = len(head.prompt_token_ids) + len(receipt.steps), llm.model.context
     if count > room:
         raise InputError(
@@ -288,7 +288,7 @@ def _check(receipt: Receipt, steps: int, mismatch: ReceiptMismatch | None) -> Re
     return ReceiptCheck(steps, len(receipt.steps), forced, signed_alone(receipt), mismatch)
 
 
-def _differs(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | None:
+def _compare_step(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | None:
     if now is None:
         return ReceiptMismatch(n, "the end", "a step", "the text has ended")
     pairs = {
@@ -296,9 +296,9 @@ def _differs(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | None:
         "sampled_id": (recorded.sampled_id, now.sampled_id),
     }
     differing = ((name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
-    return next((ReceiptMismatch(n, *each) for each in differing), None)
+    return next((ReceiptMismatch(n, *difference) for difference in differing), None)
 
 
-def _other(receipt: Receipt, derived: Derived) -> ReceiptMismatch | None:
-    """What differs besides rows and draws."""
+def _find_other(receipt: Receipt, derived: Derived) -> ReceiptMismatch | None:
+    """Find what differs besides rows and draws."""
     return undrawn(receipt) or next(differing(receipt, derived), None)

@@ -112,7 +112,7 @@ def _sign(args: Namespace) -> int:
     key, trace = PrivateKey.read(args.key), Trace.read(args.file)
     if trace.end is None:
         raise InputError(f"{args.file}: the run has no end, and a receipt is of a whole run")
-    print(write(Receipt.of(trace.head, trace.steps, trace.end, key)))
+    print(write(Receipt.sign_run(trace.head, trace.steps, trace.end, key)))
     return 0
 
 
@@ -123,7 +123,10 @@ sign = Verb(_add_sign_arguments, _sign, _SIGN)
 
 
 def write(receipt: "Receipt") -> Path:
-    """Into the folder of now, under the first digits of its root. CutawayError where it cannot."""
+    """Write a receipt into the working directory, named by the first digits of its root.
+
+    CutawayError where it cannot be written.
+    """
     path = Path(f"receipt-{receipt.root[:12]}.json")
     text = json.dumps(receipt.document, ensure_ascii=False, indent=None)
     with whole_file(path) as out:
@@ -132,10 +135,10 @@ def write(receipt: "Receipt") -> Path:
 
 
 def signer(path: str, options: "Mapping[str, Any]") -> "Callable[[Streams], None]":
-    """What writes the receipts of texts that have ended, and says where.
+    """Make a function that writes the receipts of texts that have ended, and says where.
 
-    InputError where the key cannot be read, or the texts will not be ones of which there are
-    receipts: so that nobody waits for a text to learn it.
+    InputError where the key cannot be read, or there would be no receipts of these
+    texts: so nobody waits for a text to learn it.
     """
     for name in ("align", "suffix"):
         if name in options:
@@ -151,7 +154,7 @@ def _write_each(key: "PrivateKey", streams: "Streams") -> None:
 
     for stream in streams:
         assert stream.ended is not None
-        receipt = Receipt.of(stream.head(), stream.steps, end_of(stream.ended), key)
+        receipt = Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key)
         say(f"[receipt: {write(receipt)}]")
 
 
@@ -182,9 +185,11 @@ def _add_verify_arguments(parser: ArgumentParser) -> None:
 
     parser.add_argument("file", help="the receipt")
     parser.add_argument("--trust", metavar="FILE", help="the public key that must have signed")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--steps", type=int, metavar="N", help="compute N steps drawn by lot, not all")
-    how.add_argument("--no-model", action="store_true", help="check signature and chain alone")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument(
+        "--steps", type=int, metavar="N", help="compute N steps drawn by lot, not all"
+    )
+    extent.add_argument("--no-model", action="store_true", help="check signature and chain alone")
     arguments.add_model_arguments(parser)
     arguments.add_report_arguments(parser)
 
@@ -197,10 +202,10 @@ def _verify(args: Namespace) -> int:
         receipt, head = _read(args)
         _check_signer(args, receipt, head)
     except FormatError as error:
-        why = str(error)
-        print_report(args, lambda: {"valid": False, "why": why}, lambda: [why])
+        message = str(error)
+        print_report(args, lambda: {"valid": False, "why": message}, lambda: [message])
         return 1
-    checked = None if args.no_model else _computed(args, receipt)
+    checked = None if args.no_model else _compute_again(args, receipt)
     document = {
         "valid": checked is None or checked.same, "root": receipt.root,
         "public_key": receipt.public_key, "trusted": args.trust is not None, "text": receipt.text,
@@ -233,7 +238,7 @@ def _check_signer(args: Namespace, receipt: "Receipt", head: dict[str, Any] | No
             raise FormatError(f"{signer[:16]}… signed, and not the trusted key {trusted[:16]}…")
 
 
-def _computed(args: Namespace, receipt: "Receipt") -> "ReceiptCheck":
+def _compute_again(args: Namespace, receipt: "Receipt") -> "ReceiptCheck":
     if args.steps is not None and not 1 <= args.steps <= len(receipt.steps):
         raise InputError(f"--steps must be 1 to {len(receipt.steps)}, the steps of the receipt")
     llm = console.load(args)
@@ -250,20 +255,25 @@ def _computed(args: Namespace, receipt: "Receipt") -> "ReceiptCheck":
 def _report(
     args: Namespace, receipt: "Receipt", head: dict[str, Any] | None, checked: "ReceiptCheck | None"
 ) -> list[str]:
-    of = "the trusted key" if args.trust else "whose key, only you can know"
-    lines = [f"signed by {receipt.public_key[:16]}… ({of}); contents as signed"]
+    owner = "the trusted key" if args.trust else "whose key, only you can know"
+    lines = [f"signed by {receipt.public_key[:16]}… ({owner}); contents as signed"]
     if head:
         lines.append(f"the log of {head['size']} entries has it")
     if checked is None:
         return [*lines, "not computed again (--no-model): all of it is the signer's word"]
-    if found := checked.mismatch:
-        at = "" if found.step is None else f"step {found.step}, "
-        signed, now = map(_short, (found.recorded, found.now))
-        return [*lines, f"{at}{found.what} differs: {signed} signed, {now} now"]
-    return [*lines, _computed_again(checked), *_given(receipt, checked), _signer_says(checked)]
+    if mismatch := checked.mismatch:
+        at = "" if mismatch.step is None else f"step {mismatch.step}, "
+        signed, now = map(_short, (mismatch.recorded, mismatch.now))
+        return [*lines, f"{at}{mismatch.what} differs: {signed} signed, {now} now"]
+    return [
+        *lines,
+        _count_computed(checked),
+        *_explain_end(receipt, checked),
+        _signer_says(checked),
+    ]
 
 
-def _computed_again(checked: "ReceiptCheck") -> str:
+def _count_computed(checked: "ReceiptCheck") -> str:
     if checked.of == 0:
         return "it has no steps: nothing could be computed again"
     if checked.steps == checked.of:
@@ -275,8 +285,8 @@ def _computed_again(checked: "ReceiptCheck") -> str:
     )
 
 
-def _given(receipt: "Receipt", checked: "ReceiptCheck") -> list[str]:
-    """What a reader could take for the model's doing, and is not; and why the text ends."""
+def _explain_end(receipt: "Receipt", checked: "ReceiptCheck") -> list[str]:
+    """Say which tokens the model did not draw, and why the text ends."""
     from cutaway.features.evidence.receipt import ENDS
 
     forced = f"its first {checked.forced} tokens are the request's (forced), and not drawn"
@@ -284,13 +294,13 @@ def _given(receipt: "Receipt", checked: "ReceiptCheck") -> list[str]:
 
 
 def _signer_says(checked: "ReceiptCheck") -> str:
-    """The signer's word, field by field; those that are 0, false or empty are left out."""
-    told = (f"{path} {_short(value)}" for path, value in checked.signer_says.items() if value)
-    return f"the signer says, and nothing here shows: {', '.join(told)}"
+    """Say what only the signer knows, field by field, but for those that are 0, false or empty."""
+    fields = (f"{path} {_short(value)}" for path, value in checked.signer_says.items() if value)
+    return f"the signer says, and nothing here shows: {', '.join(fields)}"
 
 
 def _short(value: Any) -> str:
-    """As JSON, on one line."""
+    """Write a value as JSON on one line, cut where it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
@@ -329,26 +339,31 @@ def _log(args: Namespace) -> int:
     folder = Path(args.folder)
     if not (folder / "receipts.jsonl").exists():
         raise InputError(f"{folder}: there is no log of receipts")
-    kept = [read_document(args.head)] if args.head else []
+    kept_heads = [read_document(args.head)] if args.head else []
     try:
-        found = check_log(folder, kept)
+        entries = check_log(folder, kept_heads)
     except FormatError as error:
-        why = str(error)
-        print_report(args, lambda: {"whole": False, "why": why}, lambda: [why])
+        message = str(error)
+        print_report(args, lambda: {"whole": False, "why": message}, lambda: [message])
         return 1
-    gaps = [entry.lost for entry in found if entry.lost]
-    count, lost = len(found) - len(gaps), sum(gaps)
+    gap_sizes = [entry.lost_count for entry in entries if entry.lost_count]
+    count, lost_count = len(entries) - len(gap_sizes), sum(gap_sizes)
     print_report(
         args,
-        lambda: {"whole": True, "receipts": count, "lost": lost},
-        lambda: [f"{count} receipts, whole", *([_lost(lost, len(gaps))] if gaps else [])],
+        lambda: {"whole": True, "receipts": count, "lost": lost_count},
+        lambda: [
+            f"{count} receipts, whole",
+            *([_describe_gaps(lost_count, len(gap_sizes))] if gap_sizes else []),
+        ],
     )
     return 0
 
 
-def _lost(lost: int, gaps: int) -> str:
-    where = "a gap" if gaps == 1 else f"{gaps} gaps"
-    return f"{lost} could not be written, as on a full disk: {where}, as the log's key signed"
+def _describe_gaps(lost_count: int, gaps: int) -> str:
+    gap_text = "a gap" if gaps == 1 else f"{gaps} gaps"
+    return (
+        f"{lost_count} could not be written, as on a full disk: {gap_text}, as the log's key signed"
+    )
 
 
 log = Verb(_add_log_arguments, _log, _LOG)

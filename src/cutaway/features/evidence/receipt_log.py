@@ -29,7 +29,7 @@ from cutaway.trace import check
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """Of one entry."""
+    """Hash one entry."""
     return sha256(b"\0" + data).digest()
 
 
@@ -61,7 +61,7 @@ class Tree:
 
     @property
     def root(self) -> bytes:
-        """Of all entries; SHA-256 of nothing where there are none."""
+        """The root of all entries; SHA-256 of nothing where there are none."""
         if not self._complete:
             return sha256().digest()
         *before, (_, node) = self._complete
@@ -96,15 +96,15 @@ def root_by_proof(data: bytes, index: int, size: int, path: Sequence[bytes]) -> 
     if not 0 <= index < size:
         return None
     node, at, last = leaf_hash(data), index, size - 1
-    for beside in path:
+    for sibling in path:
         if last == 0:
             return None
         if at & 1 or at == last:
-            node = _node(beside, node)
+            node = _node(sibling, node)
             while not at & 1 and at:
                 at, last = at >> 1, last >> 1
         else:
-            node = _node(node, beside)
+            node = _node(node, sibling)
         at, last = at >> 1, last >> 1
     return node if last == 0 else None
 
@@ -124,15 +124,15 @@ _MOST_SIZE = (1 << 63) - 1  # entries: a head's message has eight bytes for them
 class LogEntry(NamedTuple):
     """A line of the log: a receipt, or a gap.
 
-    answer  whose receipt it is; "" for a gap
-    leaf    its bytes in the Merkle tree
-    lost    how many receipts a gap stands for; 0 for a receipt
-    offset  of its line in the file
+    answer      whose receipt it is; "" for a gap
+    leaf        its bytes in the Merkle tree
+    lost_count  how many receipts are missing at a gap; 0 for a receipt
+    offset      of its line in the file
     """
 
     answer: str
     leaf: bytes
-    lost: int
+    lost_count: int
     offset: int
 
 
@@ -156,7 +156,7 @@ class ReceiptLog:
                 )
                 for entry in check_log(self.folder):
                     self._add(entry.answer, entry.leaf, entry.offset)
-                self._lost = int(self._receipts.cut_back())  # that no gap tells of yet
+                self._lost_count = int(self._receipts.cut_back())  # not in a gap yet
                 self._heads.cut_back()
             except BlockingIOError:
                 raise InputError(f"{folder}: another server adds to this log; stop it") from None
@@ -182,7 +182,7 @@ class ReceiptLog:
             try:
                 self._write((answer, bytes.fromhex(receipt.root), line))
             except OSError as error:
-                self._lost += 1
+                self._lost_count += 1
                 raise CutawayError(f"{self.folder}: a receipt is lost: {error.strerror}") from error
             self._sign_head()
             return len(self) - 1
@@ -192,55 +192,55 @@ class ReceiptLog:
         with self._lock:
             return self._head()
 
-    def of(self, answer: str) -> list[dict[str, Any]]:
-        """The receipts of an answer, one a text, each with its proof of inclusion."""
+    def find(self, answer: str) -> list[dict[str, Any]]:
+        """Return the receipts of an answer, one a text, each with its proof of inclusion."""
         with self._lock:
             head = self._head()
-            return [self._proven(index, at, head) for index, at in self._places.get(answer, [])]
+            return [self._prove(index, at, head) for index, at in self._places.get(answer, [])]
 
     def close(self) -> None:
-        """Tell of what is lost, and close the files. CutawayError where it cannot be told."""
+        """Write a gap for losses, and close the files. CutawayError where it cannot be written."""
         try:
             with self._lock:
-                if self._lost:
+                if self._lost_count:
                     self._write()
                     self._sign_head()
         except OSError as error:
             raise CutawayError(
-                f"{self.folder}: {self._lost} receipts are lost, and the log could not say so: "
-                f"{error.strerror}"
+                f"{self.folder}: {self._lost_count} receipts are lost, and the log could not say "
+                f"so: {error.strerror}"
             ) from error
         finally:
             self._receipts.close()
             self._heads.close()
 
-    def _proven(self, index: int, offset: int, head: dict[str, Any]) -> dict[str, Any]:
+    def _prove(self, index: int, offset: int, head: dict[str, Any]) -> dict[str, Any]:
         with (self.folder / "receipts.jsonl").open("rb") as file:
             file.seek(offset)
             receipt = parse(file.readline(), "its line", most=None)["receipt"]
-        path = [each.hex() for each in self._tree.inclusion(index)]
+        path = [node.hex() for node in self._tree.inclusion(index)]
         return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
 
     def _write(self, *lines: tuple[str, bytes, Any]) -> None:
         """Write (answer, leaf, line) after the gap of what is lost: all or, by OSError, none."""
-        if self._lost:
+        if self._lost_count:
             lines = (self._gap(), *lines)
         offsets = self._receipts.append(*(line for _, _, line in lines))
         for (answer, leaf, _), offset in zip(lines, offsets, strict=True):
             self._add(answer, leaf, offset)
-        self._lost = 0
+        self._lost_count = 0
 
     def _gap(self) -> tuple[str, bytes, Any]:
         index = len(self)
-        message = _gap_message(index, self._lost)
+        message = _gap_message(index, self._lost_count)
         gap = {
-            "lost": self._lost, "index": index,
+            "lost": self._lost_count, "index": index,
             "public_key": self.key.public.hex, "signature": self.key.sign(message),
         }  # fmt: skip
         return "", sha256(message).digest(), {"gap": gap}
 
     def _sign_head(self) -> None:
-        """Write the head. CutawayError where it cannot be written: the next one is of all."""
+        """Write the head. CutawayError where it cannot be written: the next head is of all."""
         try:
             self._heads.append(self._head())
         except OSError as error:
@@ -263,7 +263,7 @@ class ReceiptLog:
 
 
 class _Lines:
-    """A file of JSON lines to append to, by nobody else. It ends with a whole line after errors."""
+    """A file of JSON lines that no other process appends to. It ends with a whole line, always."""
 
     def __init__(self, path: Path) -> None:
         """BlockingIOError where another process appends to it."""
@@ -278,7 +278,7 @@ class _Lines:
         self._end = _whole_size(self._file)
 
     def cut_back(self) -> bool:
-        """Take away what follows the last whole line; whether there was anything."""
+        """Remove what follows the last whole line; return whether there was anything."""
         is_torn = self._file.seek(0, os.SEEK_END) > self._end
         if is_torn:
             self._file.truncate(self._end)
@@ -309,7 +309,7 @@ class _Lines:
 
 
 def _whole_size(file: FileIO) -> int:
-    """How many bytes a file has up to its last line feed."""
+    """Count a file's bytes up to its last line feed."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - _BLOCK)
@@ -320,28 +320,28 @@ def _whole_size(file: FileIO) -> int:
     return 0
 
 
-def check_log(folder: Path, kept: Iterable[Any] = ()) -> list[LogEntry]:
+def check_log(folder: Path, kept_heads: Iterable[Any] = ()) -> list[LogEntry]:
     """All entries of a log, in order.
 
-    kept: signed heads that somebody kept elsewhere, which the log must still give
+    kept_heads: signed heads that somebody kept elsewhere, which the log must still give
 
     FormatError where a receipt, a gap or a head was changed, where entries are fewer than a head
     says, or where they do not give a head's root. An entry without a head, and half a line, the
     last, are what the system's end or a full disk leaves: they are no error.
     """
-    found = list(_entries(folder / "receipts.jsonl"))
+    entries = list(_entries(folder / "receipts.jsonl"))
     tree, roots = Tree(), [Tree().root]
-    for entry in found:
+    for entry in entries:
         tree.append(entry.leaf)
         roots.append(tree.root)
-    for number, line in enumerate((*kept, *_heads(folder / "heads.jsonl")), 1):
+    for number, line in enumerate((*kept_heads, *_heads(folder / "heads.jsonl")), 1):
         head = check_head(line)
-        if head["size"] > len(found):
-            missing = head["size"] - len(found)
+        if head["size"] > len(entries):
+            missing = head["size"] - len(entries)
             raise FormatError(f"{missing} receipts are missing: head {number} is of {head['size']}")
         if bytes.fromhex(head["root"]) != roots[head["size"]]:
             raise FormatError(f"the receipts are not those of head {number}: one was changed")
-    return found
+    return entries
 
 
 def check_head(head: Any) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def check_head(head: Any) -> dict[str, Any]:
     _check_count("a head's size", head["size"])
     root = _hash("a head's root", head["root"])
     message = _head_message(head["size"], root)
-    PublicKey.of_hex(head["public_key"]).check(head["signature"], message)
+    PublicKey.from_hex(head["public_key"]).check(head["signature"], message)
     return head
 
 
@@ -366,7 +366,7 @@ def check_inclusion(receipt: Receipt, log: Any) -> dict[str, Any]:
     _check_count("a proof's index", log["index"])
     if not isinstance(path, list):
         raise FormatError("a proof's path must be a list of hashes in hex")
-    hashes: Sequence[bytes] = [_hash("each of a proof's path", each) for each in path]
+    hashes: Sequence[bytes] = [_hash("each of a proof's path", text) for text in path]
     root = root_by_proof(bytes.fromhex(receipt.root), log["index"], head["size"], hashes)
     if root is None or root.hex() != head["root"]:
         raise FormatError("the log does not have the receipt: its proof leads elsewhere")
@@ -377,26 +377,26 @@ def _head_message(size: int, root: bytes) -> bytes:
     return _HEAD_PREFIX + size.to_bytes(8, "big", signed=True) + root
 
 
-def _gap_message(index: int, lost: int) -> bytes:
-    return _GAP_PREFIX + index.to_bytes(8, "big") + lost.to_bytes(8, "big")
+def _gap_message(index: int, lost_count: int) -> bytes:
+    return _GAP_PREFIX + index.to_bytes(8, "big") + lost_count.to_bytes(8, "big")
 
 
-def _check_count(what: str, value: Any) -> None:
+def _check_count(label: str, value: Any) -> None:
     if type(value) is not int or not 0 <= value <= _MOST_SIZE:
-        raise FormatError(f"{what} must be a whole number, 0 to 2**63 - 1")
+        raise FormatError(f"{label} must be a whole number, 0 to 2**63 - 1")
 
 
-def _hash(what: str, value: Any) -> bytes:
+def _hash(label: str, value: Any) -> bytes:
     try:
         return bytes.fromhex(check.hexadecimal(64)(value))
     except ValueError as error:
-        raise FormatError(f"{what} {error}") from None
+        raise FormatError(f"{label} {error}") from None
 
 
 def _entries(path: Path) -> Iterator[LogEntry]:
     offset = 0
     for number, raw in enumerate(_whole_lines(path), 1):
-        line = _parsed(path, number, raw)
+        line = _parse_line(path, number, raw)
         try:
             yield _entry(line, number - 1, offset)
         except FormatError as error:
@@ -414,14 +414,14 @@ def _entry(line: Any, index: int, offset: int) -> LogEntry:
             if gap["index"] != index or not gap["lost"]:
                 raise FormatError("a gap has the number of its line, and how many are lost there")
             message = _gap_message(index, gap["lost"])
-            PublicKey.of_hex(gap["public_key"]).check(gap["signature"], message)
+            PublicKey.from_hex(gap["public_key"]).check(gap["signature"], message)
             return LogEntry("", sha256(message).digest(), gap["lost"], offset)
     raise FormatError("a line has an id and a receipt, or a gap")
 
 
 def _heads(path: Path) -> Iterator[Any]:
     for number, raw in enumerate(_whole_lines(path), 1):
-        yield _parsed(path, number, raw)
+        yield _parse_line(path, number, raw)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -436,7 +436,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
                 yield raw
 
 
-def _parsed(path: Path, number: int, raw: bytes) -> Any:
+def _parse_line(path: Path, number: int, raw: bytes) -> Any:
     try:
         return parse(raw, "its line", most=None)
     except ValueError as error:

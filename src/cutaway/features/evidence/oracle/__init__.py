@@ -1,7 +1,7 @@
 """The oracle: another engine's answers held against the model, token by token.
 
-Where the figures do not tell with which settings the tokens were drawn, their likelihood does: an
-engine that tells its model's own log-probabilities tells nothing of temperature and truncation,
+Where the figures do not show with which settings the tokens were drawn, their likelihood does: an
+engine's log-probabilities of its model alone say nothing of temperature and truncation,
 but the tokens themselves are likelier under the settings that they were drawn with.
 """
 
@@ -14,13 +14,19 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.base.progress import Progress, silent
 from cutaway.errors import InputError
+from cutaway.features.evidence.oracle.answers import (
+    EngineAnswer,
+    read_answers,
+    write_answers,
+    write_rows,
+)
 from cutaway.features.evidence.oracle.hypotheses import (
     SENTENCES,
     Finding,
-    Others,
+    OtherWeights,
     State,
     Way,
-    searched,
+    search_temperature,
     ways,
 )
 from cutaway.features.evidence.oracle.reading import (
@@ -34,38 +40,37 @@ from cutaway.features.evidence.oracle.reading import (
     read,
     rows_of,
 )
-from cutaway.features.evidence.oracle.told import Told, read_told, write_rows, write_told
 from cutaway.sampling import SamplingParams
 
 __all__ = [
     "Distance",
+    "EngineAnswer",
     "Finding",
     "Fit",
     "Oracle",
     "TokenReading",
-    "Told",
     "oracle",
-    "read_told",
+    "read_answers",
+    "write_answers",
     "write_rows",
-    "write_told",
 ]  # fmt: skip
 
 EXACT = 0.002
 """Mean |delta|, in nats: no more than the order of additions in float32 makes."""
 NEAR = 0.06
-"""As much as arithmetic in 16 bits, or activations in 8 bits, make."""
+"""Mean |delta| that arithmetic in 16 bits, or activations in 8 bits, make at most."""
 FAR = 0.6
-"""More than any usual quantisation of the same weights makes."""
-_MOST = 3  # findings at once
+"""Mean |delta|: more than any usual quantisation of the same weights makes."""
+_MAX_FINDINGS = 3  # findings at once
 _CHUNK = 64  # rows of logits at once, where none is kept
 _ROWS_BYTES = 2**29  # of rows that are kept while accounts are compared
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What was found of another engine's answers.
+    """What the oracle finds of another engine's answers.
 
-    fit       the answers read as they were said to be made; fit.kind is what the engine told
+    fit       the answers read under the settings that were given; fit.kind: which log-probabilities
     findings  what explains the figures better, one after the other; () where nothing does
     after     the mean |delta| that is left, in nats, under all findings
     """
@@ -82,23 +87,23 @@ class Oracle:
         return tuple(dict.fromkeys(f.name for f in self.findings)) or ("same",)
 
     @property
-    def told(self) -> Kind:
-        """Which log-probabilities the other engine told."""
+    def kind(self) -> Kind:
+        """Which log-probabilities the other engine gave."""
         return self.fit.kind
 
     @property
     def importance_error(self) -> float:
-        """Mean |exp(delta) - 1|, delta being what was told minus the same of this model."""
-        return self.fit.distance(self.told).importance_error
+        """Mean |exp(delta) - 1|, delta being the engine's log-probability minus this model's."""
+        return self.fit.distance(self.kind).importance_error
 
     @property
     def log_mass(self) -> float:
         """The mean of ln(surviving mass), in nats: what truncation adds to a log-probability."""
         gaps = [
-            one.final - one.tempered
-            for each in self.fit.readings
-            for one in each
-            if one.final is not None
+            reading.final - reading.tempered
+            for readings in self.fit.readings
+            for reading in readings
+            if reading.final is not None
         ]
         return -fsum(gaps) / len(gaps) if gaps else 0.0
 
@@ -118,110 +123,119 @@ class Oracle:
         kinds = {kind: self.fit.distance(kind).to_dict() for kind in KINDS}
         return {
             "model": self.model, "settings": dict(self.settings), "verdict": [*self.verdict],
-            "sentence": self.sentence(), "told": self.told, "told_like": self.fit.same_kinds,
+            "sentence": self.sentence(), "told": self.kind, "told_like": self.fit.same_kinds,
             "tokens": sum(map(len, self.fit.readings)), "distances": kinds,
             "importance_error": self.importance_error, "log_mass": self.log_mass,
             "mean_abs_left": self.after,
             "findings": [finding.to_dict() for finding in self.findings],
             "answers": [
-                {**told.to_dict(), "readings": [one.to_dict() for one in read]}
-                for told, read in zip(self.fit.answers, self.fit.readings, strict=True)
+                {**answer.to_dict(), "readings": [reading.to_dict() for reading in readings]}
+                for answer, readings in zip(self.fit.answers, self.fit.readings, strict=True)
             ],
         }  # fmt: skip
 
 
 def oracle(
     llm: LLM,
-    answers: Sequence[Told],
+    answers: Sequence[EngineAnswer],
     *,
-    others: Others | None = None,
+    other_weights: OtherWeights | None = None,
     rows: str | Path | None = None,
     progress: Progress = silent,
     **settings: Any,
 ) -> Oracle:
-    """Hold another engine's answers against this model.
+    """Compare another engine's answers with this model.
 
-    answers   what it told; at least one log-probability
-    settings  of the sampler, as the other engine was told them (temperature, top_p, preset …)
-    others    name -> opens the same model with other weights, tried where nothing else explains
-              the figures
+    answers   what it gave, with at least one log-probability
+    settings  of the sampler, as they were given to the other engine (temperature, top_p, preset …)
+    other_weights  name -> opens the same model with other weights, tried where nothing else
+              explains the figures
     rows      a safetensors file for whole rows of logits; see ``write_rows``
 
     Raises InputError where there is nothing to compare, a setting is wrong, or the context too
     small.
     """
-    if not any(p is not None for told in answers for p in told.logprobs):
+    if not any(p is not None for answer in answers for p in answer.logprobs):
         raise InputError("the other engine told no log-probabilities: ask it for them")
     params = check_settings(llm, settings)
     if rows is not None:
         write_rows(rows, llm, answers)
     fit = Fit(tuple(answers), tuple(_read_all(llm, answers, params, progress)))
-    findings, left = [*_other_prompts(llm, answers)], fit.best
-    if left > EXACT or fit.kind == "raw":
-        more, left = _search(State.of(llm, _some(llm, answers), params), others or {}, progress)
-        findings += more
-    return Oracle(llm.name, settings, fit, tuple(findings), left)
+    findings, remaining = [*_other_prompts(llm, answers)], fit.best
+    if remaining > EXACT or fit.kind == "raw":
+        other_findings, remaining = _search(
+            State.run(llm, _take_first(llm, answers), params), other_weights or {}, progress
+        )
+        findings += other_findings
+    return Oracle(llm.name, settings, fit, tuple(findings), remaining)
 
 
-def _other_prompts(llm: LLM, answers: Sequence[Told]) -> Iterator[Finding]:
-    """Where an engine told which tokens it read of a conversation, and the template has others."""
-    for n, told in enumerate(answers):
-        if told.messages and (own := tuple(llm.chat_ids(told.messages))) != told.prompt_token_ids:
-            pairs = enumerate(zip(told.prompt_token_ids, own, strict=False))
-            shorter = min(len(own), len(told.prompt_token_ids))
+def _other_prompts(llm: LLM, answers: Sequence[EngineAnswer]) -> Iterator[Finding]:
+    """Say where an engine read other tokens of a conversation than the template makes."""
+    for n, answer in enumerate(answers):
+        if (
+            answer.messages
+            and (template_ids := tuple(llm.chat_ids(answer.messages))) != answer.prompt_token_ids
+        ):
+            pairs = enumerate(zip(answer.prompt_token_ids, template_ids, strict=False))
+            shorter = min(len(template_ids), len(answer.prompt_token_ids))
             at = next((at for at, (a, b) in pairs if a != b), shorter)
-            figures = {"answer": n, "token": at, "read": len(told.prompt_token_ids)}
+            figures = {"answer": n, "token": at, "read": len(answer.prompt_token_ids)}
             words = f"its prompt differs from this model's template from token {at} on"
-            yield Finding("template", words, {**figures, "of_the_template": len(own)})
+            yield Finding("template", words, {**figures, "of_the_template": len(template_ids)})
             return
 
 
 def _read_all(
-    llm: LLM, answers: Sequence[Told], params: SamplingParams, progress: Progress
+    llm: LLM, answers: Sequence[EngineAnswer], params: SamplingParams, progress: Progress
 ) -> Iterator[tuple[TokenReading, ...]]:
-    """Every token of every answer, without keeping the rows."""
-    done, total = 0, sum(len(told.token_ids) for told in answers)
-    for told in answers:
-        found: list[TokenReading] = []
-        for first in range(0, len(told.token_ids), _CHUNK):
-            found += read(rows_of(llm, told, first, _CHUNK), told, params, first)
-            progress("reading", done + len(found), total)
-        done += len(found)
-        yield tuple(found)
+    """Read every token of every answer, without keeping the rows."""
+    done, total = 0, sum(len(answer.token_ids) for answer in answers)
+    for answer in answers:
+        readings: list[TokenReading] = []
+        for first in range(0, len(answer.token_ids), _CHUNK):
+            readings += read(rows_of(llm, answer, first, _CHUNK), answer, params, first)
+            progress("reading", done + len(readings), total)
+        done += len(readings)
+        yield tuple(readings)
 
 
-def _some(llm: LLM, answers: Sequence[Told]) -> list[Told]:
-    """The first answers, and of each the first tokens, so that their rows fit into memory."""
+def _take_first(llm: LLM, answers: Sequence[EngineAnswer]) -> list[EngineAnswer]:
+    """Return the first answers, and the first tokens of each, whose rows fit into memory."""
     room = _ROWS_BYTES // (4 * llm.tokenizer.vocab_size)
-    some = answers[: max(room // 32, 1)]
-    each = max(room // len(some), 1)
+    first_answers = answers[: max(room // 32, 1)]
+    token_count = max(room // len(first_answers), 1)
     return [
-        replace(told, token_ids=told.token_ids[:each], logprobs=told.logprobs[:each])
-        for told in some
+        replace(
+            answer, token_ids=answer.token_ids[:token_count], logprobs=answer.logprobs[:token_count]
+        )
+        for answer in first_answers
     ]
 
 
-def _search(state: State, others: Others, progress: Progress) -> tuple[list[Finding], float]:
+def _search(
+    state: State, other_weights: OtherWeights, progress: Progress
+) -> tuple[list[Finding], float]:
     """The accounts that fit clearly better, best first, until none does."""
-    found: list[Finding] = []
-    tried = 0
-    while state.fit.best > EXACT and len(found) < _MOST:
+    findings: list[Finding] = []
+    tries = 0
+    while state.fit.best > EXACT and len(findings) < _MAX_FINDINGS:
         best: Way | None = None
-        for way in ways(state, others):
-            progress("comparing accounts", tried := tried + 1, tried + 1)
+        for way in ways(state, other_weights):
+            progress("comparing accounts", tries := tries + 1, tries + 1)
             if _is_better(way, state) and (best is None or way[0].fit.best < best[0].fit.best):
                 best = way
-        if best is None or best[1].name in {finding.name for finding in found}:
+        if best is None or best[1].name in {finding.name for finding in findings}:
             break
-        found.append(best[1])
+        findings.append(best[1])
         if best[1].name == "quantisation":
-            return found, best[0].fit.best  # its LLM is closed
+            return findings, best[0].fit.best  # its LLM is closed
         state = best[0]
     left = state.fit.best
-    found += _rest(left)
-    if not found and state.fit.kind == "raw":
-        found += drawn_otherwise(state)
-    return found, left
+    findings += _explain_rest(left)
+    if not findings and state.fit.kind == "raw":
+        findings += find_other_settings(state)
+    return findings, left
 
 
 def _is_better(way: Way, state: State) -> bool:
@@ -232,7 +246,7 @@ def _is_better(way: Way, state: State) -> bool:
     return clearly_less(new, old)
 
 
-def _rest(left: float) -> Iterator[Finding]:
+def _explain_rest(left: float) -> Iterator[Finding]:
     figures = {"mean_abs": left}
     if left > FAR:
         yield Finding("other", f"a token is off by {left:.2f} nats on average", figures)
@@ -242,19 +256,29 @@ def _rest(left: float) -> Iterator[Finding]:
 
 
 def distances(result: Oracle) -> dict[Kind, Distance]:
-    """Of each kind."""
+    """Return the distance of each kind."""
     return {kind: result.fit.distance(kind) for kind in KINDS}
 
 
 def worst(result: Oracle, count: int) -> list[tuple[int, int, float, TokenReading, float]]:
-    """Tokens with the largest |delta|: answer, token, told, reading, delta."""
-    found = []
-    for n, (told, reading) in enumerate(zip(result.fit.answers, result.fit.readings, strict=True)):
-        for at, (said, one) in enumerate(zip(told.logprobs, reading, strict=True)):
-            own = one.logprob(result.told)
-            if said is not None:
-                found.append((n, at, said, one, float("inf") if own is None else said - own))
-    return sorted(found, key=lambda each: -abs(each[4]))[:count]
+    """Find the tokens with the largest |delta|: answer, token, logprob given, reading, delta."""
+    tokens = []
+    for n, (answer, readings) in enumerate(
+        zip(result.fit.answers, result.fit.readings, strict=True)
+    ):
+        for at, (logprob, reading) in enumerate(zip(answer.logprobs, readings, strict=True)):
+            model_logprob = reading.logprob(result.kind)
+            if logprob is not None:
+                tokens.append(
+                    (
+                        n,
+                        at,
+                        logprob,
+                        reading,
+                        float("inf") if model_logprob is None else logprob - model_logprob,
+                    )
+                )
+    return sorted(tokens, key=lambda token: -abs(token[4]))[:count]
 
 
 # -- whether the tokens were drawn with these settings ---------------------------------------------
@@ -265,40 +289,42 @@ _GAP = 0.1  # nats: at temperature 0 a token this far below the likeliest was no
 _OFTEN = 0.02  # of the tokens: rounding removes single ones
 
 
-def drawn_otherwise(state: State) -> Iterator[Finding]:
-    """What the tokens say of the settings that they were drawn with."""
-    readings = [one for each in state.fit.readings for one in each]
-    said = state.params.temperature
-    if said == 0:
-        others = [one for one in readings if one.rank > 1]
-        far = sum(gap > _GAP for gap in _gaps(state)) if others else 0
+def find_other_settings(state: State) -> Iterator[Finding]:
+    """Say with which other settings the tokens seem to have been drawn."""
+    readings = [reading for answer_readings in state.fit.readings for reading in answer_readings]
+    given_temperature = state.params.temperature
+    if given_temperature == 0:
+        not_likeliest = [reading for reading in readings if reading.rank > 1]
+        far = sum(gap > _GAP for gap in _gaps(state)) if not_likeliest else 0
         if far:
-            figures = {"tokens": len(readings), "not_the_likeliest": len(others), "far": far}
+            figures = {"tokens": len(readings), "not_the_likeliest": len(not_likeliest), "far": far}
             yield Finding("temperature", f"{far} tokens are no greedy choice", figures)
         return
-    removed = sum(one.final is None for one in readings)
+    removed = sum(reading.final is None for reading in readings)
     if removed > max(1, _OFTEN * len(readings)):
         figures = {"tokens": len(readings), "removed": removed}
         words = f"the chain removes {removed} of {len(readings)} tokens"
         yield Finding("truncation", words, figures)
-    if removed == 0 and min(one.mass for one in readings) < 1:
-        return  # a truncation that keeps them all makes likely tokens likelier at any temperature
+    if removed == 0 and min(reading.mass for reading in readings) < 1:
+        return  # a truncation that keeps all tokens makes likely tokens likelier at any temperature
 
     def surprise(temperature: float) -> float:
         """Minus the log-likelihood of all tokens, in nats."""
-        fit = state.under(replace(state.params, temperature=temperature)).fit
-        return -fsum(one.tempered for each in fit.readings for one in each)
+        fit = state.with_settings(replace(state.params, temperature=temperature)).fit
+        return -fsum(
+            reading.tempered for answer_readings in fit.readings for reading in answer_readings
+        )
 
-    best = searched(surprise)
-    gain = surprise(said) - surprise(best)
+    likeliest = search_temperature(surprise)
+    gain = surprise(given_temperature) - surprise(likeliest)
     if gain > _CERTAIN:
-        words = f"the tokens are likeliest at {best:.2g}, not at {said:g}"
-        so = {"temperature": best, "log_likelihood_ratio": gain}
-        yield Finding("temperature", words, so)
+        words = f"the tokens are likeliest at {likeliest:.2g}, not at {given_temperature:g}"
+        evidence = {"temperature": likeliest, "log_likelihood_ratio": gain}
+        yield Finding("temperature", words, evidence)
 
 
 def _gaps(state: State) -> Iterator[float]:
     """How far each token is below the likeliest in its place, in nats."""
-    for told, rows in zip(state.answers, state.rows, strict=True):
-        for row, token_id in zip(rows, told.token_ids, strict=True):
+    for answer, rows in zip(state.answers, state.rows, strict=True):
+        for row, token_id in zip(rows, answer.token_ids, strict=True):
             yield float(row.max() - row[token_id])

@@ -1,6 +1,6 @@
-"""Asking other engines for answers with log-probabilities: servers, and transformers in process.
+"""Ask other engines for answers with log-probabilities: servers, and transformers in process.
 
-vLLM, SGLang, llama-server, Ollama and cutaway are known by what only each of them answers; any
+vLLM, SGLang, llama-server, Ollama and cutaway are recognised by what only each answers; any
 other is asked as OpenAI is, and its tokens are found by their bytes. Judges no answer.
 """
 
@@ -13,46 +13,48 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutaway.errors import InputError
-from cutaway.features.evidence.oracle.told import Told, checked_ids, checked_logprob
+from cutaway.features.evidence.oracle.answers import EngineAnswer, checked_ids, checked_logprob
 from cutaway.requests.base import BaseLLM
 from cutaway.rerun.asking import AnswerPart, RefusedError, Server, UnreadableError
 
-_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # what no text is cut into that has a token of its own
+_BYTE = re.compile(
+    r"<0x[0-9A-F]{2}>"
+)  # a byte's token: not used where another token has the same bytes
 _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 
 class TokenWords:
-    """Token ids by bytes; of tokens with the same bytes the lowest, and ordinary ones first."""
+    """Token ids by bytes: the lowest of tokens with the same bytes, ordinary ones first."""
 
     def __init__(self, llm: BaseLLM) -> None:
         self.llm = llm
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        of, found = self.llm.tokenizer, dict[bytes, int]()
-        every = range(of.vocab_size)
-        names = {i: of.token_name(i) for i in every}
-        for token_id in sorted(every, key=lambda i: bool(_BYTE.fullmatch(names[i]))):
-            if data := of.token_bytes(token_id):
-                found.setdefault(data, token_id)
-        for token_id in every:
-            if not of.token_bytes(token_id):
-                found.setdefault(names[token_id].encode(), token_id)
-        return found
+        tokenizer, ids = self.llm.tokenizer, dict[bytes, int]()
+        token_ids = range(tokenizer.vocab_size)
+        names = {i: tokenizer.token_name(i) for i in token_ids}
+        for token_id in sorted(token_ids, key=lambda i: bool(_BYTE.fullmatch(names[i]))):
+            if data := tokenizer.token_bytes(token_id):
+                ids.setdefault(data, token_id)
+        for token_id in token_ids:
+            if not tokenizer.token_bytes(token_id):
+                ids.setdefault(names[token_id].encode(), token_id)
+        return ids
 
     def id_of(self, data: bytes) -> int:
-        """InputError where the model has no such token."""
-        if (found := self._ids.get(data)) is None:
+        """Return the token with these bytes; InputError where the model has none."""
+        if (token_id := self._ids.get(data)) is None:
             raise InputError(
                 f"the server tells a token {data!r}, which {self.llm.name} has not: another model, "
                 "or a server that tells no whole tokens"
             )
-        return found
+        return token_id
 
-    def named(self, token: str) -> bytes:
+    def bytes_of(self, token: str) -> bytes:
         """The bytes of a token's text, which OpenAI writes as bytes:\\xe2 where it is no text."""
-        if found := _ESCAPED.fullmatch(token):
-            return bytes.fromhex(found[1].replace("\\x", ""))
+        if match := _ESCAPED.fullmatch(token):
+            return bytes.fromhex(match[1].replace("\\x", ""))
         return token.encode()
 
     def text(self, ids: Iterable[int]) -> str:
@@ -89,146 +91,160 @@ def kind_of(server: Server) -> str:
 def ask(
     server: Server, llm: BaseLLM, prompts: Sequence[Any], *,
     model: str = "", max_tokens: int = 64, seed: int = 0, **settings: Any,
-) -> list[Told]:  # fmt: skip
-    """Let the server write after each prompt, and tell log-probabilities.
+) -> list[EngineAnswer]:  # fmt: skip
+    """Let the server write after each prompt, with log-probabilities.
 
     prompts   token ids, or messages of a conversation, of which the server makes a prompt
     model     its name there; "": the first that the server lists
     settings  temperature, top_p, top_k, min_p, repetition_penalty: only those given are sent
 
-    CutawayError where the server fails, InputError where it tells no log-probabilities.
+    CutawayError where the server fails, InputError where it gives no log-probabilities.
     """
-    if others := [name for name in settings if name not in _NUMBERS]:
-        raise InputError(others[0], f" is not sent to a server: {', '.join(_NUMBERS)} are")
+    if unknown := [name for name in settings if name not in _NUMBERS]:
+        raise InputError(unknown[0], f" is not sent to a server: {', '.join(_NUMBERS)} are")
     kind, words = kind_of(server), TokenWords(llm)
     common = {"max_tokens": max_tokens, "seed": seed, **settings}
     name = {"model": model or server.model()}
-    told = []
+    answers = []
     for prompt in prompts:
         if prompt and isinstance(prompt[0], dict):
-            told.append(_chat(server, words, prompt, {**name, **common}, kind))
+            answers.append(_chat(server, words, prompt, {**name, **common}, kind))
         else:
-            told.append(_FORMS[kind](server, words, tuple(prompt), {**name, **common}))
-    return told
+            answers.append(_FORMS[kind](server, words, tuple(prompt), {**name, **common}))
+    return answers
 
 
-def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> Told:
-    """Let the server say how likely given tokens are, the first excepted (echo)."""
+def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> EngineAnswer:
+    """Ask the server how likely these tokens are, the first excepted (echo)."""
     name, words = {"model": model or server.model()}, TokenWords(llm)
     kind, (first, *rest) = kind_of(server), ids
     if kind == "sglang":
-        asked = {"input_ids": [*ids], "return_logprob": True, "logprob_start_len": 0}
-        asked |= {"sampling_params": {"max_new_tokens": 0}}
-        told = server.post("/generate", asked)["meta_info"]["input_token_logprobs"]
-        return _told(words, (first,), *_pairs([*told][1:]))
+        request = {"input_ids": [*ids], "return_logprob": True, "logprob_start_len": 0}
+        request |= {"sampling_params": {"max_new_tokens": 0}}
+        tokens = server.post("/generate", request)["meta_info"]["input_token_logprobs"]
+        return _make_answer(words, (first,), *_pairs([*tokens][1:]))
     body = {**name, "prompt": [*ids], "max_tokens": 1, "temperature": 0}
     if kind in ("vllm", "cutaway"):
-        found = server.post("/v1/completions", {**body, "prompt_logprobs": 1})
-        rows = [*found["choices"][0]["prompt_logprobs"]][1:]
+        answer = server.post("/v1/completions", {**body, "prompt_logprobs": 1})
+        rows = [*answer["choices"][0]["prompt_logprobs"]][1:]
         pairs = zip(rest, rows, strict=False)
-        return _told(words, (first,), rest, [row[str(i)]["logprob"].logprob for i, row in pairs])
+        return _make_answer(
+            words, (first,), rest, [row[str(i)]["logprob"].logprob for i, row in pairs]
+        )
     choice = server.post("/v1/completions", {**body, "echo": True, "logprobs": 1})["choices"][0]
     logprobs = choice.get("logprobs")
-    logs = [each.logprob for each in logprobs.each("token_logprobs")] if logprobs else []
+    logs = [token.logprob for token in logprobs.each("token_logprobs")] if logprobs else []
     if len(logs) < len(ids):
         raise InputError(f"{server.url} does not tell the log-probabilities of a prompt (echo)")
-    return _told(words, (first,), rest, logs[1 : len(ids)])
+    return _make_answer(words, (first,), rest, logs[1 : len(ids)])
 
 
-def _vllm(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
-    asked = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
-    choice = server.post("/v1/completions", asked)["choices"][0]
-    if not (written := choice.each("token_ids")):  # before 0.10.2
+def _vllm(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
+    request = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
+    choice = server.post("/v1/completions", request)["choices"][0]
+    if not (token_parts := choice.each("token_ids")):  # before 0.10.2
         return _openai(server, words, ids, body)
-    told = [each.logprob for each in choice["logprobs"]["token_logprobs"]]
-    return _told(words, ids, [each.whole for each in written], told)
+    logprobs = [part.logprob for part in choice["logprobs"]["token_logprobs"]]
+    return _make_answer(words, ids, [part.whole for part in token_parts], logprobs)
 
 
-def _sglang(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+def _sglang(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
     params = {k: v for k, v in body.items() if k in _NUMBERS}
     params |= {"max_new_tokens": body["max_tokens"], "sampling_seed": body["seed"]}
-    asked = {"input_ids": [*ids], "sampling_params": params, "return_logprob": True}
-    told = server.post("/generate", asked)["meta_info"]["output_token_logprobs"]
-    return _told(words, ids, *_pairs(told))
+    request = {"input_ids": [*ids], "sampling_params": params, "return_logprob": True}
+    tokens = server.post("/generate", request)["meta_info"]["output_token_logprobs"]
+    return _make_answer(words, ids, *_pairs(tokens))
 
 
-def _pairs(told: Iterable[AnswerPart]) -> tuple[list[int], list[float | None]]:
+def _pairs(parts: Iterable[AnswerPart]) -> tuple[list[int], list[float | None]]:
     """Ids and log-probabilities of SGLang's [log-probability, id, …]."""
-    every = [*told]
-    return [each[1].whole for each in every], [each[0].logprob for each in every]
+    tokens = [*parts]
+    return [token[1].whole for token in tokens], [token[0].logprob for token in tokens]
 
 
-def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+def _llama_server(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
     params = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
     params["repeat_penalty"] = body.get("repetition_penalty", 1.0)
-    asked = {"prompt": [*ids], "n_predict": body["max_tokens"], "n_probs": 1, **params}
-    told = server.post("/completion", asked).each("completion_probabilities")
-    return _told(words, ids, [t["id"].whole for t in told], [t["logprob"].logprob for t in told])
+    request = {"prompt": [*ids], "n_predict": body["max_tokens"], "n_probs": 1, **params}
+    tokens = server.post("/completion", request).each("completion_probabilities")
+    return _make_answer(
+        words, ids, [t["id"].whole for t in tokens], [t["logprob"].logprob for t in tokens]
+    )
 
 
-def _ollama(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
+def _ollama(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
     options = {
         k: v for k, v in body.items() if k in ("temperature", "top_p", "top_k", "min_p", "seed")
     }
     options |= {"num_predict": body["max_tokens"]}
     options["repeat_penalty"] = body.get("repetition_penalty", 1.0)
-    asked = {"model": body["model"], "prompt": words.text(ids), "raw": True, "stream": False}
-    found = server.post("/api/generate", {**asked, "logprobs": True, "options": options})
-    return _by_bytes(words, ids, found.each("logprobs"))
+    request = {"model": body["model"], "prompt": words.text(ids), "raw": True, "stream": False}
+    answer = server.post("/api/generate", {**request, "logprobs": True, "options": options})
+    return _read_tokens(words, ids, answer.each("logprobs"))
 
 
-def _openai(server: Server, words: TokenWords, ids: Ids, body: Body) -> Told:
-    asked = {**body, "logprobs": 1}
+def _openai(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
+    request = {**body, "logprobs": 1}
     try:
-        choice = server.post("/v1/completions", {**asked, "prompt": [*ids]})["choices"][0]
+        choice = server.post("/v1/completions", {**request, "prompt": [*ids]})["choices"][0]
     except RefusedError:  # it takes no token ids
-        choice = server.post("/v1/completions", {**asked, "prompt": words.text(ids)})["choices"][0]
+        choice = server.post("/v1/completions", {**request, "prompt": words.text(ids)})["choices"][
+            0
+        ]
     logprobs = choice.get("logprobs")
     if logprobs is None:
-        return _told(words, ids, (), ())
+        return _make_answer(words, ids, (), ())
     if content := logprobs.each("content"):
-        return _by_bytes(words, ids, content)
-    found = [words.id_of(words.named(token.text)) for token in logprobs.each("tokens")]
-    return _told(words, ids, found, [each.logprob for each in logprobs.each("token_logprobs")])
+        return _read_tokens(words, ids, content)
+    token_ids = [words.id_of(words.bytes_of(token.text)) for token in logprobs.each("tokens")]
+    return _make_answer(
+        words, ids, token_ids, [part.logprob for part in logprobs.each("token_logprobs")]
+    )
 
 
-def _chat(server: Server, words: TokenWords, messages: Any, body: Body, kind: str) -> Told:
-    asked = {**body, "messages": messages, "logprobs": True, "top_logprobs": 1}
-    asked |= {"return_token_ids": True} if kind == "vllm" else {}
-    answer = server.post("/v1/chat/completions", asked)
+def _chat(server: Server, words: TokenWords, messages: Any, body: Body, kind: str) -> EngineAnswer:
+    request = {**body, "messages": messages, "logprobs": True, "top_logprobs": 1}
+    request |= {"return_token_ids": True} if kind == "vllm" else {}
+    answer = server.post("/v1/chat/completions", request)
     choice = answer["choices"][0]
     logprobs = choice.get("logprobs")
-    told = _by_bytes(words, (), logprobs.each("content") if logprobs else [])
-    read = [each.whole for each in answer.each("prompt_token_ids")]
-    written = [each.whole for each in choice.each("token_ids")] or told.token_ids
-    whole = _told(words, read or words.llm.chat_ids(messages), written, told.logprobs)
-    return replace(whole, messages=tuple(messages))
+    engine_answer = _read_tokens(words, (), logprobs.each("content") if logprobs else [])
+    prompt_ids = [part.whole for part in answer.each("prompt_token_ids")]
+    token_ids = [part.whole for part in choice.each("token_ids")] or engine_answer.token_ids
+    chat_answer = _make_answer(
+        words, prompt_ids or words.llm.chat_ids(messages), token_ids, engine_answer.logprobs
+    )
+    return replace(chat_answer, messages=tuple(messages))
 
 
-def _by_bytes(words: TokenWords, ids: Ids, told: Sequence[AnswerPart]) -> Told:
-    """Tokens with their bytes or texts, and perhaps ids."""
-    found = [t["id"].whole if t.has("id") else words.id_of(_bytes(words, t)) for t in told]
-    return _told(words, ids, found, [t["logprob"].logprob for t in told])
+def _read_tokens(words: TokenWords, ids: Ids, tokens: Sequence[AnswerPart]) -> EngineAnswer:
+    """Read tokens that come with their bytes or texts, and perhaps with ids."""
+    token_ids = [t["id"].whole if t.has("id") else words.id_of(_bytes(words, t)) for t in tokens]
+    return _make_answer(words, ids, token_ids, [t["logprob"].logprob for t in tokens])
 
 
 def _bytes(words: TokenWords, token: AnswerPart) -> bytes:
-    return token["bytes"].byte_string if token.each("bytes") else words.named(token["token"].text)
+    return (
+        token["bytes"].byte_string if token.each("bytes") else words.bytes_of(token["token"].text)
+    )
 
 
-def _told(
+def _make_answer(
     words: TokenWords, prompt: Ids, ids: Sequence[int], logprobs: Sequence[float | None]
-) -> Told:
+) -> EngineAnswer:
     if not ids or len(ids) != len(logprobs):
         raise InputError("the server told no log-probabilities of its tokens: ask another endpoint")
-    read = checked_ids("the server's prompt", list(prompt), words.llm)
-    written = checked_ids("the server's tokens", list(ids), words.llm)
-    told = (checked_logprob(f"the server's logprobs[{i}]", p) for i, p in enumerate(logprobs))
-    return Told(read, written, tuple(told))
+    prompt_ids = checked_ids("the server's prompt", list(prompt), words.llm)
+    token_ids = checked_ids("the server's tokens", list(ids), words.llm)
+    checked_logprobs = (
+        checked_logprob(f"the server's logprobs[{i}]", p) for i, p in enumerate(logprobs)
+    )
+    return EngineAnswer(prompt_ids, token_ids, tuple(checked_logprobs))
 
 
-_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], Told]] = {
+_FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], EngineAnswer]] = {
     "vllm": _vllm, "sglang": _sglang, "llama-server": _llama_server, "ollama": _ollama,
     "cutaway": _openai, "openai": _openai,
 }  # fmt: skip
@@ -240,7 +256,7 @@ _FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], Told]] = {
 _OFF = {
     "top_k": 0, "top_p": 1.0, "min_p": None, "typical_p": 1.0, "repetition_penalty": 1.0,
 }  # fmt: skip
-"""Settings of the sampler that it has, too, and where each does nothing; besides temperature."""
+"""Settings of the sampler that it has, too, each with the value that does nothing."""
 
 
 def ask_transformers(
@@ -252,8 +268,8 @@ def ask_transformers(
     max_tokens: int = 64,
     seed: int = 0,
     **settings: Any,
-) -> list[Told]:
-    """Let transformers write after each prompt, and tell log-probabilities.
+) -> list[EngineAnswer]:
+    """Let transformers write after each prompt, with log-probabilities.
 
     path      a folder that it saved, or a .gguf file, whose weights it unpacks
     dtype     float32, bfloat16 or float16
@@ -270,37 +286,39 @@ def ask_transformers(
         raise InputError(
             f"transformers in this process needs torch and transformers: {error}"
         ) from error
-    asked = _generation(settings)
+    options = _generation_options(settings)
     path = Path(path)
     if not path.exists():
         raise InputError(f"transformers: there is no {path}: name a folder or a .gguf file")
-    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
-    folder = path.parent if where else path
+    gguf_option = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    folder = path.parent if gguf_option else path
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **where)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), **gguf_option
+        )
     except (OSError, ValueError, ImportError) as error:
         raise InputError(f"transformers cannot load {path}: {error}") from error
-    told = []
+    answers = []
     for number, ids in enumerate(prompts):
         torch.manual_seed(seed + number)
         with torch.no_grad():
-            done = model.generate(
+            output = model.generate(
                 torch.tensor([list(ids)]), max_new_tokens=max_tokens, return_dict_in_generate=True,
-                output_scores=tell == "final", output_logits=tell == "raw", **asked,
+                output_scores=tell == "final", output_logits=tell == "raw", **options,
             )  # fmt: skip
-        new = done.sequences[0, len(ids) :].tolist()
-        rows = torch.cat(done.scores if tell == "final" else done.logits).float()
+        new = output.sequences[0, len(ids) :].tolist()
+        rows = torch.cat(output.scores if tell == "final" else output.logits).float()
         logs = rows.log_softmax(-1)[torch.arange(len(new)), torch.tensor(new)].tolist()
-        told.append(Told(tuple(ids), tuple(new), tuple(logs)))
-    return told
+        answers.append(EngineAnswer(tuple(ids), tuple(new), tuple(logs)))
+    return answers
 
 
-def _generation(settings: dict[str, Any]) -> dict[str, Any]:
+def _generation_options(settings: dict[str, Any]) -> dict[str, Any]:
     for name in settings:
         if name not in _OFF and name != "temperature":
             raise InputError(f"transformers has no {name} that means the same: leave it out")
     temperature = settings.get("temperature", 1.0)
     if not temperature:
         return {"do_sample": False, "repetition_penalty": settings.get("repetition_penalty", 1.0)}
-    given = {k: v for k, v in (_OFF | settings).items() if v is not None}
-    return {"do_sample": True, **given, "temperature": float(temperature)}
+    options = {k: v for k, v in (_OFF | settings).items() if v is not None}
+    return {"do_sample": True, **options, "temperature": float(temperature)}

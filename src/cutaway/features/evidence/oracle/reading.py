@@ -1,7 +1,7 @@
-"""Reading given tokens with the model: of each, three log-probabilities, rank, surviving mass.
+"""Read given tokens with the model: three log-probabilities, rank, surviving mass of each.
 
 The model is run once, at the rate of a prompt; settings are then applied to its rows of logits, so
-that other settings cost no run. A fit says how well readings explain what was told.
+that other settings cost no run. A fit says how well readings explain another engine's figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import Logits
 from cutaway.errors import InputError
-from cutaway.features.evidence.oracle.told import Told
+from cutaway.features.evidence.oracle.answers import EngineAnswer
 from cutaway.sampling import (
     STAGES,
     CompiledChain,
@@ -29,7 +29,7 @@ from cutaway.sampling import (
 
 Kind = Literal["raw", "tempered", "final"]
 KINDS: tuple[Kind, ...] = ("raw", "tempered", "final")
-"""What an engine may tell: the model's own, after the temperature, after the whole chain."""
+"""What an engine may give: the model's own, after the temperature, after the whole chain."""
 
 _SAMPLER = tuple(SamplingParams.__dataclass_fields__)
 _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
@@ -37,7 +37,7 @@ _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
 
 @dataclass(frozen=True, slots=True)
 class TokenReading:
-    """A token under the model, natural logarithms.
+    """A token under the model, in natural logarithms.
 
     raw       under its own logits; rank: under them, 1 is the likeliest
     tempered  after penalties and temperature, over the whole vocabulary
@@ -53,19 +53,19 @@ class TokenReading:
     mass: float
 
     def logprob(self, kind: Kind) -> float | None:
-        """Of one kind; None where the token was removed."""
-        found: float | None = getattr(self, kind)
-        return found
+        """Return the log-probability of a kind; None where the token was removed."""
+        logprob: float | None = getattr(self, kind)
+        return logprob
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return asdict(self)
 
 
-def rows_of(llm: LLM, told: Told, first: int = 0, count: int | None = None) -> Logits:
-    """Float32 (count, vocab): what each token was drawn from, from number ``first`` on."""
-    end = len(told.token_ids) if count is None else min(first + count, len(told.token_ids))
-    before = len(told.prompt_token_ids)
+def rows_of(llm: LLM, answer: EngineAnswer, first: int = 0, count: int | None = None) -> Logits:
+    """Compute what each token from number ``first`` on was drawn from: float32 (count, vocab)."""
+    end = len(answer.token_ids) if count is None else min(first + count, len(answer.token_ids))
+    before = len(answer.prompt_token_ids)
     if not before:
         raise InputError("an answer has no prompt: give at least its begin token")
     if before + end > llm.room + 1:
@@ -73,23 +73,25 @@ def rows_of(llm: LLM, told: Told, first: int = 0, count: int | None = None) -> L
             f"an answer has {before + end} tokens with its prompt, and the context {llm.room}: "
             "give the model more context"
         )
-    ids = [*told.prompt_token_ids, *told.token_ids[: end - 1]]
+    ids = [*answer.prompt_token_ids, *answer.token_ids[: end - 1]]
     return llm.logits(ids, before - 1 + first)
 
 
-def read(rows: Logits, told: Told, params: SamplingParams, first: int = 0) -> list[TokenReading]:
-    """What rows, (n, vocab), say of the answer's tokens from number ``first`` on."""
-    whole = _observed(rows, told, params, first)
+def read(
+    rows: Logits, answer: EngineAnswer, params: SamplingParams, first: int = 0
+) -> list[TokenReading]:
+    """Read the answer's tokens from number ``first`` on in their rows, (n, vocab)."""
+    whole = _observe(rows, answer, params, first)
     filtered = any(report.stage.name in _FILTERS for o in whole for report in o.stages)
-    cold = _observed(rows, told, _without_filters(params), first) if filtered else whole
+    cold = _observe(rows, answer, _without_filters(params), first) if filtered else whole
     return [
         _reading(token_id, a, b)
-        for token_id, a, b in zip(told.token_ids[first:], whole, cold, strict=False)
+        for token_id, a, b in zip(answer.token_ids[first:], whole, cold, strict=False)
     ]
 
 
 def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
-    """The settings, temperature and top_p 1 unless given; InputError names one that is wrong."""
+    """Check settings; temperature and top_p are 1 unless given. InputError names a wrong one."""
     for name in settings:
         if name not in _SAMPLER:
             raise InputError(name, f" is no setting of the sampler: {', '.join(_SAMPLER)} are")
@@ -99,26 +101,28 @@ def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
 
 
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0}
-"""Where the other engine was told none, none is applied: not this sampler's own defaults."""
+"""What was not set for the other engine is not applied: no default of this sampler is."""
 
 
-def _observed(rows: Logits, told: Told, params: SamplingParams, first: int) -> list[Observation]:
-    compiled = CompiledChain(build_chain(params), params, told.prompt_token_ids)
-    ledger, start = Observe(stages=True), len(told.prompt_token_ids)
+def _observe(
+    rows: Logits, answer: EngineAnswer, params: SamplingParams, first: int
+) -> list[Observation]:
+    compiled = CompiledChain(build_chain(params), params, answer.prompt_token_ids)
+    ledger, start = Observe(stages=True), len(answer.prompt_token_ids)
     draws = [
         RowDraw(
-            compiled, History(told.prompt_token_ids, told.token_ids[:at]), 0, start + at, ledger,
-            told.token_ids[at],
+            compiled, History(answer.prompt_token_ids, answer.token_ids[:at]), 0, start + at,
+            ledger, answer.token_ids[at],
         )
         for at in range(first, first + len(rows))
     ]  # fmt: skip
-    found = []
-    for one in sample(rows, draws):
-        if isinstance(one, Exception):
-            raise one
-        assert one.observed is not None
-        found.append(one.observed)
-    return found
+    observations = []
+    for sampled in sample(rows, draws):
+        if isinstance(sampled, Exception):
+            raise sampled
+        assert sampled.observed is not None
+        observations.append(sampled.observed)
+    return observations
 
 
 def _without_filters(params: SamplingParams) -> SamplingParams:
@@ -145,14 +149,14 @@ def importance_error(delta: float) -> float:
 # -- the fit: |delta| of each kind of log-probability ----------------------------------------------
 
 
-MOST, REMOVED = 10.0, 1.0
-"""What |delta| counts as, in nats: at most; and where the chain removes a token that was told,
-which rounding alone may do at the edge of what survives."""
+MAX_DELTA, REMOVED_DELTA = 10.0, 1.0
+"""What |delta| counts as, in nats: at most; and of a token that the chain removes,
+as rounding alone may do at the edge of the survivors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """What was told, minus one kind of the model's log-probabilities, over all tokens, in nats.
+    """The engine's log-probabilities minus the model's of one kind, over all tokens, in nats.
 
     mean_abs, median_abs, max_abs  of |delta|
     importance_error               mean |exp(delta) - 1|: the error of importance ratios, of which
@@ -167,15 +171,15 @@ class Distance:
     removed: int
 
     @classmethod
-    def of(cls, deltas: Sequence[float | None]) -> "Distance":
-        """None: removed. Infinite where every token was."""
-        there = [d for d in deltas if d is not None]
-        if not there:
+    def from_deltas(cls, deltas: Sequence[float | None]) -> "Distance":
+        """Make it of deltas, None for a removed token; infinite where every token was removed."""
+        deltas_left = [d for d in deltas if d is not None]
+        if not deltas_left:
             return cls(inf, inf, inf, inf, len(deltas))
-        sizes = [abs(d) for d in there]
-        ratio = fsum(map(importance_error, there)) / len(there)
-        mean, gone = fsum(sizes) / len(sizes), len(deltas) - len(there)
-        return cls(mean, median(sizes), max(sizes), ratio, gone)
+        sizes = [abs(d) for d in deltas_left]
+        ratio = fsum(map(importance_error, deltas_left)) / len(deltas_left)
+        mean, removed = fsum(sizes) / len(sizes), len(deltas) - len(deltas_left)
+        return cls(mean, median(sizes), max(sizes), ratio, removed)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, which has no infinity."""
@@ -184,26 +188,30 @@ class Distance:
 
 @dataclass(frozen=True)
 class Fit:
-    """Readings of answers beside what was told of them, one list of tokens an answer."""
+    """Readings of answers beside the engine's figures, one list of tokens an answer."""
 
-    answers: tuple[Told, ...]
+    answers: tuple[EngineAnswer, ...]
     readings: tuple[tuple[TokenReading, ...], ...]
 
     def deltas(self, kind: Kind) -> list[list[float | None]]:
-        """Told minus read, of each answer's tokens that were told; None where removed."""
+        """Each answer's differences, engine's minus model's; None where the token was removed."""
         return [
-            [_delta(said, one.logprob(kind)) for said, one in pairs if said is not None]
+            [
+                _delta(logprob, reading.logprob(kind))
+                for logprob, reading in pairs
+                if logprob is not None
+            ]
             for pairs in self._pairs()
         ]
 
     def _pairs(self) -> Iterator[list[tuple[float | None, TokenReading]]]:
-        for told, read in zip(self.answers, self.readings, strict=True):
-            yield [*zip(told.logprobs, read, strict=True)]
+        for answer, readings in zip(self.answers, self.readings, strict=True):
+            yield [*zip(answer.logprobs, readings, strict=True)]
 
     def sizes(self, kind: Kind) -> list[float]:
-        """|delta| of every told token, as it counts."""
+        """|delta| of every token that has a log-probability, as it counts."""
         flat = (delta for answer in self.deltas(kind) for delta in answer)
-        return [REMOVED if d is None else min(abs(d), MOST) for d in flat]
+        return [REMOVED_DELTA if d is None else min(abs(d), MAX_DELTA) for d in flat]
 
     def cost(self, kind: Kind) -> float:
         """The mean of ``sizes``: what hypotheses are compared by."""
@@ -212,7 +220,7 @@ class Fit:
 
     @cached_property
     def costs(self) -> dict[Kind, float]:
-        """Of each kind."""
+        """The cost of each kind."""
         return {kind: self.cost(kind) for kind in KINDS}
 
     @cached_property
@@ -226,18 +234,20 @@ class Fit:
         return self.costs[self.kind]
 
     def distance(self, kind: Kind) -> Distance:
-        """Over all tokens."""
-        return Distance.of([delta for answer in self.deltas(kind) for delta in answer])
+        """Return the distance over all tokens."""
+        return Distance.from_deltas([delta for answer in self.deltas(kind) for delta in answer])
 
     @property
     def same_kinds(self) -> list[Kind]:
         """The kinds that cannot be told from the best, such as all at temperature 1."""
-        own = self.sizes(self.kind)
-        return [k for k in KINDS if k == self.kind or not clearly_less(own, self.sizes(k))]
+        best_sizes = self.sizes(self.kind)
+        return [k for k in KINDS if k == self.kind or not clearly_less(best_sizes, self.sizes(k))]
 
 
-def _delta(said: float, own: float | None) -> float | None:
-    return None if own is None or own == -inf else said - own
+def _delta(engine_logprob: float, model_logprob: float | None) -> float | None:
+    return (
+        None if model_logprob is None or model_logprob == -inf else engine_logprob - model_logprob
+    )
 
 
 def clearly_less(new: Sequence[float], old: Sequence[float]) -> bool:

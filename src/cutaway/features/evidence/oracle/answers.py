@@ -1,10 +1,10 @@
-"""What another engine told of its answers: token ids and log-probabilities, one answer a line.
+"""Answers of another engine: token ids and log-probabilities, one answer a line.
 
-Also whole rows of logits in a safetensors file, which compare it over the whole vocabulary.
+Also whole rows of logits in a safetensors file, to compare over the whole vocabulary.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _MOST_NATS = (
-    1e30  # below which a sum of them is finite; engines tell -1e9 and less of what they mask
+    1e30  # below which a sum of them is finite; engines give -1e9 and less of what they mask
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineAnswer:
     """An answer of another engine.
 
     prompt_token_ids  what it read, or what this model makes of the prompt
     token_ids         what it wrote
-    logprobs          natural, of each of these, as it told them; None where it told none
+    logprobs          natural, of each of these, as it gave them; None where it gave none
     messages          of the conversation, where the prompt was one
     """
 
@@ -44,14 +44,14 @@ class Told:
     messages: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """A line of the file that ``read_told`` reads."""
+        """A line of the file that ``read_answers`` reads."""
         ids = {"prompt_token_ids": [*self.prompt_token_ids], "token_ids": [*self.token_ids]}
         messages = {"messages": [*map(dict, self.messages)]} if self.messages else {}
         return {**messages, **ids, "logprobs": [*self.logprobs]}
 
 
-def read_told(path: str | Path, llm: "BaseLLM") -> list[Told]:
-    """The answers in a file, a JSON object a line; InputError names the line and the field.
+def read_answers(path: str | Path, llm: "BaseLLM") -> list[EngineAnswer]:
+    """Read the answers in a file, a JSON object a line; InputError names the line and the field.
 
     ``token_ids`` and ``logprobs`` must be there. The prompt is ``prompt_token_ids``, ``messages``
     or ``prompt`` (a text); where ids are missing, this model's tokenizer and template make them.
@@ -60,61 +60,61 @@ def read_told(path: str | Path, llm: "BaseLLM") -> list[Told]:
         data = read_bounded(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    lines = [(n, line) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
+    lines = [
+        (f"{path}: line {n}", line) for n, line in enumerate(data.splitlines(), 1) if line.strip()
+    ]
     if not lines:
         raise InputError(f"{path} has no answers: write one a line")
-    return [_told(strict_json.parse(line, w), w, llm) for n, line in lines for w in _name(path, n)]
-
-
-def _name(path: str | Path, number: int) -> Iterator[str]:
-    yield f"{path}: line {number}"
+    return [_read_answer(strict_json.parse(line, label), label, llm) for label, line in lines]
 
 
 _FIELDS = ("prompt_token_ids", "messages", "prompt", "token_ids", "logprobs")
 
 
-def _told(line: Any, what: str, llm: "BaseLLM") -> Told:
+def _read_answer(line: Any, label: str, llm: "BaseLLM") -> EngineAnswer:
     if not isinstance(line, dict):
-        raise InputError(f"{what} must be an object with {', '.join(_FIELDS)}, not {shown(line)}")
+        raise InputError(f"{label} must be an object with {', '.join(_FIELDS)}, not {shown(line)}")
     for name in ("token_ids", "logprobs"):
         if not isinstance(line.get(name), list) or not line[name]:
-            raise InputError(f"{what}: {name} must be a list that is not empty")
-    ids = checked_ids(f"{what}: token_ids", line["token_ids"], llm)
+            raise InputError(f"{label}: {name} must be a list that is not empty")
+    ids = checked_ids(f"{label}: token_ids", line["token_ids"], llm)
     logprobs = tuple(
-        checked_logprob(f"{what}: logprobs[{i}]", p) for i, p in enumerate(line["logprobs"])
+        checked_logprob(f"{label}: logprobs[{i}]", p) for i, p in enumerate(line["logprobs"])
     )
     if len(ids) != len(logprobs):
-        raise InputError(f"{what}: {len(ids)} token_ids and {len(logprobs)} logprobs: give as many")
+        raise InputError(
+            f"{label}: {len(ids)} token_ids and {len(logprobs)} logprobs: give as many"
+        )
     messages = line.get("messages") or ()
-    return Told(_prompt(line, what, llm), ids, logprobs, tuple(messages))
+    return EngineAnswer(_prompt(line, label, llm), ids, logprobs, tuple(messages))
 
 
-def _prompt(line: dict[str, Any], what: str, llm: "BaseLLM") -> tuple[int, ...]:
+def _prompt(line: dict[str, Any], label: str, llm: "BaseLLM") -> tuple[int, ...]:
     if (ids := line.get("prompt_token_ids")) is not None:
-        return checked_ids(f"{what}: prompt_token_ids", ids, llm)
+        return checked_ids(f"{label}: prompt_token_ids", ids, llm)
     if messages := line.get("messages"):
         try:
             return tuple(llm.chat_ids(messages))
         except InputError as error:
-            raise InputError(f"{what}: {error}") from None
+            raise InputError(f"{label}: {error}") from None
     if isinstance(text := line.get("prompt"), str):
         return tuple(llm.tokenize(text))
-    raise InputError(f"{what} has no prompt: give prompt_token_ids, messages or prompt")
+    raise InputError(f"{label} has no prompt: give prompt_token_ids, messages or prompt")
 
 
 def checked_ids(name: str, ids: Any, llm: "BaseLLM") -> tuple[int, ...]:
-    """Ids of this model's vocabulary; InputError otherwise."""
-    found = tuple(check_ids(name, ids))
+    """Return the ids where they are of this model's vocabulary; InputError otherwise."""
+    token_ids = tuple(check_ids(name, ids))
     size = llm.tokenizer.vocab_size
-    if wrong := [i for i in found if not 0 <= i < size]:
+    if wrong := [i for i in token_ids if not 0 <= i < size]:
         raise InputError(
             name, f": {wrong[0]} is no token of {llm.name}, which has {size}: use the same model"
         )
-    return found
+    return token_ids
 
 
 def checked_logprob(name: str, value: Any) -> float | None:
-    """A log-probability as it was told, or None; InputError otherwise."""
+    """Return a log-probability as it was given, or None; InputError where it is neither."""
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -125,10 +125,10 @@ def checked_logprob(name: str, value: Any) -> float | None:
     return float(value)
 
 
-def write_told(path: str | Path, answers: list[Told]) -> None:
-    """Write answers as ``read_told`` reads them; InputError where the file cannot be written."""
+def write_answers(path: str | Path, answers: list[EngineAnswer]) -> None:
+    """Write answers as ``read_answers`` reads them; InputError where the file cannot be written."""
     try:
-        text = "".join(json.dumps(each.to_dict()) + "\n" for each in answers)
+        text = "".join(json.dumps(answer.to_dict()) + "\n" for answer in answers)
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
@@ -137,19 +137,20 @@ def write_told(path: str | Path, answers: list[Told]) -> None:
 # -- whole rows of logits --------------------------------------------------------------------------
 
 
-def write_rows(path: str | Path, llm: LLM, answers: Sequence[Told]) -> None:
-    """For each answer ``answers.N.logits``, float32 (tokens, vocab): what each was drawn from.
+def write_rows(path: str | Path, llm: LLM, answers: Sequence[EngineAnswer]) -> None:
+    """Write ``answers.N.logits``, float32 (tokens, vocab), of each answer: what tokens came from.
 
-    Before penalties and temperature; ``answers.N.token_ids`` and ``answers.N.prompt_token_ids`` are
-    beside it. All rows are in memory at once. CutawayError where the file cannot be written.
+    The rows are from before penalties and temperature; ``answers.N.token_ids`` and
+    ``answers.N.prompt_token_ids`` are in the file, too. All rows are in memory at once.
+    CutawayError where the file cannot be written.
     """
     tensors: dict[str, NDArray[Any]] = {}
-    for n, told in enumerate(answers):
-        ids = [*told.prompt_token_ids, *told.token_ids[:-1]]
+    for n, answer in enumerate(answers):
+        ids = [*answer.prompt_token_ids, *answer.token_ids[:-1]]
         name = f"answers.{n}"
-        tensors[f"{name}.prompt_token_ids"] = np.array(told.prompt_token_ids, np.int64)
-        tensors[f"{name}.token_ids"] = np.array(told.token_ids, np.int64)
-        tensors[f"{name}.logits"] = llm.logits(ids, len(told.prompt_token_ids) - 1)
+        tensors[f"{name}.prompt_token_ids"] = np.array(answer.prompt_token_ids, np.int64)
+        tensors[f"{name}.token_ids"] = np.array(answer.token_ids, np.int64)
+        tensors[f"{name}.logits"] = llm.logits(ids, len(answer.prompt_token_ids) - 1)
     write_safetensors(
         Path(path), tensors, {"model": llm.name, "weights": llm.model.identity.weights}
     )
