@@ -41,7 +41,7 @@ def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
     text = [*made.prompt_token_ids, *[mask] * len(made.token_ids)]
     for one in made.passes:
         yield one, list(text)
-        for position, token_id in one.stands.items():
+        for position, token_id in one.tokens_after.items():
             text[position] = mask if token_id is None else token_id
 
 

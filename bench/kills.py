@@ -100,7 +100,7 @@ async def write(
         while events := await texts.read():
             count += sum(isinstance(event, Step) for _, event in events)
             if killer and texts.route:
-                killer.written(count, texts.route.why[-1])
+                killer.written(count, texts.route.reasons[-1])
     return [compared(text) for text in texts.each], texts.route
 
 

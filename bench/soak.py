@@ -143,7 +143,7 @@ async def _read(running: AsyncEngine, inboxes: Inboxes, texts: list[Text]) -> No
         await running.call(running.engine.abort, first)
     while news := await inboxes.read():
         for which, emission in news:
-            _note_event(texts[which], emission.event, emission.made)
+            _note_event(texts[which], emission.event, emission.emitted_at)
         if leaves == "decode" and len(texts[0].token_ids) >= texts[0].visit.steps:
             leaves = None
             await running.call(running.engine.abort, first)

@@ -55,7 +55,7 @@ def found_again(told: list[Conversation], kept: int | None, seed: int) -> float:
         context=8192, kv_blocks=ROOM // KV_BLOCK, has_state=kept is not None, rows=512
     )
     if kept is not None:
-        engine.blocks.states.most = kept
+        engine.blocks.states.max_unread = kept
     texts: dict[int, tuple[int, ...]] = {}
     cached = asked = 0
     for one, i in turns_of(told):

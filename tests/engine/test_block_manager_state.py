@@ -115,13 +115,13 @@ class ManagerMachine(RuleBasedStateMachine):
     def trim(self):
         """Afterwards there is no more than is read, and kept while there is room."""
         read = {i for text in self.texts for i in text.ids[text.passed :]}
-        before = self.windows.held - self.windows.read
+        before = self.windows.num_stored - self.windows.read
         self.windows.trim(len(read))
         self.confirm()
-        kept = self.windows.held - len(read)
+        kept = self.windows.num_stored - len(read)
         assert self.seen.keys() >= read
-        assert len(self.seen) == self.windows.held
-        assert kept == min(before, max(0, self.windows.most - len(read)))
+        assert len(self.seen) == self.windows.num_stored
+        assert kept == min(before, max(0, self.windows.max_stored - len(read)))
 
     @precondition(lambda self: self.texts)
     @rule(data=st.data())

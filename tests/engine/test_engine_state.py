@@ -55,7 +55,7 @@ class EngineMachine(RuleBasedStateMachine):
             before = len(backend.runs)
             self.steps += self.engine.step()
             if windows and len(backend.runs) > before:
-                assert len(backend.windows) <= max(windows.most, windows.read)
+                assert len(backend.windows) <= max(windows.max_stored, windows.read)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())

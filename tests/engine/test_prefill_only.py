@@ -22,7 +22,7 @@ from cutaway.engine import (
     Scored,
     StopParams,
 )
-from cutaway.engine.decoders.prefill import added_up
+from cutaway.engine.decoders.prefill import add_rows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, SamplingParams, read_rows
 from cutaway.sampling.observe import START, chain_hash, row_hash
@@ -317,7 +317,7 @@ def test_rows_add_up_in_one_order(count, width, data):
     cut = data.draw(st.integers(0, count))
     total = None
     for part in (rows[:cut], rows[cut:]):
-        total = added_up(total, part) if len(part) else total
+        total = add_rows(total, part) if len(part) else total
     assert np.array_equal(total, one)
 
 

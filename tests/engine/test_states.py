@@ -145,13 +145,13 @@ def test_a_replay_that_goes_wrong_in_the_middle_of_a_step_says_so():
 
 def test_all_together_stay_within_what_is_said():
     engine = engine_of()
-    most = engine.blocks.states.most
+    most = engine.blocks.states.max_unread
     assert most == 8
     for seed in range(30):
         cached(engine, prompt_of(seed, 60), StopParams(max_tokens=30, ignore_eos=True))
         engine.step()
         check(engine)
-        assert engine.blocks.states.held <= most
+        assert engine.blocks.states.num_stored <= most
     assert engine.backend.most_states <= most + 2
 
 

@@ -147,7 +147,7 @@ def push_all(matcher: StopMatcher, tokens: list[bytes]) -> bytes:
     emitted = b""
     for token in tokens:
         emitted += matcher.push(token)
-        if matcher.matched is not None:
+        if matcher.match is not None:
             return emitted + matcher.flush()
     return emitted + matcher.flush()
 
@@ -159,7 +159,7 @@ def push_all(matcher: StopMatcher, tokens: list[bytes]) -> bytes:
 def test_the_text_ends_before_the_first_completed_stop(stops, tokens):
     matcher = StopMatcher(stops)
     emitted = push_all(matcher, tokens)
-    assert (emitted, matcher.matched) == first_stop(b"".join(tokens), stops)
+    assert (emitted, matcher.match) == first_stop(b"".join(tokens), stops)
 
 
 @given(STOPS, cut_texts() | TOKENS)
@@ -186,14 +186,14 @@ def test_without_stops_nothing_is_held_back(tokens):
     matcher = StopMatcher(())
     assert [matcher.push(token) for token in tokens] == tokens
     assert matcher.flush() == b""
-    assert matcher.matched is None
+    assert matcher.match is None
 
 
 @pytest.mark.parametrize("stops", [("b", "ab", "aab"), ("aab", "ab", "b"), ("ab", "aab", "b")])
 def test_of_stops_completed_at_once_the_longest_wins_in_any_order(stops):
     matcher = StopMatcher(stops)
     assert push_all(matcher, [b"xa", b"ab"]) == b"x"
-    assert matcher.matched == "aab"
+    assert matcher.match == "aab"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_of_stops_completed_at_once_the_longest_wins_in_any_order(stops):
 def test_stops_that_begin_or_end_within_a_token(stop, tokens, pushed, matched, flushed):
     matcher = StopMatcher((stop,))
     assert [matcher.push(token) for token in tokens] == pushed
-    assert (matcher.matched, matcher.flush(), matcher.flush()) == (matched, flushed, b"")
+    assert (matcher.match, matcher.flush(), matcher.flush()) == (matched, flushed, b"")
 
 
 LONG = "ab" * 5000 + "c"
@@ -220,7 +220,7 @@ def test_a_stop_of_ten_kilobytes_is_found_after_a_false_start(size):
     matcher = StopMatcher((LONG,))
     tokens = [data[i : i + size] for i in range(0, len(data), size)]
     assert push_all(matcher, tokens) == b"xy" + b"ab" * 2000
-    assert matcher.matched == LONG
+    assert matcher.match == LONG
 
 
 def test_a_stop_of_ten_kilobytes_that_never_ends_holds_back_no_more_than_itself():

@@ -114,7 +114,7 @@ def test_a_text_takes_its_window_and_the_rows_of_a_step_however_long_it_is(lengt
 def test_all_together_stay_within_what_is_said():
     """Two windows for each context that fits: 4 contexts, 2 of 4 blocks each."""
     engine = make_engine(context=200, kv_blocks=200, block=BLOCK, window=WINDOW, rows=8)
-    most = engine.blocks.windows.most
+    most = engine.blocks.windows.max_stored
     assert most == 4 * 2 * 4
     for seed in range(30):
         cached(engine, prompt_of(seed, 60), StopParams(max_tokens=30, ignore_eos=True))
@@ -124,7 +124,7 @@ def test_all_together_stay_within_what_is_said():
 
 def test_more_texts_than_that_take_their_own_windows():
     engine = make_engine(context=200, kv_blocks=50, block=BLOCK, window=WINDOW, rows=8)
-    assert engine.blocks.windows.most == 8
+    assert engine.blocks.windows.max_stored == 8
     for seed in range(5):
         MockRequest(prompt_of(seed, 20), stops=StopParams(max_tokens=15)).add_to(engine)
     run_to_end(engine)
@@ -138,9 +138,9 @@ def test_gemma_3_270m_keeps_less_than_120_mb_at_32k():
     )
     windows = windows_of(layout, 1024, 32768, 512)
     whole_bytes, window_bytes = (32 * group.bytes_per_token for group in layout.groups)
-    assert windows.most == 34
+    assert windows.max_stored == 34
     assert 1024 * (whole_bytes + window_bytes) == 603_979_776
-    assert 1024 * whole_bytes + windows.most * window_bytes == 117_374_976
+    assert 1024 * whole_bytes + windows.max_stored * window_bytes == 117_374_976
 
 
 # -- a real model ------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _check_windows(
     counted, readers = Counter(i for ids in read for i in ids), windows._readers
     wrong = sorted(i for i in counted | readers if counted[i] != readers[i])
     _insist(not wrong, f"the windows of KV blocks {wrong} have more readers, or fewer")
-    strange = [i for i in windows._kept if i in readers or i not in published]
+    strange = [i for i in windows._unread if i in readers or i not in published]
     _insist(not strange, f"the windows of KV blocks {strange} are kept for nobody")
 
 

@@ -89,7 +89,7 @@ class AsyncLLM(PrefixMethods, AsyncModel):
 
     def state(self) -> EngineState:
         """See ``AsyncModel``."""
-        return EngineState.of(self.engine.engine)
+        return EngineState.read(self.engine.engine)
 
     @property
     def alive(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from cutaway.api.text_reader import TextReader
 from cutaway.base.progress import Bar, texts_done
-from cutaway.engine.events import explained
+from cutaway.engine.events import as_cutaway_error
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.importance import answer, answers
 from cutaway.registry import feature
@@ -133,7 +133,7 @@ def _result(streams: list[Stream]) -> Result:
     """Of samples that have all ended."""
     for stream in streams:
         if stream.error:
-            return explained(stream.error)
+            return as_cutaway_error(stream.error)
     return answer([stream.finish() for stream in streams], aligned=streams[0].options.align)
 
 

@@ -49,7 +49,7 @@ class CanvasView:
 
     def passed(self, made: Pass, *, draw: bool) -> None:
         """Take a pass, and draw what there is then."""
-        self._cells |= made.stands
+        self._cells |= made.tokens_after
         self._new = {cell.position for cell in made.cells if cell.now != cell.was}
         self._passes += 1
         if draw:

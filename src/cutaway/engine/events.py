@@ -4,10 +4,9 @@ Events are the engine's only output: a trace, an answer of the server, a page an
 are made of them. They can be pickled and do not refer to the engine. They are tuples, since every
 token makes one.
 
-An ``Outbox`` is what a sequence has emitted, from the first event on. Events are added to it all or
-none, and each of its readers has a place of its own. Since nothing else tells a reader what
-happened, it is also what a sequence is restored from after an exception has torn a step
-(``Sequence.restore``). It knows nothing of who reads, or when.
+An ``Outbox`` has all events of a sequence, from the first on. They are added to it all or none, and
+each reader has a place of its own in it. Since readers know nothing else of a sequence, it is also
+restored from its outbox after an exception has interrupted a step (``Sequence.restore``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ class FinishReason(StrEnum):
 
 @dataclass(slots=True)
 class Phases:
-    """Seconds of one step, by what was done; draft: forward passes of the draft model."""
+    """Seconds of one step, by phase; draft: forward passes of the draft model."""
 
     schedule: float = 0.0
     draft: float = 0.0
@@ -84,10 +83,10 @@ class Started(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What the model's own logits say of prompt tokens, those of one step.
+    """How likely the model's own logits make some prompt tokens, those of one step.
 
     position  of the first token that is scored
-    rows      of each token, its log-probability, its rank and the likeliest in its place
+    rows      for each token, its log-probability, its rank and the likeliest in its place
     logits    float32 (n, vocab) where the request wants them: row i, at position
               ``position - 1 + i``, predicts the token at the next position. Where attention is
               not causal: those that the decoder wants, from number ``position - 1`` on
@@ -113,8 +112,8 @@ class Step(NamedTuple):
     position        of the token in the sequence, prompt included
     token_id        the token
     sampled_id      what the sampler drew, which differs where the token was forced
-    source          "sampled", "greedy", "forced", "grammar" where a grammar left no other, or
-                    "draft" where a draft had proposed it
+    source          "sampled", "greedy", "forced", "grammar" where a grammar left no other token,
+                    or "draft" where it had been proposed as a draft token
     text            the text that became certain with this token; it lags while a stop string or a
                     character is incomplete, and may belong to earlier tokens
     released_bytes  how many bytes became certain with this token
@@ -122,8 +121,8 @@ class Step(NamedTuple):
     survivors       how many tokens the chain left to draw from
     observed        what the request's ``Observe`` names
     phases          how long the engine's step took; the tokens of one step share it
-    logits_hash     of the bits of this row's logits
-    fingerprint     of the bits of the logits of all steps up to this one
+    logits_hash     hash of the bits of this row's logits
+    fingerprint     hash of the bits of the logits of all steps up to this one
     unconstrained_id  what the same luck would have drawn here without the constraint, where the
                     request has the ledger; None where the constraint forbade nothing
     refused_by      names of the checks that refused tokens which the rest allowed; thinking_budget
@@ -151,7 +150,7 @@ class Step(NamedTuple):
 
     @property
     def neg_log_z(self) -> float | None:
-        """As of its ``Observation``; None where the token was not drawn, or nothing observed."""
+        """The -ln Z of its ``Observation``; None for a forced token, or where none is observed."""
         return self.observed.neg_log_z if self.observed and self.source != "forced" else None
 
 
@@ -207,8 +206,8 @@ class Pass(NamedTuple):
     fingerprint: int
 
     @property
-    def stands(self) -> dict[int, int | None]:
-        """Position -> token after the pass, of cells it looked at or masked again; None: masked."""
+    def tokens_after(self) -> dict[int, int | None]:
+        """The token after the pass, by position, of the cells it computed; None: masked (again)."""
         return {cell.position: cell.now for cell in self.cells} | dict.fromkeys(self.masked_again)
 
     @property
@@ -221,8 +220,8 @@ class Ended(NamedTuple):
     """Why the sequence ended, and its totals; the last event.
 
     matched    the stop string, or the id of the end or stop token, that ended it
-    held_text  text that was still held back for a stop string when it was aborted; it follows the
-               text of the steps
+    held_text  text held back for a stop string when the sequence was aborted; it follows the text
+               of the steps
     error      the error that ended it
     """
 
@@ -236,7 +235,7 @@ class Ended(NamedTuple):
     speculation: Speculation
 
     def __reduce__(self) -> Any:
-        return Ended, (*self._replace(error=self.error and explained(self.error)),)
+        return Ended, (*self._replace(error=self.error and as_cutaway_error(self.error)),)
 
 
 Event = Started | Scored | Embedded | Pass | Step | Ended
@@ -244,32 +243,32 @@ Event = Started | Scored | Embedded | Pass | Step | Ended
 
 @plainly
 def neg_log_z(steps: Iterable[Step]) -> float | None:
-    """The sum of a text's -ln Z, in nats: minus the logarithm of its importance weight.
+    """Return the sum of a text's -ln Z, in nats: minus the logarithm of its importance weight.
 
     None where no step has one.
     """
-    each = [value for step in steps if (value := step.neg_log_z) is not None]
-    return fsum(each) if each else None
+    values = [value for step in steps if (value := step.neg_log_z) is not None]
+    return fsum(values) if values else None
 
 
 _NO_DATA = ("processors", "breakers")
-"""Parts of a stage's rule that are functions, or that the settings have already."""
+"""Parts of a stage's rule that are functions, or that the trace's settings have anyway."""
 
 
 def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
-    """Sampling stages as JSON-ready dictionaries: {"stage": name, …its rule}."""
+    """Return sampling stages as JSON-ready dictionaries: {"stage": name, …its rule}."""
     return tuple(
         {"stage": s.name, **{k: v for k, v in s.rule.items() if k not in _NO_DATA}} for s in chain
     )
 
 
-def explained(error: Exception) -> CutawayError:
-    """The error itself, or a CutawayError that names what a user's own processor raised."""
+def as_cutaway_error(error: Exception) -> CutawayError:
+    """Return the error itself, or a CutawayError that names what a user's processor raised."""
     if isinstance(error, CutawayError):
         return error
-    made = CutawayError(f"{type(error).__name__}: {error}")
-    made.__cause__ = error
-    return made
+    cutaway_error = CutawayError(f"{type(error).__name__}: {error}")
+    cutaway_error.__cause__ = error
+    return cutaway_error
 
 
 # -- the outbox ------------------------------------------------------------------------------------
@@ -278,12 +277,12 @@ def explained(error: Exception) -> CutawayError:
 class Emission(NamedTuple):
     """An event, as it left the engine.
 
-    made         when, in seconds of ``perf_counter``
+    emitted_at   the time, in seconds of ``perf_counter``
     speculation  draft tokens of the sequence until then
     """
 
     event: Event
-    made: float
+    emitted_at: float
     speculation: Speculation
 
 
@@ -301,8 +300,8 @@ class Outbox:
 
     def emit(self, events: Iterable[Event], speculation: Speculation) -> None:
         """Add events, all or none: an exception comes before or after them, never in between."""
-        made = perf_counter()
-        self.emissions += [Emission(event, made, speculation) for event in events]
+        now = perf_counter()
+        self.emissions += [Emission(event, now, speculation) for event in events]
 
     @property
     def end(self) -> Ended | None:
@@ -311,7 +310,7 @@ class Outbox:
         return last if isinstance(last, Ended) else None
 
     def drop_logits(self, place: int) -> None:
-        """Keep of the logits at a place, which a reader has taken, only how many rows they had."""
+        """Replace logits, which a reader has taken, with empty rows: restoring counts the rows."""
         emission = self.emissions[place]
         if isinstance(event := emission.event, Scored) and event.logits is not None:
             rows = np.empty((len(event.logits), 0), np.float32)

@@ -1,4 +1,4 @@
-"""What a model can do at all: its context, its vocabulary, its attention."""
+"""What limits a model has: its context, its vocabulary, its attention."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cutaway.errors import InputError, Name, TooLongError
 
 
 def last_seen(attention: str | int, position: int, length: int) -> int:
-    """The causal mask as a number: the last position that a token attends to, of ``length``."""
+    """Return the last position, below ``length``, that a token attends to: the mask as a number."""
     if attention == "causal":
         return position
     if isinstance(attention, str):
@@ -30,10 +30,10 @@ class Limits:
 
     model      its name, for errors
     attention  which tokens a token attends to: "causal", itself and those before it;
-               "bidirectional", all of its text; a number, block-causal: all to the end of its own
-               block of this many tokens
+               "bidirectional", the whole text; a number n, block-causal: all up to the end of its
+               own block of n tokens
     shift      whether a row predicts the next position, where attention is not causal
-    mask_id    the token in the place of one that is masked
+    mask_id    the token that stands for a masked one
     has_head   whether the model predicts tokens
     padding_ids  rows of the output matrix that are no tokens: never drawn
     """
@@ -62,15 +62,19 @@ class Limits:
         """How many tokens a prompt can have."""
         return self.context_length - 1
 
-    def too_long(self, tokens: object, field: str = "prompt", others: str = " has") -> TooLongError:
-        """The error for a prompt of so many tokens: a number, or words such as "at least 9000".
+    def too_long(
+        self, tokens: object, field: str = "prompt", predicate: str = " has"
+    ) -> TooLongError:
+        """Return the error for a prompt of so many tokens: a number, or words ("at least 9000").
 
         LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
         length is", and can then shorten a conversation or ask another model.
+
+        predicate: follows the field's name, as in "prompt has", "suffix and prompt have"
         """
         return TooLongError(
             field,
-            f"{others} {tokens} tokens, and this model's maximum context length is "
+            f"{predicate} {tokens} tokens, and this model's maximum context length is "
             f"{self.context_length}, of which one is for the answer: the prompt is too "
             "long, shorten it",
         )
@@ -94,7 +98,7 @@ class Limits:
             )
 
     def check_bidirectional(self, ids: tuple[int, ...]) -> None:
-        """InputError where attention is causal, or a text cannot be read."""
+        """InputError where attention is causal, or the model cannot read these tokens."""
         if self.is_causal:
             raise InputError("this model's attention is causal: no row of it reads a whole text")
         self.check_head()

@@ -1,7 +1,7 @@
 """Request: all that the engine needs for one sequence. Frozen, checked once, picklable.
 
-``PrescribedTokens`` are those it prescribes: forced ones, and a replay's, which are drawn and
-compared. They are known before they are computed, so one step computes many, as of draft tokens.
+``PrescribedTokens`` are the output tokens that a request names: forced ones, and a replay's, which
+are drawn and compared. They are known in advance, so that one step computes many of them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutaway.text.grammar.compiler import Compiled
 
 
-randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
+randbits = SystemRandom().getrandbits  # `secrets` has the same, and loads a cryptographic library
 
 SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle")
 _PRIORITIES = 2**31
@@ -37,8 +37,8 @@ class RunParams:
 
     kv_cache   False computes the whole sequence again at every step: quadratic cost
     cache_prompt  False takes nothing from the prefix cache and leaves nothing there
-    cache_salt  the prefix cache is shared with texts of the same salt only; None: with those that
-               have none. A secret between them: it is in no repr, no record and no error
+    cache_salt  the prefix cache is shared only with texts of the same salt; None: with those that
+               have none. It is a secret of these texts: no repr, no record and no error shows it
     priority   lower goes first, in the queue and when KV blocks run out
     speculate  draft tokens: "off", "ngram" (from the sequence itself), "jacobi" (what the
                model drew in earlier steps), "draft" (a small model) or "mtp" (the model's own
@@ -77,8 +77,8 @@ class RunParams:
         check_choice("speculate", self.speculate, SPECULATE)
 
 
-def own_salt() -> str:
-    """A salt that no other text has."""
+def new_salt() -> str:
+    """Return a salt that no other text has."""
     return f"{randbits(128):032x}"
 
 
@@ -86,10 +86,10 @@ def _check_salt(salt: Any) -> None:
     """InputError unless it is None or a text of a bounded length; it does not show the salt."""
     if salt is None or (isinstance(salt, str) and 0 < len(salt) <= _LONGEST_SALT):
         return
-    given = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
+    actual = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
     raise InputError(
         "cache_salt",
-        f" must be a text of 1 to {_LONGEST_SALT} characters, not {given}: leave it out "
+        f" must be a text of 1 to {_LONGEST_SALT} characters, not {actual}: leave it out "
         "to share the prefix cache with all texts that have none",
     )
 
@@ -107,8 +107,8 @@ class Request:
     decoder           how it is written
     interventions     what is changed in the model's activations, or hidden from its attention
     adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
-    grammar           that of ``constraint``, compiled; not pickled, so another process compiles it
-                      again
+    grammar           the grammar of ``constraint``, compiled; it is not pickled, so that another
+                      process compiles it again
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
@@ -133,9 +133,9 @@ class Request:
 
     @property
     def salt(self) -> tuple[int, str] | None:
-        """From which position on it shares KV blocks with texts of the same name only; the name.
+        """Return (position, name): from there on, only texts of the same name share KV blocks.
 
-        None: it shares them with all others that have none.
+        None: the text shares them with all others whose salt is None.
         """
         changed = self.interventions.salt if self.interventions else None
         if not self.adapter and self.run.cache_salt is None:
@@ -148,21 +148,21 @@ class Request:
         return self.constraint.is_set or bool(self.decoder.banned_token_ids)
 
     def with_seed(self, seed: int) -> "Request":
-        """The same, drawn with this seed."""
+        """Return the same request with this seed."""
         if seed == self.sampling.seed:
             return self
         return self.but(sampling=self.sampling.with_seed(seed))
 
     def but(self, **parts: Any) -> "Request":
-        """The same with these parts, already checked."""
-        made = object.__new__(type(self))  # replace() would check 100,000 tokens for each sample
-        made.__dict__.update(self.__dict__, **parts)
-        return made
+        """Return the same request with other parts, which have been checked."""
+        request = object.__new__(type(self))  # replace() would check 100,000 tokens for each sample
+        request.__dict__.update(self.__dict__, **parts)
+        return request
 
     def samples(self, count: int) -> "list[Request]":
-        """``count`` of it: the seed of the n-th derives from that of the first.
+        """Return ``count`` copies; the seed of the n-th derives from that of the first.
 
-        A seed that was not given is chosen here; all of them follow from the first one's.
+        A seed of None is chosen here.
         """
         seed = randbits(32) if self.sampling.seed is None else self.sampling.seed
         return [self.with_seed(derive_seed(seed, n)) for n in range(count)]
@@ -170,7 +170,7 @@ class Request:
 
 # -- prescribed tokens -----------------------------------------------------------------------------
 
-_OTHERS = (
+_REPLAY_ADVICE = (
     "other weights, settings or arithmetic wrote that; give those, or ask for it without replay"
 )
 
@@ -178,7 +178,7 @@ _OTHERS = (
 class PrescribedTokens:
     """The prescribed tokens of one sequence; see ``RunParams`` for forced tokens and replays.
 
-    diverged  the output differs from the replay; tokens may still be taken back
+    diverged  the output differs from the replay; if tokens are taken back, it may agree again
     """
 
     def __init__(self, forced: tuple[int, ...], replay: tuple[int, ...]) -> None:
@@ -186,20 +186,20 @@ class PrescribedTokens:
         self.diverged = False
 
     def is_forced(self, index: int) -> bool:
-        """Whether the token at this index of the output is given, and not drawn."""
+        """Whether the token at this index of the output is forced, and not drawn."""
         return index < len(self._forced)
 
-    def forced(self, index: int, count: int) -> list[int]:
-        """The forced tokens among ``count`` from this index on."""
+    def get_forced(self, index: int, count: int) -> list[int]:
+        """Return the forced tokens among ``count`` tokens from this index on."""
         return [*self._forced[index : index + count]]
 
     def next(self, index: int, count: int) -> list[int]:
-        """The first prescribed tokens from this index on: of one kind, ``count`` at most."""
+        """Return the next prescribed tokens from this index on: of one kind, ``count`` at most."""
         tokens = self._forced if self.is_forced(index) else () if self.diverged else self._replay
         return [*tokens[index : index + max(count, 0)]]
 
     def num_left(self, index: int) -> int:
-        """How many are prescribed from this index on."""
+        """How many tokens are prescribed from this index on."""
         length = max(len(self._forced), 0 if self.diverged else len(self._replay))
         return max(length - index, 0)
 
@@ -209,24 +209,27 @@ class PrescribedTokens:
         self.diverged |= any(token_id != replayed for token_id, replayed in pairs)
 
     def mismatch_error(
-        self, steps: Items[Step], length: int, ended: FinishReason | None,
-        named: Callable[[int], str],
+        self, steps: Items[Step], length: int, finish_reason: FinishReason | None,
+        describe_token: Callable[[int], str],
     ) -> ReplayError | None:  # fmt: skip
-        """The error where final steps are not those of the replay, or the replay has more.
+        """Return the error where final steps differ from the replay, or the replay has more.
 
-        length: of the output; ended: why it ended, if it did; named: a token as errors show it
+        length  tokens of the output
         """
         replay = self._replay
         for step in steps:
             if step.index < len(replay) and step.token_id != replay[step.index]:
-                drawn, replayed = named(step.token_id), named(replay[step.index])
-                return ReplayError(
-                    f"replay: token {step.index} is {drawn} when it is drawn again, and {replayed} "
-                    f"in the replay: {_OTHERS}"
+                token, replayed_token = (
+                    describe_token(step.token_id),
+                    describe_token(replay[step.index]),
                 )
-        if ended and length < len(replay):
+                return ReplayError(
+                    f"replay: token {step.index} is {token} when it is drawn again, and "
+                    f"{replayed_token} in the replay: {_REPLAY_ADVICE}"
+                )
+        if finish_reason and length < len(replay):
             return ReplayError(
-                f"replay: the text ends after {length} tokens ({ended}), and the replay has "
-                f"{len(replay)}: {_OTHERS}"
+                f"replay: the text ends after {length} tokens ({finish_reason}), and the replay "
+                f"has {len(replay)}: {_REPLAY_ADVICE}"
             )
         return None

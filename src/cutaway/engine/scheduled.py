@@ -25,12 +25,12 @@ class Scheduled:
 
     start            position of the first row
     first_logit_row  logits are wanted of the rows from this one to the last
-    logit_rows       the rows whose logits are wanted, instead of those
-    limits           of each row, the last position that it attends to; None: its own
+    logit_rows       the rows whose logits are wanted, where these are others
+    limits           for each row, the last position that it attends to; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
                      allows no other), "forced" (by the request), or its "replay"
-    second_from      position from which on tokens are in the second of two texts; 0: all are in one
-    states           (row, slot): the recurrent states that are stored; None: there are none
+    second_from      the first position of the second of two texts; 0: there is one text
+    states           (row, slot): a recurrent state is stored after the row; None: no layer has one
     masks            which tokens may follow the last pending token and each draft token; empty
                      without draft tokens
     """
@@ -55,18 +55,18 @@ class Scheduled:
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """How many rows the sequence has in this step."""
         return len(self.token_ids) + len(self.draft_token_ids)
 
     @property
-    def wanted(self) -> Items[int]:
+    def wanted_rows(self) -> Items[int]:
         """The rows whose logits are wanted."""
         rows = self.logit_rows
         return range(self.first_logit_row, self.num_rows) if rows is None else rows
 
 
 def lay_rows(parts: Items[tuple[int, Iterable[int], list[int]]]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Lay (first position, tokens, blocks) of each sequence one after the other.
+    """Lay the rows of sequences, each (first position, tokens, blocks), one after the other.
 
     Returns tokens (M,), positions (M,), sequences (M,) and block tables (S, B).
     """
@@ -89,119 +89,126 @@ def lay_rows(parts: Items[tuple[int, Iterable[int], list[int]]]) -> tuple[Ints, 
 
 
 def batch_of(scheduled: list[Scheduled]) -> Batch:
-    """The rows of one step, sequence by sequence."""
+    """Return the rows of one step, sequence by sequence."""
     rows = lay_rows(
         [(s.start, s.token_ids + s.draft_token_ids, s.sequence.memory.blocks) for s in scheduled]
     )
-    wanted = [start + row for start, one in _placed(scheduled) for row in one.wanted]
+    logit_rows = [
+        first + row for first, entry in _with_first_row(scheduled) for row in entry.wanted_rows
+    ]
     limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
     return Batch(
-        *rows, np.array(wanted, np.int32), limits, hidden_from, _states(scheduled),
+        *rows, np.array(logit_rows, np.int32), limits, hidden_from, _states(scheduled),
         _types(scheduled, rows[1]),
     )  # fmt: skip
 
 
-def _placed(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
-    """Each with the number of its first row in the step."""
-    ends = accumulate((one.num_rows for one in scheduled), initial=0)
+def _with_first_row(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
+    """Pair each entry with the number of its first row in the step."""
+    ends = accumulate((entry.num_rows for entry in scheduled), initial=0)
     return zip(ends, scheduled, strict=False)
 
 
 def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
-    if all(one.limits is None for one in scheduled):
+    if all(entry.limits is None for entry in scheduled):
         return None
     limits = positions.copy()
-    for start, one in _placed(scheduled):
-        if one.limits is not None:
-            limits[start : start + one.num_rows] = one.limits
+    for start, entry in _with_first_row(scheduled):
+        if entry.limits is not None:
+            limits[start : start + entry.num_rows] = entry.limits
     return limits
 
 
 def _types(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
-    if not any(one.second_from for one in scheduled):
+    if not any(entry.second_from for entry in scheduled):
         return None
     types = np.zeros_like(positions)
-    for start, one in _placed(scheduled):
-        if one.second_from:
-            mine = slice(start, start + one.num_rows)
-            types[mine] = positions[mine] >= one.second_from
+    for start, entry in _with_first_row(scheduled):
+        if entry.second_from:
+            rows = slice(start, start + entry.num_rows)
+            types[rows] = positions[rows] >= entry.second_from
     return types
 
 
 def _states(scheduled: list[Scheduled]) -> Ints | None:
-    if all(one.states is None for one in scheduled):
+    if all(entry.states is None for entry in scheduled):
         return None
     stored = [
-        (start + row, slot) for start, one in _placed(scheduled) for row, slot in one.states or ()
+        (first + row, slot)
+        for first, entry in _with_first_row(scheduled)
+        for row, slot in entry.states or ()
     ]
     return np.array(stored, np.int32).reshape(-1, 2)
 
 
 def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
-    each = [one.sequence.request.interventions for one in scheduled]
-    if not any(one and one.knocked_out for one in each):
+    bound = [entry.sequence.request.interventions for entry in scheduled]
+    if not any(interventions and interventions.knocked_out for interventions in bound):
         return None
     hidden_from = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
-    for row, one in zip(hidden_from, each, strict=True):
-        if one and one.knocked_out:
-            row[:] = one.hidden_from(len(row))
+    for row, interventions in zip(hidden_from, bound, strict=True):
+        if interventions and interventions.knocked_out:
+            row[:] = interventions.hidden_from(len(row))
     return hidden_from
 
 
 class HiddenReader(Protocol):
-    """Who wants hidden states of rows: what drafts."""
+    """Reads hidden states of rows beside their logits, as a draft head does."""
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """Of the model's tensors; none: what its head reads."""
+        """The model's tensors that it reads; (): what the model's head reads."""
         ...
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
-        """Whether those of all these rows are wanted."""
+        """Whether it reads the hidden states of all these rows."""
         ...
 
     def observe(self, scheduled: Items[Scheduled], hidden: Items[Logits | None]) -> None:
-        """These rows are computed; hidden: (rows, hidden) of each, where wanted."""
+        """Take note of computed rows; hidden: (rows, hidden) of each entry, where it reads them."""
         ...
 
 
-def compute(
+def run_scheduled(
     backends: Mapping[str, Backend], scheduled: list[Scheduled], reader: HiddenReader
 ) -> tuple[list[Logits], Logits]:
-    """The wanted rows of each sequence; and all logits in one array where one run computed them.
+    """Run the model; return each entry's logits, and all in one array if one run computed them.
 
-    backends: by adapter
-    reader: says of which rows hidden states are wanted beside logits, and takes them
+    backends  by adapter
+    reader    reads hidden states of some rows beside their logits
+
     A run is of one adapter and of one kind: plain rows, those with hidden states, rows with
     interventions, or rows whose final hidden states are wanted instead of logits.
     """
     runs: dict[tuple[str, str], list[Scheduled]] = {}
-    for one in scheduled:
-        kind = _kind(one)
-        kind = "whole" if kind == "plain" and reader.reads_hidden(one) else kind
-        runs.setdefault((one.sequence.request.adapter, kind), []).append(one)
-    found: dict[int, Logits] = {}
-    for (adapter, kind), mine in runs.items():
-        rows = _run(backends[adapter], kind, mine, reader)
-        change_states(backends[adapter], mine)
+    for entry in scheduled:
+        kind = _kind(entry)
+        kind = "whole" if kind == "plain" and reader.reads_hidden(entry) else kind
+        runs.setdefault((entry.sequence.request.adapter, kind), []).append(entry)
+    rows_by_id: dict[int, Logits] = {}
+    for (adapter, kind), entries in runs.items():
+        rows = _run_kind(backends[adapter], kind, entries, reader)
+        change_states(backends[adapter], entries)
         if len(runs) == 1:
-            return _split(mine, rows), _NOTHING if kind == "hidden" else rows
-        each = _split(mine, rows.copy())  # the next run may write into the same memory
-        found |= zip((one.sequence.id for one in mine), each, strict=True)
-    return [found[one.sequence.id] for one in scheduled], _NOTHING
+            return _split(entries, rows), _NOTHING if kind == "hidden" else rows
+        entry_rows = _split(entries, rows.copy())  # the next run may write into the same memory
+        rows_by_id |= zip((entry.sequence.id for entry in entries), entry_rows, strict=True)
+    return [rows_by_id[entry.sequence.id] for entry in scheduled], _NOTHING
 
 
-def _kind(one: Scheduled) -> str:
-    if one.sequence.decoder.hidden:
+def _kind(entry: Scheduled) -> str:
+    if entry.sequence.decoder.hidden:
         return "hidden"
-    return "edited" if edits_of(one) else "plain"
+    return "edited" if edits_of(entry) else "plain"
 
 
-def _run(backend: Backend, kind: str, scheduled: list[Scheduled], reader: HiddenReader) -> Logits:
+def _run_kind(
+    backend: Backend, kind: str, scheduled: list[Scheduled], reader: HiddenReader
+) -> Logits:
     batch = batch_of(scheduled)
     if kind == "whole":
         logits, hidden = backend.run_whole(batch, reader.hidden_names)
-        ends = accumulate((one.num_rows for one in scheduled), initial=0)
+        ends = accumulate((entry.num_rows for entry in scheduled), initial=0)
         reader.observe(scheduled, [hidden[start:end] for start, end in pairwise(ends)])
         return logits
     reader.observe(scheduled, [None] * len(scheduled))
@@ -209,33 +216,33 @@ def _run(backend: Backend, kind: str, scheduled: list[Scheduled], reader: Hidden
         return backend.hidden(batch)
     if kind == "plain":
         return backend.run(batch)
-    edits = [edit for row, one in _placed(scheduled) for edit in edits_of(one, row)]
+    edits = [edit for row, entry in _with_first_row(scheduled) for edit in edits_of(entry, row)]
     return inspectable(backend).run_edited(batch, edits)
 
 
-def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
-    """What its interventions change in its rows; ``row``: the number of its first in the step."""
-    interventions = one.sequence.request.interventions
-    return interventions.edits(one.start, one.num_rows, row) if interventions else []
+def edits_of(entry: Scheduled, row: int = 0) -> list[Edit]:
+    """Return what interventions change in an entry's rows; row: the number of its first one."""
+    interventions = entry.sequence.request.interventions
+    return interventions.edits(entry.start, entry.num_rows, row) if interventions else []
 
 
 def rows_to_state_change(sequence: "Sequence", start: int) -> int:
-    """The most rows from a position on: a state is changed after the last row of a step alone."""
-    made = sequence.request.interventions
-    return made.rows_to_state_change(start) if made else sequence.longest
+    """The most rows from a position on: a state can be changed only after a step's last row."""
+    interventions = sequence.request.interventions
+    return interventions.rows_to_state_change(start) if interventions else sequence.longest
 
 
 def change_states(backend: Backend, scheduled: list[Scheduled]) -> None:
-    """Make the interventions on the recurrent states that were stored after the last rows."""
-    for one in scheduled:
-        made, row = one.sequence.request.interventions, one.num_rows - 1
-        slot = dict(one.states or ()).get(row) if made and made.states else None
+    """Apply interventions to the recurrent states that were stored after the last rows."""
+    for entry in scheduled:
+        interventions, row = entry.sequence.request.interventions, entry.num_rows - 1
+        slot = dict(entry.states or ()).get(row) if interventions and interventions.states else None
         memory = None if slot is None else backend.state_memory(slot)
-        if made and memory is not None:
-            made.change_state(memory.view(np.float32), one.start + row)
+        if interventions and memory is not None:
+            interventions.change_state(memory.view(np.float32), entry.start + row)
 
 
 def _split(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:
-    """Each sequence's wanted rows, (rows, vocab), out of those of the whole step."""
-    ends = accumulate((len(one.wanted) for one in scheduled), initial=0)
+    """Split the logits of the whole step into each entry's, (rows, vocab)."""
+    ends = accumulate((len(entry.wanted_rows) for entry in scheduled), initial=0)
     return [logits[start:end] for start, end in pairwise(ends)]

@@ -1,6 +1,6 @@
 """Sequence: a prompt and its growing output, and the state that the loop keeps for it.
 
-Tokens, how far they were computed, and the KV blocks that hold their keys and values.
+Its tokens, how many of them are computed, and the KV blocks with their keys and values.
 """
 
 from dataclasses import dataclass, field
@@ -36,17 +36,18 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class SequenceMemory:
-    """What a sequence has of an engine's memory; what becomes of it is for ``SequenceBlocks``.
+    """A sequence's part of an engine's memory; ``SequenceBlocks`` gives it and takes it back.
 
     blocks         KV block ids by position // block size; the first ``published`` of them are in
                    the prefix cache, and the first ``num_out_of_window`` lie outside the sliding
                    windows of all rows to come
     stored         positions that the blocks store something of, rejected draft tokens included;
-                   kept where layers have sliding windows
-    read_states    where layers have a recurrent state: the blocks with those after so many tokens
-                   that it may go on from
-    stored_states  the slots in which a step stores states, by the tokens before each
-    parted         tokens that it shares with another text, whose state it lacked
+                   counted where layers have sliding windows
+    read_states    where layers have a recurrent state: the blocks with the states from which the
+                   sequence may continue, by the number of tokens before each
+    stored_states  the slots in which a step stores states, by the number of tokens before each
+    num_shared     first tokens that another text has too: a state is kept after them, so that the
+                   next such text can continue there
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -55,7 +56,7 @@ class SequenceMemory:
     stored: int = 0
     read_states: dict[int, int] = field(default_factory=dict)
     stored_states: dict[int, int] = field(default_factory=dict)
-    parted: int = 0
+    num_shared: int = 0
 
 
 @dataclass(eq=False)
@@ -67,12 +68,12 @@ class Sequence:
     memory             its KV blocks, and what is known of them
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
-    prompt_scores      of the tokens that are scored, as far as computed, where the request has it:
+    prompt_scores      the scores of tokens computed so far, where the request has them scored:
                        prompt_token_ids[1:], or those of an answer (``ScoreAnswers``)
-    logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
-                       that is preempted and computed again emits each row once
-    expected           token ids that the constraint leaves no choice about, drawn as draft tokens
-    rewound            tokens were taken back, and what was computed does not fit any more
+    logits_emitted     rows whose logits ``Scored`` events have had: a sequence that is preempted
+                       and computed again emits each row once
+    expected           token ids that the constraint leaves no choice about, used as draft tokens
+    rewound            tokens were taken back, so that what was computed does not fit any more
     outbox             the events that were emitted
     guest_code         calls code that the request brought
     decoding           what its decoder remembers of it (``Decoder.begin``)
@@ -98,11 +99,11 @@ class Sequence:
     guest_code: GuestCode = field(init=False)
 
     def __post_init__(self) -> None:
-        request, self._added = self.request, perf_counter()
+        request, self._added_at = self.request, perf_counter()
         self.guest_code = GuestCode(self.outbox)
         assert request.sampling.seed is not None  # the engine has chosen one
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
-        self._repeated = 0  # events that a restored canvas makes again
+        self._repeated = 0  # events that a restored canvas makes again, to be dropped
         self.decoder, self.decoding = request.decoder, request.decoder.begin()
         self.observe = request.observe if request.observe.any_step else None
         self._prescribed = PrescribedTokens(request.run.forced, request.run.replay)
@@ -120,13 +121,13 @@ class Sequence:
             self.backtracker = checks.Backtracker(self.vocabulary)
 
     def _begin(self) -> None:
-        """Set the state that depends on the output, of which nothing is written."""
+        """Set all that depends on the output to what it is before the first token."""
         self.output_token_ids: list[int] = []
         self.constraint, self.expected = self._new_constraint(), list[int]()
-        wanted = self.request.constraint
+        constraint = self.request.constraint
         self._text = SequenceText(
             self.request.stopping.stop, self.vocabulary.token_bytes, self._ending,
-            skip=len(wanted.taken(self.vocabulary)), min_tokens=wanted.min_tokens,
+            skip=len(constraint.taken(self.vocabulary)), min_tokens=constraint.min_tokens,
         )  # fmt: skip
 
     def _new_constraint(self) -> "Constraint | None":
@@ -142,7 +143,7 @@ class Sequence:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its place in every queue: priority, then arrival."""
+        """The sequence's place in every queue: priority, then arrival."""
         return self.request.run.priority, self.id
 
     @property
@@ -171,7 +172,7 @@ class Sequence:
         return max(min(left, self.longest - len(self) - 1), 0)
 
     def next_prescribed(self, count: int) -> list[int]:
-        """The first of them, ``count`` at most: forced ones, or those of the replay."""
+        """The first prescribed tokens, ``count`` at most: forced ones, or those of the replay."""
         return self._prescribed.next(len(self.output_token_ids), min(count, self.num_prescribed))
 
     @property
@@ -181,14 +182,14 @@ class Sequence:
 
     def next_forced(self, count: int) -> list[int]:
         """The forced ones of the next ``count`` tokens."""
-        return self._prescribed.forced(len(self.output_token_ids), count)
+        return self._prescribed.get_forced(len(self.output_token_ids), count)
 
-    def named(self, token_id: int) -> str:
-        """A token as errors show it: its id and its text."""
+    def describe_token(self, token_id: int) -> str:
+        """Return a token as errors show it: its id and its text."""
         return f"{token_id} {self.vocabulary.token_bytes(token_id).decode('utf-8', 'replace')!r}"
 
     def history(self, drafts: list[int]) -> History:
-        """What the penalties look at, if these draft tokens are accepted."""
+        """The tokens that penalties look at, if these draft tokens are accepted."""
         output = self.output_token_ids
         return History(self.prompt_token_ids, [*output, *drafts] if drafts else output)
 
@@ -203,12 +204,12 @@ class Sequence:
                 if drafts and not allows(masks[0], drafts[0]):
                     del masks[1:]
             return masks
-        except CutawayError as error:  # so that this step's draws are dropped
+        except CutawayError as error:  # commit drops the draws of a sequence with an error
             self.error = error
             return [None]
 
     def take_scores(self) -> None:
-        """Copy the prompt's scores from the other sample, where that has more of them."""
+        """Copy the prompt's scores from the sample that it forked from, if that has more."""
         if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
             self.prompt_scores = list(self.fork_of.prompt_scores)
 
@@ -217,7 +218,7 @@ class Sequence:
     def append(self, sampled: Sampled, drafted_by: str, phases: Phases) -> Step:
         """Append one token, and decide whether the sequence ends.
 
-        drafted_by: see ``Scheduled``; "" where it was not the draft token at its position
+        drafted_by: see ``Scheduled``; "" where the token was not the draft token at its position
         """
         token_id, position = sampled.token_id, len(self)
         source = self._source(drafted_by)
@@ -227,8 +228,8 @@ class Sequence:
         certain, text = self._text.push(token_id)
         refused_by = self._follow_constraint(token_id, forced=source == "forced")
         if self.finish_reason:
-            rest, shown = self._text.end()
-            certain, text = certain + rest, text + shown
+            rest, rest_text = self._text.end()
+            certain, text = certain + rest, text + rest_text
         return Step(
             self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
             source, text, len(certain), sampled.logprob, sampled.survivors, sampled.observed,
@@ -236,17 +237,17 @@ class Sequence:
         )  # fmt: skip
 
     def confirm(self, step: Step) -> list[Step]:
-        """Add a step; the steps that can no longer be taken back, in order."""
+        """Add a step; return the steps that can no longer be taken back, in order."""
         try:
             steps = self._delay(step, self.backtracker) if self.backtracker else [step]
         except CutawayError as error:
             self.error, steps = error, []
         if self.request.run.replay and not self.error:
             self.error = self._prescribed.mismatch_error(
-                steps, len(self.output_token_ids), self.finish_reason, self.named
+                steps, len(self.output_token_ids), self.finish_reason, self.describe_token
             )
         if self.error:
-            self.finish_reason = None  # the error ends it
+            self.finish_reason = None  # the sequence ends by the error, not by its last token
         return steps
 
     def _delay(self, step: Step, backtracker: "Backtracker") -> list[Step]:
@@ -258,19 +259,19 @@ class Sequence:
         return backtracker.release(0 if self.finish_reason else backtracker.window)
 
     def _backtrack(self, backtracker: "Backtracker") -> None:
-        """Leave a dead end: take back the end of the output, or end with an error.
+        """Leave a dead end: take back the last tokens of the output, or end with an error.
 
-        The engine computes again what was computed for the tokens that are left.
+        The engine computes the tokens that are left once more.
         """
         constraint = self._new_constraint()
         assert constraint is not None
         first = len(self.request.run.forced)
         to = backtracker.rewind(self.output_token_ids, constraint, first)
         if to is None:
-            name, *others = constraint.checks
+            name, *other_names = constraint.checks
             self.error = InputError(
                 name,
-                *(f" and {other}" for other in others),
+                *(f" and {other}" for other in other_names),
                 ": nothing that may follow passes the "
                 f"check, and going back {backtracker.count} times did not help: loosen the schema "
                 "or the check",
@@ -280,7 +281,7 @@ class Sequence:
         self.fingerprint, self.rewound = to.fingerprint, True
 
     def write(self, token_ids: list[int]) -> None:
-        """Replace the output by these tokens, without steps."""
+        """Replace the output with these tokens, without making steps."""
         self._begin()
         for token_id in token_ids:
             self.output_token_ids.append(token_id)
@@ -290,12 +291,15 @@ class Sequence:
         self._prescribed.follow(token_ids, 0)
 
     def _follow_constraint(self, token_id: int, *, forced: bool) -> tuple[str, ...]:
-        """Take the output's last token into account; which checks had refused others there."""
+        """Advance the constraint by the output's last token; return the checks that refused others.
+
+        Sets the finish reason where the token ends the sequence.
+        """
         refused_by: tuple[str, ...] = ()
         try:
             refused_by = self.constraint.refused_by if self.constraint else ()
             self._constrain(token_id, forced=forced)
-            if not self.error:  # an error ends it before any other condition
+            if not self.error:  # an error ends the sequence, whatever other condition holds
                 self._check_end(token_id)
         except CutawayError as error:
             self.error = error
@@ -309,25 +313,25 @@ class Sequence:
             self.expected = [] if self.is_forced else [*self.constraint.forced()]
         except CutawayError as error:
             is_forbidden = forced and error.__cause__ is None
-            self.error = self._forbidden(token_id) if is_forbidden else error
+            self.error = self._forbidden_error(token_id) if is_forbidden else error
             self.expected = []
 
-    def _forbidden(self, token_id: int) -> InputError:
+    def _forbidden_error(self, token_id: int) -> InputError:
         return InputError(
             "forced",
-            f": the grammar does not allow token {self.named(token_id)} at step "
+            f": the grammar does not allow token {self.describe_token(token_id)} at step "
             f"{len(self.output_token_ids) - 1}: give another, or leave out the grammar",
         )
 
     def _source(self, drafted_by: str) -> str:
         if self.is_forced:
             return "forced"
-        if drafted_by and drafted_by != "replay":  # replayed tokens are drawn as any other
+        if drafted_by and drafted_by != "replay":  # a replayed token was drawn like any other
             return drafted_by
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 
     def _check_end(self, token_id: int) -> None:
-        """Set the finish reason; the first that holds in this order wins."""
+        """Set the finish reason: the first in this order whose condition is met."""
         stopping, limits = self.request.stopping, self.vocabulary.limits
         if self._text.stop is not None:
             self.finish_reason, self.matched = FinishReason.STOP_STRING, self._text.stop
@@ -345,7 +349,7 @@ class Sequence:
     # -- its events ------------------------------------------------------------------------------
 
     def emit(self, events: list[Event]) -> list[Event]:
-        """Add events to the outbox, all or none; returns those that its readers do not have."""
+        """Add events to the outbox, all or none; return those that its readers do not have."""
         if self._repeated:
             events = [event for event in events if not self._is_repeated(event)]
         self.outbox.emit(events, self.speculation)
@@ -358,18 +362,18 @@ class Sequence:
         return True
 
     def restore(self) -> None:
-        """Go back to what the outbox says, with nothing computed and no blocks.
+        """Go back to what was emitted, with nothing computed and no blocks.
 
-        An exception has torn a step: what the sequence had drawn and not emitted is drawn again,
-        with the same luck. A canvas begins anew, and emits what it had emitted no second time.
+        Called after an exception has interrupted a step. Tokens that were drawn and not emitted are
+        drawn again, with the same luck. A canvas begins anew, and emits no event twice.
         """
         fresh = Sequence(
             self.id, self.request, self.vocabulary, self.longest, self.fork_of,
             speculation=self.speculation, outbox=self.outbox,
         )  # fmt: skip
-        fresh._added, fresh.guest_code.torn_at = self._added, self.guest_code.torn_at
+        fresh._added_at, fresh.guest_code.torn_at = self._added_at, self.guest_code.torn_at
         fresh._follow(self.backtracker)
-        self.__dict__.update(fresh.__dict__)  # one call, so that it is restored or not
+        self.__dict__.update(fresh.__dict__)  # one call: no exception leaves it half restored
 
     def _follow(self, backtracker: "Backtracker | None") -> None:
         events = list(self.outbox)
@@ -389,27 +393,27 @@ class Sequence:
         if self.backtracker and backtracker:
             self.backtracker.follow(steps, backtracker)
 
-    def started(self) -> list[Event]:
-        """Started; and the prompt's scores, where they were taken from another sample."""
+    def starting_events(self) -> list[Event]:
+        """Return Started, and the prompt's scores where another sample had them."""
         window = self.backtracker.window if self.backtracker else 0
         events: list[Event] = [
             Started(
                 self.id, self.prompt_token_ids, self.num_cached_tokens or 0, self.seed,
-                chain_as_data(self.chain.chain), perf_counter() - self._added, window,
+                chain_as_data(self.chain.chain), perf_counter() - self._added_at, window,
             )
         ]  # fmt: skip
         if self.prompt_scores:
             events.append(Scored(self.id, 1, tuple(self.prompt_scores)))
         return events
 
-    def left(self) -> list[Event]:
-        """The delayed steps, and Ended."""
+    def ending_events(self) -> list[Event]:
+        """Return the delayed steps, and Ended."""
         assert self.finish_reason is not None
-        written, cached = len(self.output_token_ids), self.num_cached_tokens or 0
+        num_output, cached = len(self.output_token_ids), self.num_cached_tokens or 0
         _, held_text = self._text.end()
-        ended = Ended(
+        end = Ended(
             self.id, self.finish_reason, self.matched,
-            Usage(len(self.prompt_token_ids), cached, written),
+            Usage(len(self.prompt_token_ids), cached, num_output),
             self.fingerprint, held_text, self.error, self.speculation,
         )  # fmt: skip
-        return [*(self.backtracker.release(0) if self.backtracker else ()), ended]
+        return [*(self.backtracker.release(0) if self.backtracker else ()), end]

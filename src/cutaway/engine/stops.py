@@ -52,12 +52,15 @@ class StopParams:
 
 
 class StopMatcher:
-    """Finds the first completed stop string in a stream of bytes, and holds back as few as it can.
+    """Finds the first completed stop string in a stream of bytes.
 
-    One Knuth-Morris-Pratt automaton per stop string: its state is the length of the longest
-    prefix of that string that the stream ends with. What may still become a stop string is
-    exactly the longest such state. Cost: amortised O(1) per byte and string, whatever its
-    length. Of strings completed by the same byte, the longest wins.
+    It holds back as few bytes as possible: those that may still become a stop string. One
+    Knuth-Morris-Pratt automaton per stop string: its state is the length of the longest prefix of
+    that string that the stream ends with, and the longest such state is what is held back. Cost:
+    amortised O(1) per byte and string, whatever its length. Of strings completed by the same byte,
+    the longest wins.
+
+    match  the stop string that was completed
     """
 
     def __init__(self, stops: Items[str]) -> None:
@@ -65,46 +68,46 @@ class StopMatcher:
         self._needles = [s.encode() for s in self.stops]
         self._borders = [_borders(needle) for needle in self._needles]
         self._states = [0] * len(self.stops)
-        self._held = bytearray()
-        self.matched: str | None = None
+        self._held_back = bytearray()
+        self.match: str | None = None
 
     def push(self, data: bytes, *, armed: bool = True) -> bytes:
-        """Take the bytes of one token; return those that are certainly text, before any stop.
+        """Take the bytes of one token; return the bytes that are now certain to be text.
 
         armed: whether a stop string that these bytes complete ends the text; else it is text
         """
         if not self.stops:
             return data
         for byte in data:
-            self._held.append(byte)
+            self._held_back.append(byte)
             for i, needle in enumerate(self._needles):
                 self._states[i] = _advance(needle, self._borders[i], self._states[i], byte)
                 if self._states[i] == len(needle):
                     if not armed:
                         self._states[i] = self._borders[i][-1]
                         continue
-                    self.matched = self.stops[i]
-                    text = bytes(self._held[: -len(needle)])
-                    self._held.clear()
+                    self.match = self.stops[i]
+                    text = bytes(self._held_back[: -len(needle)])
+                    self._held_back.clear()
                     return text
         return self._release(max(self._states))
 
     def flush(self) -> bytes:
-        """The bytes that were held back, now that nothing follows."""
+        """Return the bytes that were held back, since nothing follows them."""
         return self._release(0)
 
     def _release(self, keep: int) -> bytes:
-        cut = len(self._held) - keep
-        text = bytes(self._held[:cut])
-        del self._held[:cut]
+        cut = len(self._held_back) - keep
+        text = bytes(self._held_back[:cut])
+        del self._held_back[:cut]
         return text
 
 
 class SequenceText:
     """The text of a sequence's tokens, as far as it is certain.
 
-    Bytes are held back while a stop string may begin with them, then until their character is
-    whole.
+    Bytes are held back while a stop string may begin with them, and while their character is
+    incomplete.
 
     token_bytes  the bytes of a token id
     ending       tokens that end the sequence, which are no text
@@ -123,10 +126,10 @@ class SequenceText:
     @property
     def stop(self) -> str | None:
         """The stop string that was completed."""
-        return self._matcher.matched
+        return self._matcher.match
 
     def push(self, token_id: int) -> tuple[bytes, str]:
-        """Append a token: the bytes that are certain now, and the whole characters of them."""
+        """Append a token; return the bytes that are certain now, and their whole characters."""
         self._tokens += 1
         data = b"" if token_id in self._ending else self._token_bytes(token_id)
         skipped = min(self._skip, len(data))
@@ -135,7 +138,7 @@ class SequenceText:
         return certain, self._stream.push(certain)
 
     def end(self) -> tuple[bytes, str]:
-        """What was held back, as bytes and as text, now that nothing follows."""
+        """Return what was held back, as bytes and as text, since nothing follows."""
         rest = self._matcher.flush()
         return rest, self._stream.push(rest) + self._stream.flush()
 

@@ -17,7 +17,7 @@ from math import exp, fsum, log
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
-from cutaway.engine.request import own_salt
+from cutaway.engine.request import new_salt
 from cutaway.errors import InputError, Name
 from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pinned
 from cutaway.requests.completion import Between
@@ -172,4 +172,4 @@ class _Drawing:
     def _salt(self) -> str | None:
         """The request's; without a prompt cache one of its own, so that nobody shares it."""
         run = self.options.run
-        return run.cache_salt if run.cache_prompt else own_salt()
+        return run.cache_salt if run.cache_prompt else new_salt()

@@ -16,7 +16,7 @@ from cutaway.compute.backends import Bytes
 from cutaway.engine import Request, RunParams, StopParams
 from cutaway.engine.loop.pinned import fill_blocks, read_blocks
 from cutaway.engine.memory.block_manager import Salt
-from cutaway.engine.request import own_salt
+from cutaway.engine.request import new_salt
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.prefix import PrefixHeader, PrefixReader, write_prefix
 from cutaway.requests.owner import EndListener
@@ -250,7 +250,7 @@ def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
         whole = whole or len({*head.block_bytes}) > 1
         first = 0 if whole else SystemRandom().randrange(head.blocks)
         last = head.blocks if whole else first + 1
-        run = RunParams(cache_salt=own_salt())
+        run = RunParams(cache_salt=new_salt())
         request = _request(llm, head.token_ids[: last * head.block_tokens], run)
         if first and _fill(llm, file, first, request.salt, bar) < first:
             raise _lost()

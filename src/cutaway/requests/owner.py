@@ -305,15 +305,15 @@ class Runner(EngineOwner):
 
     def _between(self, function: Callable[[], T]) -> T:
         engine = self.engine
-        engine.begin()
+        engine.begin_change()
         self._end_abandoned()
         try:
             result = function()
         except CutawayError:  # a refusal, which has changed nothing
-            engine.end()
+            engine.end_change()
             raise
         engine.take_events()  # each reader has its own
-        engine.end()
+        engine.end_change()
         return result
 
     def _step(self, ready: Callable[[], object]) -> None:

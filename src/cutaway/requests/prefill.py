@@ -128,7 +128,7 @@ async def read_all(
             with closing(await queue(part)) as reader:
                 while events := await reader.read():
                     for one in events:
-                        readers[first + one.which].receive(one.event)
+                        readers[first + one.sequence_index].receive(one.event)
                     progress(readers)
 
     tasks = [asyncio.ensure_future(read(i)) for i in range(0, len(each), _TOGETHER)]

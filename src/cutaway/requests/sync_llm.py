@@ -140,7 +140,7 @@ class Stream(Generation, Iterator[Step]):
             return None
         self.speculation = emission.speculation
         try:
-            self.arrived(emission.event, emission.made)
+            self.arrived(emission.event, emission.emitted_at)
         except CutawayError as error:  # of this sequence alone: its trace cannot be written
             self._owner.call(partial(self._owner.engine.fail, self._sequence, error))
         return emission.event

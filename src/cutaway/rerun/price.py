@@ -130,7 +130,7 @@ def _states(
     text = [*prompt, *[mask] * (end - len(prompt))]
     for one in passes:
         yield one, [*text, *suffix] if whole else text[: one.block[1]]
-        for position, token_id in one.stands.items():
+        for position, token_id in one.tokens_after.items():
             text[position] = mask if token_id is None else token_id
 
 

@@ -148,7 +148,7 @@ def _of_texts(access: AccessRecord | None) -> dict[str, Any]:
         "prompt_tokens": sum(text.prompt_tokens for text in texts),
         "cached_tokens": sum(text.cached_tokens or 0 for text in texts),
         "completion_tokens": sum(text.completion_tokens for text in texts),
-        "replica": access.route and access.route.why[-1],
+        "replica": access.route and access.route.reasons[-1],
         "resumed": (access.route and access.route.resumed) or None,
         "finish_reasons": [text.finish_reason for text in texts],
         "queue_s": max(queued, default=None),

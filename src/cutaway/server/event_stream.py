@@ -176,7 +176,7 @@ class EventStream(Response):
 
     def _write(self, new: Sequence[Arrival]) -> bytes:
         began = thread_time()
-        parts = (self._events.progress(arrival.which, arrival.event) for arrival in new)
+        parts = (self._events.progress(arrival.sequence_index, arrival.event) for arrival in new)
         data = b"".join([*self._begin(), *chain.from_iterable(parts)])
         self._event_s = (thread_time() - began) / (len(new) or 1)
         return data

@@ -96,7 +96,7 @@ class OnDemandLLM(AsyncModel):
         assert running is not None
         running.guests.close()
         await running.engine.drain()
-        self._preemptions += EngineState.of(running.engine.engine).preemptions
+        self._preemptions += EngineState.read(running.engine.engine).preemptions
         del running
         await asyncio.to_thread(self.model.close)
 
@@ -145,7 +145,7 @@ class OnDemandLLM(AsyncModel):
 
     def state(self) -> EngineState:
         """See ``AsyncModel``; while it is not loaded, what was counted before."""
-        now = EngineState.of(self._running.engine.engine) if self._running else _NOTHING
+        now = EngineState.read(self._running.engine.engine) if self._running else _NOTHING
         most = now.most_running or (self._policy or Policy()).max_num_seqs
         return replace(now, preemptions=now.preemptions + self._preemptions, most_running=most)
 

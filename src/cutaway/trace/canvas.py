@@ -119,7 +119,7 @@ def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
     stands: dict[int, int] = {}
     states = []
     for made in passes:
-        both = {**stands, **made.stands}
+        both = {**stands, **made.tokens_after}
         stands = {position: token for position, token in both.items() if token is not None}
         states.append(stands)
     return states

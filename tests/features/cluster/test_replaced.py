@@ -134,7 +134,7 @@ def test_a_replica_with_another_model_continues_no_text(tmp_path, tiny_path, own
             submitted = await llm.submit([PROMPTS[0]], llm.parse(ASKED))
             for _ in range(5):
                 await submitted.read()
-            name = re.match(r"replica (\w+):", submitted.route.why[0])[1]
+            name = re.match(r"replica (\w+):", submitted.route.reasons[0])[1]
             os.kill(pids()[name], signal.SIGKILL)
             with pytest.raises(CutawayError, match="computes other bits: its weights is"):
                 while await submitted.read():

@@ -195,7 +195,7 @@ def texts_of(completion, mask, attention):
     for made in completion.passes:
         end = first + len(cells) if attention == "bidirectional" else made.block[1]
         yield made, [*LONGER, *(cells[p] for p in range(first, end))]
-        cells |= {p: mask if token is None else token for p, token in made.stands.items()}
+        cells |= {p: mask if token is None else token for p, token in made.tokens_after.items()}
 
 
 @pytest.mark.parametrize("name", MODELS)

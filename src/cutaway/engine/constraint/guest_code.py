@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from cutaway.engine.constraint import Constraint, Mask
-from cutaway.engine.events import Outbox, explained
+from cutaway.engine.events import Outbox, as_cutaway_error
 from cutaway.errors import CutawayError
 from cutaway.sampling import Processor, SamplingParams
 
@@ -51,7 +51,7 @@ class GuestCode:
         except CutawayError:
             raise
         except Exception as error:
-            raise explained(error) from error
+            raise as_cutaway_error(error) from error
 
     def guard_processors(self, params: SamplingParams) -> SamplingParams:
         """The same settings, whose processors are called from here."""

@@ -1,7 +1,7 @@
-"""Decoders: how a sequence is written: which rows a step computes, what becomes of their logits.
+"""Decoders: how a sequence is written: which rows a step computes, and what their logits become.
 
 A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``,
-in ``Sequence.decoding`` where no other decoder does.
+and in ``Sequence.decoding`` what it alone needs.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ Outcome = Sampled | Exception
 class Computed(NamedTuple):
     """What a step computed for one sequence.
 
-    logits  of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
-    drawn   the outcome of each draw
-    read    ``Backend.read``
-    finish  ``Backend.finish``
+    logits    of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
+    outcomes  what each draw gave
+    read      ``Backend.read``
+    finish    ``Backend.finish``
     """
 
     logits: Logits
-    drawn: list[Outcome]
+    outcomes: list[Outcome]
     read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
     phases: Phases
     finish: Callable[[Logits], Logits] = lambda rows: rows
@@ -43,9 +43,9 @@ class Computed(NamedTuple):
 class Decoder(Protocol):
     """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
 
-    In each step the scheduler takes its ``rows``, the engine computes them, draws the ``draws``
-    from the last of their logits, and hands both to ``commit``. The methods with a body are those
-    of a decoder that draws nothing.
+    In each step the scheduler takes its ``rows``, the engine runs them, samples its ``draws`` from
+    the last of their logits, and hands both to ``commit``. The methods with a body suit a decoder
+    that draws nothing.
 
     drafts  whether draft tokens may follow its rows while ``is_decoding`` is true
     hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
@@ -63,11 +63,11 @@ class Decoder(Protocol):
         return ()
 
     def begin(self) -> Any:
-        """What it will remember of one sequence alone, as ``Sequence.decoding``."""
+        """Return what it remembers of one sequence, which becomes ``Sequence.decoding``."""
         return None
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The most positions that the sequence can have; InputError where it cannot run."""
+        """Return the most positions that the sequence can have; InputError where it cannot run."""
         ...
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
@@ -83,11 +83,11 @@ class Decoder(Protocol):
         ...
 
     def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Whether few rows are left to compute, so that they go before long prompts."""
+        """Whether few rows are left to compute, so that they are scheduled before prompts."""
         return False
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """The next rows: at most ``room``, and ``logit_room`` where all their logits are wanted."""
+        """The next rows: at most ``room``, or ``logit_room`` where all their logits are wanted."""
         ...
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
@@ -95,7 +95,7 @@ class Decoder(Protocol):
         return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Advance the sequence; its new events. Setting ``finish_reason`` or ``error`` ends it.
+        """Advance the sequence; return its new events. To end it, set finish_reason or error.
 
         Called once for each step in which it had rows.
         """
@@ -121,7 +121,7 @@ class Autoregressive(Decoder):
         return len(sequence) + sequence.num_prescribed
 
     def reusable(self, sequence: "Sequence") -> int:
-        """All but the last, whose logits are wanted; none while the prompt is scored."""
+        """All tokens but the last, whose logits are wanted; none while the prompt is scored."""
         return 0 if sequence.wants_prompt_scores else len(sequence) - 1
 
     def is_decoding(self, sequence: "Sequence") -> bool:
@@ -134,12 +134,12 @@ class Autoregressive(Decoder):
         tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
         first = 0 if scores else len(tokens)
         is_last = start + len(tokens) == len(sequence)
-        wanted = min(first, len(tokens) - 1) if is_last else first
-        one = Scheduled(sequence, start, tokens, first_logit_row=wanted)
-        fits = min(room - len(tokens), logit_room - len(one.wanted)) if is_last else 0
+        first_logit_row = min(first, len(tokens) - 1) if is_last else first
+        scheduled = Scheduled(sequence, start, tokens, first_logit_row=first_logit_row)
+        fits = min(room - len(tokens), logit_room - len(scheduled.wanted_rows)) if is_last else 0
         if prescribed := sequence.next_prescribed(fits):
-            one.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
-        return one
+            scheduled.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
+        return scheduled
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
         """The token after the last one, then the one after each draft token."""
@@ -147,10 +147,10 @@ class Autoregressive(Decoder):
         if scheduled.start + len(scheduled.token_ids) < len(s):
             return []
         masks = scheduled.masks or s.masks([])
-        each = zip_longest(masks, s.next_forced(len(masks)))
+        pairs = zip_longest(masks, s.next_forced(len(masks)))
         return [
             RowDraw(s.chain, s.history(drafts[:i]), s.seed, len(s) + i, s.observe, forced, mask)
-            for i, (mask, forced) in enumerate(each)
+            for i, (mask, forced) in enumerate(pairs)
         ]
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
@@ -158,7 +158,9 @@ class Autoregressive(Decoder):
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         sequence.num_computed_tokens += len(scheduled.token_ids)
-        for outcome, draft in zip(computed.drawn, [*scheduled.draft_token_ids, None], strict=False):
+        for outcome, draft in zip(
+            computed.outcomes, [*scheduled.draft_token_ids, None], strict=False
+        ):
             if sequence.error:
                 break
             if isinstance(outcome, Exception):
@@ -169,14 +171,14 @@ class Autoregressive(Decoder):
             events += sequence.confirm(step)
             if sequence.finish_reason or sequence.rewound or outcome.token_id != draft:
                 break
-            sequence.num_computed_tokens += 1  # the draft token was right, and is computed
-        if computed.drawn and not sequence.request.run.kv_cache:
+            sequence.num_computed_tokens += 1  # the draft token was right: its row is valid
+        if computed.outcomes and not sequence.request.run.kv_cache:
             sequence.num_computed_tokens = 0  # the naive loop: everything again at every step
         return events
 
 
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
-    """How likely the model found each of the prompt's tokens after the tokens before it.
+    """Return how likely the model makes each of the prompt's tokens after the tokens before it.
 
     A sequence that is computed again reports each token once. A row that is not finite becomes the
     sequence's error.
@@ -186,9 +188,9 @@ def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
         return []
     first = scheduled.start + scheduled.first_logit_row
     following = sequence.prompt_token_ids[first + 1 : first + 1 + len(computed.logits)]
-    top, known = sequence.request.observe.prompt_top, len(sequence.prompt_scores) - first
+    top, num_reported = sequence.request.observe.prompt_top, len(sequence.prompt_scores) - first
     rows: list[ReadRow] = []
-    for row in computed.read(computed.logits[: len(following)], following, top)[known:]:
+    for row in computed.read(computed.logits[: len(following)], following, top)[num_reported:]:
         if isinstance(row, Exception):
             sequence.error = row
             break

@@ -1,12 +1,12 @@
 """The decoder of masked diffusion: a pass reveals cells of a canvas in any order, by a rule.
 
-A diffusion step is a pass: it computes the rows of the canvas and of what is before it, as far as
-they can change; each masked cell of the current block is drawn, and the rule (canvas/) says which
-draws stay. A finished block's tokens become steps, from left to right. With blocks of one cell,
-left to right, on a causal model, this is the autoregressive loop, bit for bit.
+A diffusion step is a pass: it computes those rows of the prompt and the canvas that can change. A
+token is drawn for each masked cell of the current block, and the rule (canvas/) chooses which of
+them are revealed. A finished block's tokens become steps, from left to right. With blocks of one
+cell, left to right, on a causal model, this is the autoregressive loop, bit for bit.
 
-The figures of the cells that a pass looked at (confidences for the rule, each cell's record) are
-what the sampler noted of their rows.
+The figures of cells (confidences for the rule, each cell's record) are those that the sampler noted
+of their rows.
 """
 
 from collections.abc import Sequence as Items
@@ -41,7 +41,7 @@ _BLOCKS = {"causal": 1, "bidirectional": None}
 
 @dataclass
 class Passes:
-    """The passes over one text: its cells, once begun, and the fingerprint of all rows seen."""
+    """The passes over one text: its canvas, once begun, and the fingerprint of all its draws."""
 
     canvas: Canvas | None = None
     fingerprint: int = START
@@ -51,7 +51,7 @@ class Passes:
 class Denoise:
     """Writes a canvas of ``max_tokens`` cells after the prompt.
 
-    mask_id  what a masked cell is computed as, and what is never drawn; None where attention is
+    mask_id  the token that stands for a masked cell, and is never drawn; None where attention is
              causal
     suffix_ids  tokens after the canvas
     """
@@ -64,7 +64,7 @@ class Denoise:
     goes_back = True
 
     def begin(self) -> Passes:
-        """None yet."""
+        """Return passes that have no canvas yet."""
         return Passes()
 
     @property
@@ -81,7 +81,9 @@ class Denoise:
         total = prompt + cells + len(self.suffix_ids)
         limits.check_ids("prompt", request.prompt_token_ids)
         limits.check_ids("suffix", self.suffix_ids)
-        limits.check_ids("forced_cells", [one.token_id for one in self.rule.forced_cells])
+        limits.check_ids(
+            "forced_cells", [forced_cell.token_id for forced_cell in self.rule.forced_cells]
+        )
         limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
         if self.suffix_ids and limits.attention != "bidirectional":
             raise InputError(
@@ -93,7 +95,10 @@ class Denoise:
                 ": what is before a block of this model does not change, and is kept exactly: "
                 "leave it out",
             )
-        if any(not 0 <= one.cell < cells or one.passed < 0 for one in self.rule.forced_cells):
+        if any(
+            not 0 <= forced_cell.cell < cells or forced_cell.passed < 0
+            for forced_cell in self.rule.forced_cells
+        ):
             raise InputError(
                 "forced_cells", f": cells are counted from 0 to {cells - 1}, and passes from 0"
             )
@@ -104,7 +109,7 @@ class Denoise:
         return shares_blocks(sequence.vocabulary.limits.attention)
 
     def positions(self, sequence: "Sequence") -> int:
-        """To the end of what is computed."""
+        """All positions up to the end of what is computed."""
         return self._end(sequence, self._canvas(sequence))
 
     def reusable(self, sequence: "Sequence") -> int:
@@ -122,12 +127,12 @@ class Denoise:
         )
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """All from the first that can have changed; without room for them, some of the prompt."""
+        """The rows that can have changed; without room for all of them, some of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
         start, end = self._stale(sequence, canvas)
         if end - start > room:
-            known = min(start + room, len(sequence) - _shift(sequence))
-            end = start if block is None else max(known // block * block, start)
+            known_end = min(start + room, len(sequence) - _shift(sequence))
+            end = start if block is None else max(known_end // block * block, start)
             part = sequence.tokens(start, end)
             return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
         is_lost, mask = self._is_lost(sequence, canvas), self.mask_id or 0
@@ -135,12 +140,12 @@ class Denoise:
         unwritten = cells[len(sequence.output_token_ids) :]
         tokens = [*sequence.tokens(start, len(sequence)), *unwritten, *self.suffix_ids]
         shift = _shift(sequence) + start - canvas.first
-        wanted = [] if is_lost else [cell - shift for cell in canvas.asked]
+        logit_rows = [] if is_lost else [cell - shift for cell in canvas.asked]
         limits = _limits(sequence, start, end, self._end(sequence, canvas))
-        return Scheduled(sequence, start, tokens[: end - start], end - start, wanted, limits)
+        return Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
 
     def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
-        """Which rows to compute: those that can have changed, or as the rule's cache says."""
+        """The rows to compute, (first, end): those that can have changed, or the cache's choice."""
         end = self._end(sequence, canvas)
         if self.rule.cache == "exact" or not sequence.num_computed_tokens:
             return sequence.num_computed_tokens, end
@@ -151,8 +156,8 @@ class Denoise:
 
     def _is_lost(self, sequence: "Sequence", canvas: Canvas) -> bool:
         """Whether the keys and values of the block's first pass are gone (preemption)."""
-        kept = self.rule.cache != "exact" and canvas.step > 0
-        return kept and not sequence.num_computed_tokens
+        was_stored = self.rule.cache != "exact" and canvas.step > 0
+        return was_stored and not sequence.num_computed_tokens
 
     def _canvas(self, sequence: "Sequence") -> Canvas:
         passes: Passes = sequence.decoding
@@ -164,7 +169,7 @@ class Denoise:
         return passes.canvas
 
     def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
-        """The end of the rows that are computed: of all, or of those up to the current block."""
+        """The end of the rows that are computed: of the whole text, or of the current block."""
         block = _model_block(sequence)
         if block is None:
             return canvas.first + len(canvas.cells) + len(self.suffix_ids)
@@ -174,13 +179,13 @@ class Denoise:
     # -- what is drawn ---------------------------------------------------------------------------
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
-        """One for each cell that this pass looks at."""
+        """The draws, one for each cell that this pass computes."""
         sequence, redraw = scheduled.sequence, self._redraw(scheduled.sequence)
         if not scheduled.logit_rows:
             return []
         canvas, [mask] = self._canvas(sequence), sequence.masks([])
-        known = [cell.drawn.token_id for cell in canvas.cells if cell.drawn]
-        history = sequence.history(known[len(sequence.output_token_ids) :])
+        token_ids = [cell.drawn.token_id for cell in canvas.cells if cell.drawn]
+        history = sequence.history(token_ids[len(sequence.output_token_ids) :])
         observe = self._observe(sequence)
         return [
             RowDraw(
@@ -194,29 +199,29 @@ class Denoise:
         return self._canvas(sequence).index if self.rule.noise == "fresh" else 0
 
     def _observe(self, sequence: "Sequence") -> Observe:
-        own = sequence.observe or Observe()
-        top = max(own.top, CANDIDATES)
-        return replace(own, top=top, after_chain=own.after_chain or self.rule.after_chain)
+        observe = sequence.observe or Observe()
+        top = max(observe.top, CANDIDATES)
+        return replace(observe, top=top, after_chain=observe.after_chain or self.rule.after_chain)
 
     # -- what becomes of it ----------------------------------------------------------------------
 
     @plainly
     def commit(self, scheduled: Scheduled, computed: "Computed") -> list[Event]:
-        """Reveal what the rule says; a finished block becomes steps."""
+        """Reveal the cells that the rule chooses; a finished block becomes steps."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         final = self._final(scheduled)
         events: list[Event] = []
         if scheduled.logit_rows:
-            drawn = [one for one in computed.drawn if isinstance(one, Sampled)]
-            failed = [one for one in computed.drawn if isinstance(one, Exception)]
-            sequence.error = next(iter(failed), None) or _out_of_reach(canvas)
+            sampled = [outcome for outcome in computed.outcomes if isinstance(outcome, Sampled)]
+            errors = [outcome for outcome in computed.outcomes if isinstance(outcome, Exception)]
+            sequence.error = next(iter(errors), None) or _unreachable_cell_error(canvas)
             if sequence.error:
                 return []
-            events.append(self._reveal(scheduled, computed, drawn))
+            events.append(self._reveal(scheduled, computed, sampled))
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
-        if self.rule.cache != "exact":  # here only whether the block's first pass is stored
+        if self.rule.cache != "exact":  # here it only says whether the first pass is stored
             sequence.num_computed_tokens = int(canvas.step > 0)
         return events
 
@@ -227,24 +232,24 @@ class Denoise:
             return 0
         return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
 
-    def _reveal(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
-        """Reveal cells as the rule says; the event of the pass."""
+    def _reveal(self, scheduled: Scheduled, computed: "Computed", sampled: list[Sampled]) -> Pass:
+        """Reveal the cells that the rule chooses; return the event of the pass."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         cells, index, redraw = canvas.asked, canvas.index, self._redraw(sequence)
         start, end = canvas.span
         was = [canvas.cells[cell].token_id for cell in cells]
         entropies = None
         if self.rule.after_chain:
-            each = zip(self.draws(scheduled), computed.logits, strict=True)
-            entropies = [entropy_after_chain(draw, row) for draw, row in each]
+            pairs = zip(self.draws(scheduled), computed.logits, strict=True)
+            entropies = [entropy_after_chain(draw, row) for draw, row in pairs]
         positions = [canvas.first + cell for cell in cells]
-        of = figures_of(positions, drawn, self.mask_id, entropies)
-        revealed = canvas.reveal(drawn, of, sequence.seed)
+        figures = figures_of(positions, sampled, self.mask_id, entropies)
+        revealed = canvas.reveal(sampled, figures, sequence.seed)
         passes: Passes = sequence.decoding
-        for one in drawn:
-            passes.fingerprint = chain_hash(passes.fingerprint, one.logits_hash)
+        for cell_draw in sampled:
+            passes.fingerprint = chain_hash(passes.fingerprint, cell_draw.logits_hash)
         now = [canvas.cells[cell].token_id for cell in cells]
-        seen = cells_of(of, revealed, drawn, list(zip(was, now, strict=True)), self.mask_id)
+        seen = cells_of(figures, revealed, sampled, list(zip(was, now, strict=True)), self.mask_id)
         if not sequence.observe:
             seen = tuple(cell._replace(observed=None) for cell in seen)
         again = tuple(canvas.first + cell for cell in revealed.masked_again)
@@ -263,8 +268,8 @@ class Denoise:
                 (f.passed, f.cell) for f in self.rule.forced_cells
             }
             observed = cell.drawn.observed if sequence.observe else None
-            drawn = cell.drawn._replace(observed=observed)
-            step = sequence.append(drawn, "forced" if is_forced else "", phases)
+            sampled = cell.drawn._replace(observed=observed)
+            step = sequence.append(sampled, "forced" if is_forced else "", phases)
             events += sequence.confirm(step._replace(pass_index=cell.passed))
             if sequence.finish_reason or sequence.error:
                 break
@@ -272,11 +277,11 @@ class Denoise:
         return events
 
 
-def _out_of_reach(canvas: Canvas) -> InputError | None:
-    """The error for a cell that is forced in a pass over another block."""
+def _unreachable_cell_error(canvas: Canvas) -> InputError | None:
+    """Return the error for a cell that is forced in a pass over another block."""
     start, end = canvas.span
-    for passed, cell, _ in canvas.rule.forced_cells:
-        if passed == canvas.index and not start <= cell < end:
+    for pass_index, cell, _ in canvas.rule.forced_cells:
+        if pass_index == canvas.index and not start <= cell < end:
             return InputError(
                 "forced_cells",
                 f": pass {canvas.index} reveals cells {start} to {end - 1}, and not "
@@ -286,13 +291,13 @@ def _out_of_reach(canvas: Canvas) -> InputError | None:
 
 
 def _model_block(sequence: "Sequence") -> int | None:
-    """The size of the blocks that attend to themselves: 1 for a causal model, None: the text."""
+    """The size of the blocks whose cells see each other: 1 if causal, None for the whole text."""
     attention = sequence.vocabulary.limits.attention
     return _BLOCKS.get(attention) if isinstance(attention, str) else attention
 
 
 def _shift(sequence: "Sequence") -> int:
-    """How many positions before a cell the row lies that predicts it."""
+    """How many positions before a cell is the row that predicts it."""
     limits = sequence.vocabulary.limits
     return int(limits.shift or limits.is_causal)
 
@@ -300,7 +305,10 @@ def _shift(sequence: "Sequence") -> int:
 def _limits(
     sequence: "Sequence", start: int, end: int, length: int | None = None
 ) -> list[int] | None:
-    """The last position, of ``length`` or ``end``, that each row attends to; None: its own."""
+    """The last position that each row start … end - 1 attends to; None: its own.
+
+    length: of the text, where it is longer than the rows
+    """
     attention = sequence.vocabulary.limits.attention
     if _model_block(sequence) == 1:
         return None
@@ -310,13 +318,13 @@ def _limits(
 def _check_plain(request: "Request") -> None:
     """InputError for settings that need a text written from left to right."""
     constraint = request.constraint
-    for name, given in (
+    for name, is_set in (
         ("a constraint", replace(constraint, allowed_token_ids=None).is_set),
         ("forced", bool(request.run.forced)),
         ("speculate", request.run.speculate != "off"),
         ("prompt_logprobs", bool(request.observe.prompt_top)),
     ):
-        if given:
+        if is_set:
             raise InputError(
                 "denoise", ": ", Name(name), " needs a text that is written from left to right"
             )
@@ -332,36 +340,36 @@ CANDIDATES = 3
 
 def figures_of(
     positions: Items[int],
-    drawn: Items[Sampled],
+    sampled: Items[Sampled],
     mask_id: int | None,
     after_chain: Items[float] | None = None,
 ) -> Figures:
-    """What a rule looks at.
+    """Return the figures of cells that a rule looks at.
 
     after_chain: entropies after the sampling stages; the other figures are then of the distribution
     after the stages, too. None: all are of the model's own distribution
     """
-    best, own, entropies = [], [], []
-    for one in drawn:
-        seen = one.observed
+    best, logprobs, entropies = [], [], []
+    for cell_draw in sampled:
+        seen = cell_draw.observed
         assert seen is not None
-        likely, mine = _likely(one, mask_id), one.logprob
+        likely, drawn_logprob = _likely(cell_draw, mask_id), cell_draw.logprob
         if after_chain is not None:
             likely = tuple(seen.after_chain[:2])
-            mine = -np.inf if seen.final_logprob is None else seen.final_logprob
+            drawn_logprob = -np.inf if seen.final_logprob is None else seen.final_logprob
         best.append([*(logprob for _, logprob in likely), -np.inf, -np.inf][:2])
-        own.append(mine)
+        logprobs.append(drawn_logprob)
         entropies.append(seen.entropy)
     first, second = np.array(best).T
     return Figures(
-        np.array(positions, np.int64), exp(np.array(own)), exp(first), exp(second),
+        np.array(positions, np.int64), exp(np.array(logprobs)), exp(first), exp(second),
         np.array(entropies if after_chain is None else after_chain),
     )  # fmt: skip
 
 
-def _likely(one: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
+def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
     """The two likeliest tokens except the mask, with their log-probabilities."""
-    seen = one.observed
+    seen = sampled.observed
     assert seen is not None
     tokens = [c for c in seen.candidates[:CANDIDATES] if c.id != mask_id][:2]
     return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
@@ -374,19 +382,21 @@ def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
 
 
 def cells_of(
-    of: Figures,
+    figures: Figures,
     revealed: Revealed,
-    drawn: Items[Sampled],
+    sampled: Items[Sampled],
     tokens: Items[tuple[int | None, int | None]],
     mask_id: int | None,
 ) -> tuple[PassCell, ...]:
-    """The record of each cell. tokens: its token before and after the pass."""
-    positions, figures, entropies = of.positions, revealed.figures, of.entropy
-    each = zip(positions.tolist(), drawn, entropies.tolist(), figures.tolist(), tokens, strict=True)
+    """Return the record of each cell. tokens: its token before and after the pass."""
+    positions, order_figures, entropies = figures.positions, revealed.figures, figures.entropy
+    columns = zip(
+        positions.tolist(), sampled, entropies.tolist(), order_figures.tolist(), tokens, strict=True
+    )
     return tuple(
         PassCell(
-            position, one.token_id, one.logprob, nats, value, was, now, one.logits_hash,
-            _likely(one, mask_id), one.observed,
+            position, draw.token_id, draw.logprob, nats, value, was, now, draw.logits_hash,
+            _likely(draw, mask_id), draw.observed,
         )
-        for position, one, nats, value, (was, now) in each
+        for position, draw, nats, value, (was, now) in columns
     )  # fmt: skip

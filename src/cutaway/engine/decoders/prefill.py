@@ -1,7 +1,7 @@
 """Prefill only: decoders that read a text and draw nothing after it: scores, vectors, pinning.
 
-The vector of a text is its final hidden states pooled, added in the order of the tokens. The sum is
-in float64, row after row, so that it is the same however the text is cut into steps.
+The vector of a text pools its final hidden states. They are added in float64, row after row in the
+order of the tokens, so that the sum is the same however the text is cut into steps.
 """
 
 from collections.abc import Iterable
@@ -35,30 +35,32 @@ class PrefillOnly(Decoder):
         return len(request.prompt_token_ids)
 
 
-def in_one_step(sequence: "Sequence", room: int, wanted: Iterable[int], seen: int = 0) -> Scheduled:
-    """All rows of a text whose attention is not causal; no rows where there is no room for all.
+def schedule_whole(
+    sequence: "Sequence", room: int, logit_rows: Iterable[int], seen: int = 0
+) -> Scheduled:
+    """Schedule all rows of a text whose attention is not causal; none without room for all.
 
-    seen: none attends to a position from this one on; 0: all do
+    seen: no row attends to a position from this one on; 0: all rows attend to all
     """
     length = len(sequence)
     if length > room:
         return Scheduled(sequence, 0, [], first_logit_row=0)
     attention = sequence.vocabulary.limits.attention
     limits = [last_seen(attention, position, seen or length) for position in range(length)]
-    return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
+    return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*logit_rows], limits)
 
 
 @dataclass(frozen=True)
 class Score(PrefillOnly):
     """Scores each token of the prompt, by the model's own logits.
 
-    logits_from  position from which on the logits themselves are events; None: none
+    logits_from  the first position whose logits are emitted; None: none are
     """
 
     logits_from: int | None = None
 
     def reusable(self, sequence: "Sequence") -> int:
-        """The tokens before the first row whose logits are wanted."""
+        """The tokens before the first row whose logits are still wanted."""
         if sequence.wants_prompt_scores:
             return 0
         return max(self.logits_from or 0, sequence.logits_emitted)
@@ -67,23 +69,23 @@ class Score(PrefillOnly):
         """Pending tokens."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, start + min(room, logit_room))
-        wanted = 0 if sequence.wants_prompt_scores else len(tokens)
+        first_logit_row = 0 if sequence.wants_prompt_scores else len(tokens)
         if self.logits_from is not None:
             emitted = max(self.logits_from, sequence.logits_emitted)
-            wanted = min(wanted, max(emitted - start, 0))
-        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+            first_logit_row = min(first_logit_row, max(emitted - start, 0))
+        return Scheduled(sequence, start, tokens, first_logit_row=first_logit_row)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Events of the wanted rows; the last token ends the sequence."""
+        """Emit scores and logits of the wanted rows; the last token ends the sequence."""
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         if self.logits_from is not None:
             first = scheduled.start + scheduled.first_logit_row
             start = max(self.logits_from, sequence.logits_emitted, first)
-            wanted = computed.logits[start - first :]
-            if len(wanted):
-                events.append(Scored(sequence.id, start + 1, logits=wanted.copy()))
-                sequence.logits_emitted = start + len(wanted)
+            new_logits = computed.logits[start - first :]
+            if len(new_logits):
+                events.append(Scored(sequence.id, start + 1, logits=new_logits.copy()))
+                sequence.logits_emitted = start + len(new_logits)
         sequence.num_computed_tokens += len(scheduled.token_ids)
         if sequence.num_pending == 0 and not sequence.error:
             sequence.finish_reason = FinishReason.SCORED
@@ -95,8 +97,8 @@ class ScoreAnswers(PrefillOnly):
     """Scores the tokens of an answer after a prompt, by the model's own logits.
 
     The text is a prompt and all tokens of an answer but the last, which no row has to read.
-    ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as its last
-    token. Blocks found in the prefix cache are not computed again.
+    ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as if it were
+    the last token. Blocks found in the prefix cache are not computed again.
 
     first  position of the answer's first token, which may be one of the ends; 1 or more
     ends   the tokens that may follow the text, one or more
@@ -117,24 +119,24 @@ class ScoreAnswers(PrefillOnly):
         return min(self._next_row(sequence), len(sequence) - 1)
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Pending tokens; logits of the rows that one of the answer's tokens follows."""
+        """Pending tokens; logits of each row that predicts one of the answer's tokens."""
         start = sequence.num_computed_tokens
         before = max(self._next_row(sequence) - start, 0)
         tokens = sequence.tokens(start, start + min(room, before + logit_room))
         return Scheduled(sequence, start, tokens, first_logit_row=min(before, len(tokens)))
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """The scores; the last token ends the sequence."""
+        """Emit the scores; the last token ends the sequence."""
         sequence, rows = scheduled.sequence, computed.logits
         sequence.num_computed_tokens += len(scheduled.token_ids)
         is_last = sequence.num_pending == 0
         first = scheduled.start + scheduled.first_logit_row + 1
         following = sequence.tokens(first, first + len(rows))
-        found = computed.read(rows[: len(following)], following, 0) if following else []
+        outcomes = computed.read(rows[: len(following)], following, 0) if following else []
         for end in self.ends if is_last else ():
-            found += computed.read(rows[-1:], [end], 0)
+            outcomes += computed.read(rows[-1:], [end], 0)
         position, looked_up = self.first + len(sequence.prompt_scores), list[ReadRow]()
-        for row in found:
+        for row in outcomes:
             if isinstance(row, Exception):
                 sequence.error = row
                 return []
@@ -151,13 +153,13 @@ class ScoreAnswers(PrefillOnly):
 
 @dataclass(frozen=True)
 class PinPrefix(PrefillOnly):
-    """Pins the KV blocks of a text until it is aborted.
+    """Holds the KV blocks of a text until it is aborted.
 
     All tokens but the last are computed; the blocks have room for the last row (``pinned.py``).
     """
 
     def reusable(self, sequence: "Sequence") -> int:
-        """All but the last."""
+        """All tokens but the last."""
         return len(sequence) - 1
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
@@ -167,7 +169,7 @@ class PinPrefix(PrefillOnly):
         return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """No events."""
+        """Count what was computed; there are no events."""
         scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
         return []
 
@@ -177,10 +179,10 @@ class ScoreBidirectional(PrefillOnly):
     """Logits at some positions of a model whose attention is bidirectional or block-causal.
 
     All rows are computed in one step, and no other text can use their KV blocks. The events have
-    the logits in the order of ``wanted``, as many in a step as fit.
+    the logits in the order of ``logit_positions``, as many in a step as fit.
     """
 
-    wanted: tuple[int, ...]
+    logit_positions: tuple[int, ...]
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never."""
@@ -198,14 +200,14 @@ class ScoreBidirectional(PrefillOnly):
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """All rows, or none where there is no room for all."""
         done = sequence.logits_emitted
-        return in_one_step(sequence, room, self.wanted[done : done + logit_room])
+        return schedule_whole(sequence, room, self.logit_positions[done : done + logit_room])
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """The logits; the last of them end the sequence."""
+        """Emit the logits; the last of them end the sequence."""
         sequence = scheduled.sequence
         done = sequence.logits_emitted
         sequence.logits_emitted += len(computed.logits)
-        if sequence.logits_emitted == len(self.wanted):
+        if sequence.logits_emitted == len(self.logit_positions):
             sequence.finish_reason = FinishReason.SCORED
         return [Scored(sequence.id, done + 1, logits=computed.logits.copy())]
 
@@ -229,9 +231,9 @@ class Embed(PrefillOnly):
     pooling      "mean", the first ("cls"), the "last", the mean "weighted" by 1, 2, 3 … or
                  "rows", which keeps all of them
     first        the first row that is pooled
-    second_from  position from which on tokens are in the second of two texts; 0: all are in one
-    finishes     whether the model's layers after pooling compute on the result
-    seen         tokens attend to none from this position on; 0: to all
+    second_from  the first position of the second of two texts; 0: there is one text
+    finishes     whether the model's layers after pooling are applied to the result
+    seen         no token attends to a position from this one on; 0: all attend to all
     """
 
     pooling: str
@@ -243,11 +245,11 @@ class Embed(PrefillOnly):
     hidden = True
 
     def begin(self) -> Pooled:
-        """Of no row yet."""
+        """Return the sum of no rows."""
         return Pooled()
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Not where some tokens are not attended to, as other texts do."""
+        """Whether tokens attend to all that tokens of other texts would attend to."""
         return not self.seen
 
     def longest(self, request: "Request", limits: "Limits") -> int:
@@ -257,53 +259,53 @@ class Embed(PrefillOnly):
 
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens before the first row that is still wanted."""
-        return 0 if _reads_whole(sequence) else self._wanted(sequence).start
+        return 0 if _reads_whole(sequence) else self._positions_to_pool(sequence).start
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """The next rows; where attention is not causal all rows, or none without room for all."""
-        wanted, start = self._wanted(sequence), sequence.num_computed_tokens
+        to_pool, start = self._positions_to_pool(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
-            whole = in_one_step(sequence, room, wanted, self.seen)
+            whole = schedule_whole(sequence, room, to_pool, self.seen)
             whole.second_from = self.second_from
             return whole
         tokens = sequence.tokens(start, start + room)
-        rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
+        rows = range(max(to_pool.start - start, 0), min(to_pool.stop - start, len(tokens)))
         places = range(start, start + len(tokens))
         limits = [min(place, self.seen - 1) for place in places] if self.seen else None
         return Scheduled(sequence, start, tokens, len(tokens), [*rows], limits)
 
     @plainly
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """The vector comes with the last row."""
+        """Add the rows to the sum; the last one gives the vector and ends the sequence."""
         sequence = scheduled.sequence
         pooled: Pooled = sequence.decoding
         if rows := len(computed.logits):
-            first = self._wanted(sequence).start
-            pooled.rows = self._pooled(pooled.rows, computed.logits, first)
+            first = self._positions_to_pool(sequence).start
+            pooled.rows = self._pool(pooled.rows, computed.logits, first)
             sequence.logits_emitted = first + rows
         read = scheduled.start + len(scheduled.token_ids)
         if not _reads_whole(sequence):
             sequence.num_computed_tokens = read
         if read < len(sequence) or pooled.rows is None:
             return []
-        vector = self._finished(pooled.rows / self._weight(len(sequence)), computed)
+        vector = self._finish(pooled.rows / self._weight(len(sequence)), computed)
         if not np.isfinite(vector).all():
             sequence.error = CutawayError("the model's numbers for this text are not finite")
             return []
         sequence.finish_reason = FinishReason.SCORED
         return [Embedded(sequence.id, vector)]
 
-    def _pooled(
+    def _pool(
         self, before: NDArray[np.float64] | None, rows: NDArray[np.float32], first: int
     ) -> NDArray[np.float64]:
-        """With the rows (n, width) from position ``first`` on."""
+        """Add the rows (n, width) from position ``first`` on to the sum before them."""
         if self.pooling == "rows":
-            each = rows.astype(np.float64)
-            return each if before is None else np.concatenate([before, each])
+            new_rows = rows.astype(np.float64)
+            return new_rows if before is None else np.concatenate([before, new_rows])
         if self.pooling == "weighted":
             weights = np.arange(first + 1, first + 1 + len(rows), dtype=np.float64)
-            return added_up(before, rows * weights[:, None])
-        return added_up(before, rows)
+            return add_rows(before, rows * weights[:, None])
+        return add_rows(before, rows)
 
     def _weight(self, length: int) -> int:
         """What the sum of a text's rows is divided by."""
@@ -311,7 +313,7 @@ class Embed(PrefillOnly):
             return sum(range(self.first + 1, length + 1))
         return length - self.first if self.pooling == "mean" else 1
 
-    def _finished(self, vector: NDArray[np.float64], computed: Computed) -> NDArray[np.float64]:
+    def _finish(self, vector: NDArray[np.float64], computed: Computed) -> NDArray[np.float64]:
         if not self.finishes:
             return vector
         rows = np.atleast_2d(vector).astype(np.float32)
@@ -320,7 +322,7 @@ class Embed(PrefillOnly):
             return vector
         return after.astype(np.float64) if vector.ndim > 1 else after[0].astype(np.float64)
 
-    def _wanted(self, sequence: "Sequence") -> range:
+    def _positions_to_pool(self, sequence: "Sequence") -> range:
         """The positions that are still to be pooled."""
         length = len(sequence)
         spans = {"cls": (0, 1), "last": (length - 1, length)}
@@ -330,7 +332,7 @@ class Embed(PrefillOnly):
 
 @dataclass(frozen=True)
 class PinWhole(Embed):
-    """Pins the KV blocks of a text until it is aborted; all rows are computed in one step."""
+    """Holds the KV blocks of a text until it is aborted; all rows are computed in one step."""
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never: all rows are computed again over these blocks."""
@@ -342,9 +344,9 @@ class PinWhole(Embed):
 
     def whole(self, sequence: "Sequence") -> Scheduled:
         """All rows of the text, each of which attends to what it attends to in ``Embed``."""
-        found = in_one_step(sequence, len(sequence), (), self.seen)
-        found.second_from, found.states = self.second_from, []
-        return found
+        scheduled = schedule_whole(sequence, len(sequence), (), self.seen)
+        scheduled.second_from, scheduled.states = self.second_from, []
+        return scheduled
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """All rows, or none without room for all; none once they are computed."""
@@ -353,16 +355,16 @@ class PinWhole(Embed):
         return self.whole(sequence)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """No events; the last token stays, or the sequence would end."""
+        """Leave the last token pending, so that the sequence does not end; there are no events."""
         if scheduled.token_ids:
             scheduled.sequence.num_computed_tokens = len(scheduled.sequence) - 1
         return []
 
 
-def added_up(
+def add_rows(
     before: NDArray[np.float64] | None, rows: NDArray[np.float32] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The rows (n, width) added to the sum so far, one after the other."""
+    """Return the sum so far plus the rows (n, width), added one after the other."""
     first = [] if before is None else [before[None]]
     total: NDArray[np.float64] = np.add.reduce(
         np.concatenate([*first, rows.astype(np.float64)]), axis=0

@@ -1,6 +1,6 @@
 """AsyncEngine: one thread steps the engine, and tasks of any event loop read their sequences.
 
-An event loop's side of a sequence is its inbox: events that came, and waiting for more.
+A sequence's ``Inbox`` takes its events from that thread to the event loop of its reader.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from cutaway.errors import ClosedError, CutawayError
 
 
 class Arrival(NamedTuple):
-    """What one of several sequences has emitted. which: its index"""
+    """An event that one of several sequences has emitted."""
 
-    which: int
+    sequence_index: int
     emission: Emission
 
     @property
@@ -37,14 +37,14 @@ class Arrival(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Which of several replicas wrote texts, one replica at a time.
+    """Which replicas wrote a request's texts, one replica after the other.
 
-    why       for each replica that had them, in order: which one, and why
+    reasons   for each replica that had them, in order: which one, and why
     resumed   how many times another replica continued them
     replayed  tokens that were computed again for that
     """
 
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     resumed: int
     replayed: int
 
@@ -57,21 +57,21 @@ class ArrivalReader(Protocol):
 
     @property
     def load_s(self) -> float:
-        """Seconds for which they waited until their model was loaded."""
+        """Seconds that the sequences waited for their model to be loaded."""
 
     @property
     def route(self) -> Route | None:
-        """Where they are written; None if in this process."""
+        """The replicas that write the sequences; None where this process does."""
 
     async def read(self) -> list[Arrival]:
-        """The new events, as soon as there are some; [] at the end.
+        """Wait for new events and return them; [] at the end.
 
         Raises the error of a sequence, or of a whole step, once all events before it were read. May
         be cancelled, and called again.
         """
 
     def close(self) -> None:
-        """End what has not ended; nothing more is read. Does not wait."""
+        """End the sequences that have not ended, without waiting; nothing more can be read."""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,7 +79,7 @@ class Inbox:
     """Where the events of one sequence wait for their reader.
 
     loop, sequence, reader  used by the engine's thread
-    the others              used by the event loop's; several inboxes may share one ``news``
+    the others              used by the event loop's thread; inboxes may share one ``news``
     """
 
     loop: asyncio.AbstractEventLoop
@@ -87,22 +87,22 @@ class Inbox:
     sequence: Sequence
     reader: OutboxReader
     events: deque[Emission] = field(default_factory=deque)
-    ended: bool = False
+    has_ended: bool = False
     error: Exception | None = None
 
     def receive(self, emission: Emission) -> None:
         """Take an event, unless the reader has closed or the sequence has ended."""
-        if self.ended:
+        if self.has_ended:
             return
         self.events.append(emission)
         if isinstance(event := emission.event, Ended):
-            self.ended, self.error = True, event.error
+            self.has_ended, self.error = True, event.error
         self.news.set()
 
     def close(self) -> None:
-        """Drop what is not read, and take nothing more."""
+        """Drop the events that are not read, and take no more."""
         self.events.clear()
-        self.ended, self.error = True, None
+        self.has_ended, self.error = True, None
         self.news.set()
 
 
@@ -113,7 +113,7 @@ class Inboxes:
 
     def __init__(self, inboxes: list[Inbox], abort: Callable[[], object]) -> None:
         self._inboxes, self._news = inboxes, inboxes[0].news
-        self._abort = finalize(self, abort)  # once: by close, or when it is dropped
+        self._abort = finalize(self, abort)  # runs once: in close, or when no reader is left
         self._abort.atexit = False
 
     @property
@@ -126,7 +126,7 @@ class Inboxes:
         while not (new := self._take()):
             if error := next((i.error for i in self._inboxes if i.error), None):
                 raise error
-            if all(i.ended for i in self._inboxes):
+            if all(i.has_ended for i in self._inboxes):
                 return []
             self._news.clear()
             await self._news.wait()
@@ -156,23 +156,23 @@ _FORKED = "the engine's thread is not in this process: load the model after the 
 
 
 class AsyncEngine:
-    """An engine for tasks of event loops; from now on it belongs to a thread of its own.
+    """Runs an engine on a thread of its own, for tasks of event loops.
 
     Tasks of any number of event loops may use it at once. Their calls run on that thread between
     two steps; it sleeps while there is nothing to do. ``async with`` closes it. CutawayError where
-    no thread can be had; the engine is as it was.
+    the system has no thread left; the engine is as it was.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         engine.early = self._deliver
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
-        self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
+        self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # commands never raise
         self._closed, self._lock = False, Lock()
-        self._torn = 0  # how many steps in a row
-        self._ended: Future[None] = Future()
-        self._ended.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
-        # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
+        self._torn = 0  # how many steps in a row an exception has interrupted
+        self._thread_end: Future[None] = Future()
+        self._thread_end.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
+        # A daemon, since the interpreter would wait for it; _exit joins it when that ends.
         self._thread = Thread(target=self._work, name="cutaway engine", daemon=True)
         try:
             self._thread.start()
@@ -186,7 +186,7 @@ class AsyncEngine:
 
     # -- calls from tasks --------------------------------------------------------------------
 
-    async def submit(self, asked: Iterable[tuple[Request, int]]) -> Inboxes:
+    async def submit(self, requests: Iterable[tuple[Request, int]]) -> Inboxes:
         """Queue n samples of each request for one reader, in order: all or none.
 
         Raises what ``Engine.add`` raises; CutawayError as for call.
@@ -195,21 +195,21 @@ class AsyncEngine:
         inboxes: list[Inbox] = []
         abort = partial(self._commands.put, partial(self._abort, inboxes))
         try:
-            await self.call(self._submit, inboxes, partial(_inbox, loop, news), [*asked])
+            await self.call(self._submit, inboxes, partial(_make_inbox, loop, news), [*requests])
         except asyncio.CancelledError:
             abort()  # they may have been queued already
             raise
         return Inboxes(inboxes, abort)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function on the engine's thread, between two steps; its result, or its error.
+        """Call a function on the engine's thread, between two steps; return or raise as it does.
 
         CutawayError if the engine is closed, or was made before this process was forked.
         """
         return await asyncio.wrap_future(self.ask(partial(function, *args, **kwargs)))
 
     def ask(self, function: Callable[[], T]) -> Future[T]:
-        """As ``call``, for threads."""
+        """Do as ``call`` does, for a caller that is no task: return a future at once."""
         future: Future[T] = Future()
         command = partial(_call, future, function)
         with self._lock:
@@ -234,41 +234,41 @@ class AsyncEngine:
         await self.aclose()
 
     def close(self) -> None:
-        """Take no more requests and end what runs; its readers get a CutawayError."""
+        """Take no more requests and end all sequences; their readers get a CutawayError."""
         self._close(abort=True)
 
     async def aclose(self) -> None:
-        """As close, and wait until the thread has ended."""
+        """Close the engine, and wait until its thread has ended."""
         self.close()
-        await self._until_ended()
+        await self._wait_for_end()
         self._join()
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
 
-        Returns whether all have ended; those that have not are aborted, as by aclose.
+        Returns whether all have ended in time; aborts the others, as aclose does.
         """
         self._close(abort=False)
         try:
-            await asyncio.wait_for(self._until_ended(), timeout)
+            await asyncio.wait_for(self._wait_for_end(), timeout)
         except TimeoutError:
             await self.aclose()
             return False
         self._join()
         return True
 
-    async def _until_ended(self) -> None:
-        if self._thread.is_alive():  # in a forked process it is not, and would never end
-            await asyncio.wrap_future(self._ended)
+    async def _wait_for_end(self) -> None:
+        if self._thread.is_alive():  # a forked process has no such thread, and would wait for ever
+            await asyncio.wrap_future(self._thread_end)
 
     def _close(self, *, abort: bool) -> None:
         error = ClosedError("the engine was closed before this text was finished")
         with self._lock:
             self._closed = True
-            self._commands.put(partial(self.engine.abort_all, error) if abort else _nothing)
+            self._commands.put(partial(self.engine.abort_all, error) if abort else _wake)
 
     def _exit(self) -> None:
-        """At the end of the interpreter, where the engine was not closed."""
+        """Close the engine when the interpreter ends, if nobody has."""
         self._close(abort=True)
         self._join()
 
@@ -279,21 +279,21 @@ class AsyncEngine:
     # -- the thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Run calls, step and deliver, until the engine is closed and has no sequence left."""
+        """Run commands, step and deliver, until the engine is closed and has no sequence left."""
         engine = self.engine
         while not engine.is_idle or not self._closed or not self._commands.empty():
             for _ in range(self._commands.qsize() or engine.is_idle):
                 self._commands.get()()
             self._deliver(self._step())
         engine.early = None
-        self._ended.set_result(None)
+        self._thread_end.set_result(None)
 
     def _step(self) -> list[Event]:
         try:
             events = self.engine.step()
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
             self._fail_all(error)
-        except BaseException as error:  # a request's code exits: its own once it does so again
+        except BaseException as error:  # a request's code exits: becomes its own error the 2nd time
             self._torn += 1
             if self._torn > self._most_torn:
                 self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
@@ -306,24 +306,24 @@ class AsyncEngine:
 
     @property
     def _most_torn(self) -> int:
-        """How many steps in a row may be torn: by each request's code once, until it is known."""
+        """How many steps in a row may be interrupted: each request's code may do so once."""
         return 1 + len(self.engine.running) + len(self.engine.waiting)
 
     def _undo(self) -> None:
-        """Undo a torn step at once: what was queued before that would be forgotten with it."""
+        """Undo an interrupted step now: sequences queued before that would be forgotten."""
         for left in reversed(range(1 + self._most_torn)):
             try:
-                self.engine.begin()
+                self.engine.begin_change()
                 break
             except BaseException as error:  # another request's code: its own error the next time
                 if isinstance(error, Exception) or not left:
                     raise
-        self.engine.end()
+        self.engine.end_change()
 
     def _fail_all(self, error: Exception) -> None:
-        self.engine.begin()  # which puts right what the step left half done
+        self.engine.begin_change()  # undoes what the step left half done
         self.engine.abort_all(error)
-        self.engine.end()
+        self.engine.end_change()
 
     def _deliver(self, events: list[Event]) -> None:
         """Hand every reader its new events, with one call for each event loop."""
@@ -344,10 +344,10 @@ class AsyncEngine:
         self,
         inboxes: list[Inbox],
         make: Callable[[Sequence], Inbox],
-        asked: list[tuple[Request, int]],
+        requests: list[tuple[Request, int]],
     ) -> None:
         try:
-            for request, samples in asked:
+            for request, samples in requests:
                 for sequence in self.engine.add(request, samples):
                     inboxes.append(make(sequence))
                     self._inboxes[sequence.id] = inboxes[-1]
@@ -371,7 +371,7 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-def _inbox(loop: asyncio.AbstractEventLoop, news: asyncio.Event, sequence: Sequence) -> Inbox:
+def _make_inbox(loop: asyncio.AbstractEventLoop, news: asyncio.Event, sequence: Sequence) -> Inbox:
     return Inbox(loop, news, sequence, OutboxReader(sequence.outbox))
 
 
@@ -380,5 +380,5 @@ def _receive(news: list[News]) -> None:
         inbox.receive(emission)
 
 
-def _nothing() -> None:
-    """A command that only wakes the thread."""
+def _wake() -> None:
+    """Do nothing: this command only wakes the engine's thread."""

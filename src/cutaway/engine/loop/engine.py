@@ -1,6 +1,6 @@
 """The loop: schedule → run → sample → commit → emit.
 
-scheduler.py says which sequences are in a step, decoders/ how a sequence is written.
+scheduler.py chooses the sequences of a step, decoders/ how each of them is written.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from cutaway.engine.memory import SequenceBlocks
 from cutaway.engine.memory.block_manager import BlockManager, windows_of
 from cutaway.engine.memory.states import states_of
 from cutaway.engine.request import Request
-from cutaway.engine.scheduled import Scheduled, compute
+from cutaway.engine.scheduled import Scheduled, run_scheduled
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.errors import InputError, Name, QueueFullError
@@ -33,10 +33,10 @@ class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
-    steps     how many were begun
-    grammars  compiles the grammar of a request that has none compiled (``Request.grammar``)
+    steps     how many steps have begun
+    grammars  makes the compiler for a request whose grammar is not compiled (``Request.grammar``)
     early     is called with the events so far, such as ``Started``, before the model runs;
-              without it ``step`` returns them with the others
+              where it is None, ``step`` returns them with the others
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Engine:
         self._events: list[Event] = []
         self._sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self._next_id, self.steps = 0, 0
-        self._changing: int | None = None  # while it changes: the next id when that began
+        self._changing: int | None = None  # during a change: the next id when it began
 
     @property
     def backend(self) -> Backend:
@@ -74,11 +74,11 @@ class Engine:
     # -- the loop ----------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """One step of the model for all sequences that are scheduled; their events, in order.
+        """Run one step of the model for all scheduled sequences; return their events, in order.
 
         An exception ends no sequence: the next step does again what this one did not emit.
         """
-        self.begin()
+        self.begin_change()
         self.steps += 1
         self.phases = phases = Phases()
         started = perf_counter()
@@ -89,24 +89,24 @@ class Engine:
             total, started = lap(started)
             phases.draft = self.scheduler.draft_s
             phases.schedule = total - phases.draft
-            rows, logits = compute(self.backends, scheduled, self.speculator)  # of each; together
+            rows, logits = run_scheduled(self.backends, scheduled, self.speculator)
             phases.run, started = lap(started)
-            drawn = self._sample(scheduled, rows, logits)
+            outcomes = self._sample(scheduled, rows, logits)
             phases.sample, _ = lap(started)
             self.scheduler.learn(phases.run + phases.sample)
-            for part, its_rows, its_tokens in zip(scheduled, rows, drawn, strict=True):
-                self._commit(part, its_rows, its_tokens)
-        self.end()
+            for entry, entry_rows, entry_outcomes in zip(scheduled, rows, outcomes, strict=True):
+                self._commit(entry, entry_rows, entry_outcomes)
+        self.end_change()
         return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """Events since the last call, also of sequences that were ended between two steps."""
+        """Return the events since the last call; some sequences may have ended between steps."""
         events, self._events = self._events, []
         return events
 
     def _emit_started(self) -> None:
         for sequence in self.scheduler.started:
-            self._emit(sequence, sequence.started())
+            self._emit(sequence, sequence.starting_events())
         if self.early and self._events:
             self.early(self.take_events())
 
@@ -114,7 +114,7 @@ class Engine:
         self._events += sequence.emit(events)
 
     def settle_blocks(self) -> None:
-        """Copy and free windows and states as decided, before memory is read or written."""
+        """Copy and free windows and states as was decided; do so before memory is used."""
         if self.blocks.windows:
             self.blocks.windows.settle(self.backend.copy_windows)
         if self.blocks.states:
@@ -126,31 +126,31 @@ class Engine:
         if self._sequence_blocks.copies:
             self.backend.copy_blocks(self._sequence_blocks.copies)
             self.speculator.copy_blocks(self._sequence_blocks.copies)
-            self._sequence_blocks.copied()
+            self._sequence_blocks.finish_copies()
 
     def _sample(
         self, scheduled: list[Scheduled], rows: list[Logits], logits: Logits
     ) -> list[list[Outcome]]:
         """Draw for each sequence, as if its draft tokens were right.
 
-        rows: the logits of each sequence, of which the last are drawn from; logits: all in one
-        array, if they are
+        rows    the logits of each sequence; tokens are drawn from the last of them
+        logits  all of these in one array, where one run computed them; else empty
         """
-        draws = [one.sequence.decoder.draws(one) for one in scheduled]
-        last = [mine[len(mine) - len(d) :] for mine, d in zip(rows, draws, strict=True) if d]
+        draws = [entry.sequence.decoder.draws(entry) for entry in scheduled]
+        last = [part[len(part) - len(d) :] for part, d in zip(rows, draws, strict=True) if d]
         if not last:
             return [[] for _ in scheduled]
         together = logits if sum(map(len, last)) == len(logits) else np.concatenate(last)
-        drawn = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
-        return [[next(drawn) for _ in part] for part in draws]
+        outcomes = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
+        return [[next(outcomes) for _ in part] for part in draws]
 
-    def _commit(self, scheduled: Scheduled, logits: Logits, drawn: list[Outcome]) -> None:
-        """Append what was drawn, then publish what was computed; or end the sequence."""
+    def _commit(self, scheduled: Scheduled, logits: Logits, outcomes: list[Outcome]) -> None:
+        """Append what was drawn, emit its events, publish its KV blocks; or end the sequence."""
         sequence = scheduled.sequence
         if sequence.finish_reason:  # aborted while the step ran
             return
         finish = self.backends[sequence.request.adapter].finish
-        computed = Computed(logits, drawn, self.backend.read, self.phases, finish)
+        computed = Computed(logits, outcomes, self.backend.read, self.phases, finish)
         before = len(sequence.output_token_ids)
         events = sequence.decoder.commit(scheduled, computed)
         if sequence.error:
@@ -166,19 +166,19 @@ class Engine:
             return
         if scheduled.drafted_by == "draft":
             steps = len(sequence.output_token_ids) - before
-            self.speculator.learn(sequence, scheduled.draft_token_ids, drawn, max(steps - 1, 0))
-        # Its end comes with its last steps: who restores it finds both, or neither.
-        self._emit(sequence, [*events, *sequence.left()] if is_over else events)
+            self.speculator.learn(sequence, scheduled.draft_token_ids, outcomes, max(steps - 1, 0))
+        # The end is emitted together with the last steps: a restore finds both, or neither.
+        self._emit(sequence, [*events, *sequence.ending_events()] if is_over else events)
         self._sequence_blocks.publish(sequence)
         if is_over:
             self._remove(sequence)
 
-    # -- changes, which an exception may tear ------------------------------------------------
+    # -- changes, which an exception may interrupt -------------------------------------------
 
-    def begin(self) -> None:
-        """Begin to change it. Where an exception tore the change before, all is put right first.
+    def begin_change(self) -> None:
+        """Begin a change of the engine, after undoing one that an exception interrupted.
 
-        A step is a change. An owner's call is one, too: sequences that it added while it was torn
+        A step is a change. An owner's call is one, too: sequences that an interrupted call added
         have no reader, and are forgotten. All others are restored from what they have emitted, and
         computed again as far as the prefix cache has lost them, which changes no bit.
         """
@@ -186,12 +186,12 @@ class Engine:
             self._restore(self._changing)
         self._changing = self._next_id
 
-    def end(self) -> None:
-        """The change that was begun is whole."""
+    def end_change(self) -> None:
+        """Note that the change is complete."""
         self._changing = None
 
     def _restore(self, first_new: int) -> None:
-        """Put everything right; it may be torn in its turn, and is then done again."""
+        """Restore every sequence; if this is interrupted in its turn, it is done again."""
         self.speculator.reset()
         living = [
             sequence
@@ -202,7 +202,7 @@ class Engine:
         for sequence in living:
             try:
                 sequence.restore()
-            except Exception as error:  # of what its request brought, such as a constraint
+            except Exception as error:  # raised by the request's own code, such as a constraint
                 failed.append((sequence, error))
         self._sequence_blocks.reset()
         self.scheduler.reset(living)
@@ -232,29 +232,29 @@ class Engine:
         return self._sequences.get(sequence_id)
 
     def add(self, request: Request, samples: int = 1) -> list[Sequence]:
-        """Queue ``samples`` of a request, all or none; each sequence's own request names its seed.
+        """Queue ``samples`` of a request, all or none; each sequence has a seed of its own.
 
-        InputError where it does not fit the model, QueueFullError where the queue is full.
+        InputError where the request does not fit the model, QueueFullError where the queue is full.
         """
         longest = self._check(request)
         if request.run.replay and samples > 1:
             raise InputError(
                 "replay", ": it is of one text, and n must be 1; request each by its seed"
             )
-        most = self.scheduler.policy.max_waiting
-        if most is not None and len(self.waiting) + samples > most:
-            raise QueueFullError(f"the queue is full with {most} waiting: try again later")
+        max_waiting = self.scheduler.policy.max_waiting
+        if max_waiting is not None and len(self.waiting) + samples > max_waiting:
+            raise QueueFullError(f"the queue is full with {max_waiting} waiting: try again later")
         if request.grammar is None and (source := request.constraint.source) is not None:
             request = request.but(grammar=self.grammars().compile(source))
-        added: list[Sequence] = []
-        for own in request.samples(samples):
-            first = added[0] if added else None
-            added.append(Sequence(self._next_id, own, self.vocabulary, longest, first))
+        sequences: list[Sequence] = []
+        for sample in request.samples(samples):
+            first = sequences[0] if sequences else None
+            sequences.append(Sequence(self._next_id, sample, self.vocabulary, longest, first))
             self._next_id += 1
-        for sequence in added:
+        for sequence in sequences:
             self._sequences[sequence.id] = sequence
             self.scheduler.add(sequence)
-        return added
+        return sequences
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence at once, wherever it is; its KV blocks are free again."""
@@ -263,16 +263,16 @@ class Engine:
             self._release(sequence)
 
     def abort_all(self, error: Exception | None = None) -> None:
-        """End every sequence, also after a step that raised; ``error`` becomes each one's own."""
+        """End every sequence, also after a step that raised; each has ``error`` as its own."""
         for sequence in [*self.running, *self.waiting]:
             sequence.finish_reason = sequence.finish_reason or FinishReason.ABORTED
             sequence.error = sequence.error or error
             self._release(sequence)
-        self._sequence_blocks.copied()  # no fork is left to copy for
+        self._sequence_blocks.finish_copies()  # no fork is left to copy for
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
         """End a sequence, unless it has ended, with an error of its own; the others continue."""
-        if isinstance(error, StopIteration):  # which would end a reader's loop without a word
+        if isinstance(error, StopIteration):  # it would end a reader's loop as if all were read
             error = _as_runtime_error(error)
         sequence.error = error
         if sequence.finish_reason is None and sequence.id in self._sequences:
@@ -280,7 +280,7 @@ class Engine:
             self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
-        self._emit(sequence, sequence.left())
+        self._emit(sequence, sequence.ending_events())
         self._remove(sequence)
 
     def _remove(self, sequence: Sequence) -> None:
@@ -289,7 +289,7 @@ class Engine:
         self._sequences.pop(sequence.id, None)
 
     def _check(self, request: Request) -> int:
-        """The most tokens the sequence can have; InputError where it cannot run here."""
+        """Return the most tokens that the sequence can have; InputError where it cannot run."""
         if request.constraint.heal is True:
             raise InputError("heal", ": pass the id of the trimmed prompt token")
         longest, heal = request.decoder.longest(request, self.limits), request.constraint.heal
@@ -316,13 +316,13 @@ class Engine:
 
     def _check_blocks(self, longest: int) -> None:
         """InputError where this many tokens need more KV blocks than there are."""
-        wanted = self._sequence_blocks.count_for(longest)
-        if wanted > self.blocks.count:
+        num_blocks = self._sequence_blocks.count_for(longest)
+        if num_blocks > self.blocks.count:
             raise InputError(
                 "prompt",
                 " and ",
                 Name("max_tokens"),
-                f" need {wanted} KV blocks of {self.blocks.block} tokens; "
+                f" need {num_blocks} KV blocks of {self.blocks.block} tokens; "
                 f"there are {self.blocks.count}: shorten the prompt or lower ",
                 Name("max_tokens"),
             )
@@ -345,14 +345,14 @@ def _check_with_state(request: Request) -> None:
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    """What Python makes of it where a generator raises it (PEP 479)."""
+    """Return the RuntimeError that Python raises in its place in a generator (PEP 479)."""
     raised = RuntimeError("what the request brought, such as a processor, raised StopIteration")
     raised.__cause__ = error
     return raised
 
 
 def lap(started: float) -> tuple[float, float]:
-    """Seconds since then, and now."""
+    """Return the seconds since ``started``, and the time now."""
     now = perf_counter()
     return now - started, now
 
@@ -362,16 +362,16 @@ def lap(started: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One engine at one moment; each of n samples is one sequence.
+    """How busy an engine is at one moment; each of n samples counts as one sequence.
 
     running       sequences that hold KV blocks
-    most_running  as many may at once
+    most_running  how many sequences may run at once
     waiting       sequences in the queue
-    preemptions   sequences that were sent back to it, since the start
-    kv_blocks     all of the engine
-    kv_held       of these, by running sequences; the others are free or the prefix cache's
-    window_blocks KV blocks that take memory in the layers that see a window; None without such
-    states        recurrent states in memory, those of KV blocks; None where no layer has one
+    preemptions   sequences that were sent back to the queue, since the start
+    kv_blocks     all KV blocks of the engine
+    kv_held       KV blocks of running sequences; the others are free or in the prefix cache
+    window_blocks KV blocks that take memory in layers with a sliding window; None without such
+    states        recurrent states of KV blocks in memory; None where no layer has one
     """
 
     running: int
@@ -384,8 +384,8 @@ class EngineState:
     states: int | None
 
     @classmethod
-    def of(cls, engine: Engine) -> "EngineState":
-        """Read while another thread may step it: lengths and integers only."""
+    def read(cls, engine: Engine) -> "EngineState":
+        """Read lengths and integers only, since another thread may be stepping the engine."""
         blocks = engine.blocks
         free = min(blocks.free, blocks.count)  # the two may change while they are read
         return cls(
@@ -393,6 +393,6 @@ class EngineState:
             waiting=len(engine.waiting),
             preemptions=engine.scheduler.preemptions, kv_blocks=blocks.count,
             kv_held=blocks.count - free,
-            window_blocks=blocks.windows.held if blocks.windows else None,
-            states=blocks.states.held if blocks.states else None,
+            window_blocks=blocks.windows.num_stored if blocks.windows else None,
+            states=blocks.states.num_stored if blocks.states else None,
         )  # fmt: skip

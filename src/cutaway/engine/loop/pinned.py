@@ -1,12 +1,13 @@
 """Pinned texts, between two steps: the row of a text's last token, and its KV blocks.
 
-A row is computed by itself, and all that can be read of it is. A sequence of ``PinPrefix`` has the
-KV blocks of the tokens before, and room for the row. Of a text whose rows attend to each other,
-pinned by ``PinWhole``, all rows are computed again together.
+The last token's row is computed by itself, and read in full. A sequence of ``PinPrefix`` has the KV
+blocks of the tokens before it, and room for the row. Where the rows of a text attend to each other
+(``PinWhole``), all of them are computed again together.
 
-Whole KV blocks of a text come out of an engine and go into one, a few at a time. Where layers have
-a recurrent state, that at the text's end comes with its last block. A block is published once all
-of it is there. No state is kept between calls, so a text given up halfway needs no clean-up.
+Whole KV blocks of a text are read from an engine and written into one, a few at a time. Where
+layers have a recurrent state, the state at the text's end comes with its last block. A block is
+published once all of it is there. Nothing is kept between calls, so a text that is abandoned
+halfway needs no clean-up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ class WholeText(NamedTuple):
 
 
 def is_ready(sequence: EngineSequence) -> bool:
-    """Whether all is stored that its last token attends to."""
+    """Whether everything is stored that the sequence's last token attends to."""
     return bool(sequence.memory.blocks) and sequence.num_pending == 1
 
 
@@ -70,13 +71,14 @@ def read_row(
 ) -> Row:
     """Compute the last token of a sequence that is ready, between two steps.
 
-    names: of tensors; firsts: the first position of which each layer's keys and values are wanted
+    names   tensors to read
+    firsts  by layer, the first position whose keys and values are read
     """
     inside, last = inspectable(engine.backends[sequence.request.adapter]), len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
-    one = Scheduled(sequence, last, tokens, first_logit_row=0, states=[])  # it may be read again
+    entry = Scheduled(sequence, last, tokens, first_logit_row=0, states=[])  # it may be read again
     engine.settle_blocks()
-    logits, tensors = inside.tap(batch_of([one]), names, edits_of(one))
+    logits, tensors = inside.tap(batch_of([entry]), names, edits_of(entry))
     stored = {
         layer: inside.keys_values(layer, sequence.memory.blocks, first, last + 1)
         for layer, first in firsts.items()
@@ -92,10 +94,10 @@ def read_row(
 def read_text(
     engine: Engine, sequence: EngineSequence, names: Sequence[str]
 ) -> Mapping[str, Floats]:
-    """Tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
+    """Return tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
 
-    All are computed again, over the keys and values that are there: the same bits. One batch ends
-    where an intervention changes the state; the next goes on from there.
+    All rows are computed again and overwrite their keys and values with the same bits. A batch ends
+    where an intervention changes the state, and the next one starts there.
     """
     backend, parts = engine.backends[sequence.request.adapter], list[Mapping[str, Floats]]()
     engine.settle_blocks()
@@ -105,11 +107,11 @@ def read_text(
             end = min(start + rows_to_state_change(sequence, start), total)
             rows, slot = end - start, sequence.memory.blocks[(end - 1) // KV_BLOCK]
             states = [] if end == total else [(rows - 1, slot)]
-            one = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
+            entry = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
             if states:
-                borrowed.callback(_put_back, backend, slot, _copied(backend.state_memory(slot)))
-            parts.append(inspectable(backend).tap(batch_of([one]), names, edits_of(one))[1])
-            change_states(backend, [one])
+                borrowed.callback(_put_back, backend, slot, _copy(backend.state_memory(slot)))
+            parts.append(inspectable(backend).tap(batch_of([entry]), names, edits_of(entry))[1])
+            change_states(backend, [entry])
             start = end
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -117,9 +119,10 @@ def read_text(
 def read_whole(
     engine: Engine, sequence: EngineSequence, names: Sequence[str], layers: Sequence[int]
 ) -> WholeText:
-    """All rows of a sequence of ``PinWhole`` that is ready, between two steps.
+    """Return all rows of a sequence of ``PinWhole`` that is ready, between two steps.
 
-    names: of tensors; layers: whose keys and values are wanted
+    names   tensors to read
+    layers  layers whose keys and values are read
     """
     inside, decoder = inspectable(engine.backends[sequence.request.adapter]), sequence.decoder
     assert isinstance(decoder, PinWhole)
@@ -127,7 +130,7 @@ def read_whole(
     batch = batch_of([decoder.whole(sequence)])
     _, tensors = inside.tap(batch, names)
     stored = {at: inside.keys_values(at, sequence.memory.blocks, 0, len(sequence)) for at in layers}
-    keys, values = ({at: one[i].copy() for at, one in stored.items()} for i in (0, 1))
+    keys, values = ({at: pair[i].copy() for at, pair in stored.items()} for i in (0, 1))
     return WholeText(batch, tensors, keys, values)
 
 
@@ -135,16 +138,16 @@ def read_state(engine: Engine, sequence: EngineSequence) -> Floats:
     """The recurrent state before the last token of a sequence that is ready, of all layers."""
     engine.settle_blocks()
     slot = sequence.memory.read_states[sequence.num_computed_tokens]
-    memory = _copied(engine.backends[sequence.request.adapter].state_memory(slot))
+    memory = _copy(engine.backends[sequence.request.adapter].state_memory(slot))
     return np.empty(0, np.float32) if memory is None else memory.view(np.float32)
 
 
-def _copied(memory: Bytes | None) -> Bytes | None:
+def _copy(memory: Bytes | None) -> Bytes | None:
     return None if memory is None else memory.copy()
 
 
 def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
-    """What a slot had before a text was read through it."""
+    """Restore what a slot had before a text was read through it."""
     if before is None:
         backend.copy_states([(slot, -1)])
     elif (memory := backend.state_memory(slot)) is not None:
@@ -158,74 +161,80 @@ OnBlock = Callable[[int, list[Bytes]], object]
 
 
 def read_blocks(
-    engine: Engine, token_ids: Sequence[int], first: int, most: int, read: OnBlock,
+    engine: Engine, token_ids: Sequence[int], first: int, max_blocks: int, read: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Call ``read`` with the next blocks of a text, ``most`` at most; the place after the last.
+    """Call ``read`` with at most ``max_blocks`` blocks of a text; return the place after the last.
 
-    first: the place of the first; it is returned where the prefix cache does not have that block
+    first: the place of the first block; returned where the prefix cache does not have that block
     salt: see ``Request``
     """
     blocks = engine.blocks
-    held = blocks.match(token_ids, salt)
+    block_ids = blocks.match(token_ids, salt)
     engine.settle_blocks()
     try:
-        last = max(first, min(first + most, len(held)))
+        last = max(first, min(first + max_blocks, len(block_ids)))
         for place in range(first, last):
-            pieces = engine.backend.block_memory(held[place])
+            pieces = engine.backend.block_memory(block_ids[place])
             if place == len(token_ids) // blocks.block - 1:
-                pieces += _state(engine, held[place], new=False)
+                pieces += _state_memory(engine, block_ids[place], new=False)
             read(place, pieces)
     finally:
-        blocks.release(held, blocks.num_out_of_window(len(held) * blocks.block))
+        blocks.release(block_ids, blocks.num_out_of_window(len(block_ids) * blocks.block))
     return last
 
 
 def fill_blocks(
-    engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock,
+    engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], max_blocks: int, fill: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Put the next blocks of a text into the prefix cache; how many of its blocks are there then.
+    """Put at most ``max_blocks`` of a text's missing blocks into the prefix cache.
 
-    ``fill`` writes all of a block's memory; if it raises, that block and those after it are not put
-    in. Blocks that are there already are not filled again; without a free block the number stays.
+    Return how many of its blocks are there then. ``fill`` writes all of a block's memory; if it
+    raises, that block and those after it are not put in.
+
     sizes: bytes of each block, fewer where layers with sliding windows do not store it
     salt: see ``Request``
     """
     blocks, whole = engine.blocks, len(token_ids) // engine.blocks.block
     full = engine.backend.kv.bytes_per_token * blocks.block
     lacking = (place for place in range(whole, 0, -1) if sizes[place - 1] < full)
-    outside = next(lacking, 0)  # after these the windows are stored
-    held = blocks.match_stored(token_ids, outside, salt)
-    if blocks.states and len(held) == whole and blocks.states.usable(held) < whole:
-        blocks.release([held.pop()])  # it is filled again, with its state
-    known = filled = len(held)
-    wanted = min(most, whole - known, blocks.free)
-    held += blocks.allocate(wanted)
+    outside = next(lacking, 0)  # blocks after these have their windows stored
+    block_ids = blocks.match_stored(token_ids, outside, salt)
+    if blocks.states and len(block_ids) == whole and blocks.states.usable(block_ids) < whole:
+        blocks.release([block_ids.pop()])  # it is filled again, with its state
+    num_cached = num_filled = len(block_ids)
+    num_new = min(max_blocks, whole - num_cached, blocks.free)
+    block_ids += blocks.allocate(num_new)
     engine.settle_blocks()
     try:
-        for filled, block_id in enumerate(held[known:], known):
-            windows = sizes[filled] >= full
+        for num_filled, block_id in enumerate(block_ids[num_cached:], num_cached):
+            windows = sizes[num_filled] >= full
             pieces = engine.backend.block_memory(block_id, windows=windows)
-            fill(filled, pieces + (_new_state(engine, block_id) if filled == whole - 1 else []))
-            if filled == whole - 1 and blocks.states:
+            fill(
+                num_filled,
+                pieces + (_new_state_memory(engine, block_id) if num_filled == whole - 1 else []),
+            )
+            if num_filled == whole - 1 and blocks.states:
                 blocks.states.complete(block_id)
-        filled = known + wanted
-    finally:  # what was filled before an error is whole
-        held = blocks.publish(held, token_ids[: filled * blocks.block], known, salt)
-        blocks.free_windows(held[known:outside])
-        blocks.release(held, outside)
+        num_filled = num_cached + num_new
+    finally:  # blocks that were filled before an error are complete
+        block_ids = blocks.publish(
+            block_ids, token_ids[: num_filled * blocks.block], num_cached, salt
+        )
+        blocks.free_windows(block_ids[num_cached:outside])
+        blocks.release(block_ids, outside)
         engine.settle_blocks()
-    return filled
+    return num_filled
 
 
-def _state(engine: Engine, block_id: int, *, new: bool) -> list[Bytes]:
+def _state_memory(engine: Engine, block_id: int, *, new: bool) -> list[Bytes]:
     """The memory of a block's state, where layers have one."""
     memory = engine.backend.state_memory(block_id, new=new) if engine.blocks.states else None
     return [] if memory is None else [memory]
 
 
-def _new_state(engine: Engine, block_id: int) -> list[Bytes]:
+def _new_state_memory(engine: Engine, block_id: int) -> list[Bytes]:
     if engine.blocks.states:
         engine.blocks.states.store(block_id)
-    return _state(engine, block_id, new=True)
+    return _state_memory(engine, block_id, new=True)

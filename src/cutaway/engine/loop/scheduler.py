@@ -1,9 +1,9 @@
 """Which rows of which sequences the next step computes: admission, KV blocks, rows, preemption.
 
 Continuous batching with chunked prefill. A preempted sequence is computed again (recompute).
-How many rows of a prompt belong in a step beside sequences that decode is said by ``StepTime``:
-whoever reads a text waits for a prompt's rows, which cost the more the further they are in theirs.
-Both costs are learnt from the time of the steps themselves. No token depends on it.
+``StepTime`` limits how many rows of a prompt are in a step beside sequences that decode: these wait
+for the prompt's rows, each of which costs more the further it is from the prompt's beginning. Both
+costs are learnt from the time that steps take. No token depends on it.
 """
 
 from bisect import insort
@@ -24,21 +24,21 @@ from cutaway.engine.speculation import Speculator
 # -- how long a step takes -------------------------------------------------------------------------
 
 LEAST_ROWS = 4
-"""A prompt's rows in a step, at least: of two, each costs 1.4 times what it costs among eight."""
+"""The fewest rows of a prompt in a step: one of two costs 1.4 times as much as one of eight."""
 LEAST_STEPS = 2
-"""A target is at least so many times what the texts take alone: the prompt has half of the time."""
+"""The smallest target, in steps that only decode: the prompt then has half of the time."""
 ALONE_EVERY = 16
-"""After so many steps with rows of prompts, one without: what the texts take alone."""
-_RECENT = 3  # steps that count, of which the median holds: one that was held up changes nothing
-_NEAR = 256  # tokens; from here on, rows are told apart by the power of two of their position
+"""Steps with rows of prompts between two without, which measure what decoding takes alone."""
+_RECENT = 3  # the median of so many steps counts, so that one slow step changes nothing
+_NEAR = 256  # tokens; beyond, rows are grouped by the power of two of their position
 
 
 class StepRows(NamedTuple):
-    """What a step computes.
+    """How many rows a step computes.
 
     decoding  rows of sequences that decode, draft tokens included
-    prompts   rows of others
-    position  of the first of the prompt that has the most of them
+    prompts   rows of the other sequences
+    position  the first position of the prompt with the most rows
     """
 
     decoding: int
@@ -47,7 +47,7 @@ class StepRows(NamedTuple):
 
 
 class StepTime:
-    """What steps took, and what follows for the next."""
+    """How long recent steps took, and how many rows of a prompt the next one has time for."""
 
     def __init__(self) -> None:
         self._alone: deque[float] = deque(maxlen=_RECENT)  # seconds of steps that only decode
@@ -64,14 +64,15 @@ class StepTime:
             self._steps_beside += 1
         if rows.prompts >= LEAST_ROWS and (self._alone or not rows.decoding):
             alone = median_low(self._alone) if rows.decoding else 0.0
-            own = max(seconds - alone, seconds / 10, 1e-9)  # noise may leave less
-            self._near(rows.position + rows.prompts // 2).append(own / rows.prompts)
+            prompt_s = max(seconds - alone, seconds / 10, 1e-9)  # noise may leave less
+            self._row_times_near(rows.position + rows.prompts // 2).append(prompt_s / rows.prompts)
 
     def room(self, position: int, step_ms: float) -> int | None:
-        """How many rows of a prompt fit beside those that decode, from this position on.
+        """Return how many rows of a prompt, from this position on, fit beside those that decode.
 
-        step_ms: the target of a step
-        0: this step is to measure what the texts take alone. None: not known yet.
+        step_ms: the longest that the step should take
+        The result is 0 where this step is to measure what decoding takes alone, and None as long
+        as no prompt's row has been measured.
         """
         if self._steps_beside >= ALONE_EVERY:
             return 0
@@ -79,15 +80,15 @@ class StepTime:
             return None
         alone = median_low(self._alone)
         target = max(step_ms / 1e3, LEAST_STEPS * alone)
-        return max(LEAST_ROWS, int((target - alone) / median_low(self._near(position))))
+        return max(LEAST_ROWS, int((target - alone) / median_low(self._row_times_near(position))))
 
-    def _near(self, position: int) -> deque[float]:
-        """What rows took at such positions; at first, what they took at the nearest known."""
+    def _row_times_near(self, position: int) -> deque[float]:
+        """Return the times of rows at such positions; at first, the time at the nearest ones."""
         distance = (position // _NEAR).bit_length()
         if distance not in self._row:
-            known = sorted(self._row, key=lambda other: abs(other - distance))
-            begun = [median_low(self._row[other]) for other in known[:1]]
-            self._row[distance] = deque(begun, maxlen=_RECENT)
+            nearest_first = sorted(self._row, key=lambda other: abs(other - distance))
+            first_times = [median_low(self._row[other]) for other in nearest_first[:1]]
+            self._row[distance] = deque(first_times, maxlen=_RECENT)
         return self._row[distance]
 
 
@@ -96,12 +97,12 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a step is filled. None of it changes a token. InputError for a value out of range.
+    """How a step is filled. No setting changes a token. InputError for a value out of range.
 
-    max_rows       rows of one step: bounds the memory of a long prompt's activations; more only
-                   for a longer text of bidirectional attention, and then no other prompt is read
-    max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
-                   wait long
+    max_rows       rows of one step: bounds the memory of a long prompt's activations; exceeded only
+                   by a longer text of bidirectional attention, and then no other prompt is read
+    max_prefill_rows_while_decoding  rows of a step in which a sequence decodes, whose next token
+                   should not wait long
     step_ms        milliseconds that such a step should take at most, of which a prompt has half or
                    more; 0: no target
     max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
@@ -134,12 +135,12 @@ class Scheduler:
 
     def __init__(self, blocks: SequenceBlocks, policy: Policy, speculator: Speculator) -> None:
         self._blocks, self.policy, self._speculator = blocks, policy, speculator
-        self.waiting: list[Sequence] = []  # both in the order of their keys
+        self.waiting: list[Sequence] = []  # waiting and running are in the order of their keys
         self.running: list[Sequence] = []
-        self.started: list[Sequence] = []  # that left the queue for the first time in this step
+        self.started: list[Sequence] = []  # those that left the queue for the first time this step
         self.max_num_seqs = min(policy.max_num_seqs, policy.max_rows)
         self.preemptions = 0
-        self.draft_s = 0.0  # of the last step, spent on draft tokens
+        self.draft_s = 0.0  # seconds that the last step spent on draft tokens
         self._step_time, self._step_rows = StepTime(), StepRows(0, 0, 0)
 
     def schedule(self) -> list[Scheduled]:
@@ -158,7 +159,7 @@ class Scheduler:
         return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def learn(self, seconds: float) -> None:
-        """Note how long the step took that was scheduled last."""
+        """Note how long the last scheduled step took."""
         self._step_time.learn(self._step_rows, seconds)
 
     def add(self, sequence: Sequence) -> None:
@@ -179,7 +180,7 @@ class Scheduler:
         self.waiting = sorted(sequences, key=lambda s: s.key)
 
     def preempt(self, sequence: Sequence) -> None:
-        """Back into the queue; its text is computed again, as far as the cache has lost it."""
+        """Move a sequence back into the queue; what the cache loses of it is computed again."""
         self.running.remove(sequence)
         self._blocks.release(sequence)
         self.add(sequence)
@@ -193,25 +194,25 @@ class Scheduler:
             first.take_scores()
             fork_of = self._running_parent(first)
             if fork_of and _reads_for(fork_of, first):
-                return  # soon its blocks can be shared
+                return  # wait: the parent's blocks can soon be shared
             full = len(self.running) == self.max_num_seqs
             spare = _watermark(len(self.running))
-            wanted = 0 if full else self._blocks.admit(first, fork_of, spare)
-            if wanted is None:
+            lacking = 0 if full else self._blocks.admit(first, fork_of, spare)
+            if lacking is None:
                 self._start(first)
-            elif self._can_preempt_for(first, wanted):
+            elif self._can_preempt_for(first, lacking):
                 self.preempt(self.running[-1])
             else:
                 return
 
-    def _can_preempt_for(self, first: Sequence, wanted: int) -> bool:
-        """Whether preempting lower priorities frees enough KV blocks; else it would be in vain."""
+    def _can_preempt_for(self, first: Sequence, lacking: int) -> bool:
+        """Whether preempting sequences of lower priority frees enough KV blocks."""
         less = [s for s in self.running if s.request.run.priority > first.request.run.priority]
         room = self._blocks.free + sum(len(s.memory.blocks) for s in less)
-        return bool(less) and wanted + _watermark(len(self.running) - len(less)) <= room
+        return bool(less) and lacking + _watermark(len(self.running) - len(less)) <= room
 
     def _start(self, first: Sequence) -> None:
-        """Move the first of the queue, which has its blocks, to those that run."""
+        """Move the first of the queue, which has its blocks now, to the running sequences."""
         self._blocks.note_partings(self.running, first)
         insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
         if first.num_cached_tokens is None:
@@ -219,7 +220,7 @@ class Scheduler:
             self.started.append(first)
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
-        """The running sample of the same prompt whose blocks it shares; None once it has output."""
+        """The running sample of the same prompt whose blocks can be shared; None after output."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
         begins = shares and not sequence.output_token_ids
         return sequence.fork_of if begins and sequence.fork_of in self.running else None
@@ -233,54 +234,54 @@ class Scheduler:
         room = self.policy.max_rows
         for left, sequence in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if self._grow(sequence):
-                one = self._rows(sequence, room - left + 1)  # one row each at least
-                if one.num_rows:  # else it waits for room
-                    scheduled.append(one)
-                    room -= one.num_rows
+                entry = self._rows(sequence, room - left + 1)  # leaves each of the others a row
+                if entry.num_rows:  # else it waits for room
+                    scheduled.append(entry)
+                    room -= entry.num_rows
         self._draft([s for s in scheduled if s.sequence.decoder.drafts], len(scheduled))
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Set draft tokens; the sequences that want some have equal shares of the step's room."""
+        """Set draft tokens; sequences that draft have equal shares of the step's room."""
         drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
         if not drafting:
             return
         room = (min(self.policy.max_draft_rows, self.policy.max_rows) - rows) // len(drafting)
         draft_requests = []
-        for one in drafting if room > 0 else []:
-            sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
+        for entry in drafting if room > 0 else []:
+            sequence, fits = entry.sequence, self._room_to_draft(entry.sequence, room)
             if sequence.expected:
-                one.set_drafts(sequence.expected[:fits], "grammar")
+                entry.set_drafts(sequence.expected[:fits], "grammar")
             else:
-                draft_requests.append((one, fits))
+                draft_requests.append((entry, fits))
         if not draft_requests:
             return
         started = perf_counter()
         proposed = self._speculator.propose([(s.sequence, fits) for s, fits in draft_requests])
         self.draft_s = perf_counter() - started
-        for (one, _), drafts in zip(draft_requests, proposed, strict=True):
-            one.set_drafts(drafts, "draft")
+        for (entry, _), drafts in zip(draft_requests, proposed, strict=True):
+            entry.set_drafts(drafts, "draft")
 
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
-        """The next rows of sequences that do not decode, prompts above all.
+        """The next rows of sequences that do not decode, most of which read their prompts.
 
         Shorter ones go before the oldest, which has half of the room or more. A sequence whose next
-        block another computes in this step waits, and finds it afterwards.
+        block is computed for another one in this step waits, and finds it afterwards.
         """
-        policy, taken = self.policy, {s.sequence.id for s in decoding}
-        reading = [sequence for sequence in self.running if sequence.id not in taken]
+        policy, decoding_ids = self.policy, {s.sequence.id for s in decoding}
+        reading = [sequence for sequence in self.running if sequence.id not in decoding_ids]
         if not reading:
             return []
         room = self._room_beside(decoding, reading[0]) if decoding else policy.max_rows
         prefill: dict[int, Scheduled] = {}  # by sequence id
         coming, size = dict[Hashable, int](), self._blocks.size  # which sequence computes a block
-        oldest, short = reading[0], self._shorter(reading, room)
-        kept = room - room // 2 if short else 0  # for the oldest, until it has had its turn
-        if kept >= size and (block := self._blocks.next_block(oldest)) is not None:
+        oldest, short = reading[0], self._shorter_than_oldest(reading, room)
+        reserved = room - room // 2 if short else 0  # for the oldest, until it has had its turn
+        if reserved >= size and (block := self._blocks.next_block(oldest)) is not None:
             coming[block] = oldest.id
         for sequence in [*short, *reading]:
-            kept = 0 if sequence is oldest else kept
-            fits = room - kept
+            reserved = 0 if sequence is oldest else reserved
+            fits = room - reserved
             if fits <= 0 or sequence.id in prefill or not self._grow(sequence):
                 continue
             self._blocks.find_more(sequence)
@@ -288,22 +289,23 @@ class Scheduler:
             is_coming = coming.get(block, sequence.id) != sequence.id
             if is_coming and sequence.decoder.reusable(sequence) >= after:
                 continue
-            one = self._rows(sequence, fits)
+            entry = self._rows(sequence, fits)
             whole = sequence.decoder.positions(sequence)
-            for most in (policy.max_rows, whole):  # a text that must be in one step
-                if not (one.num_rows or prefill or short):
-                    one = self._rows(sequence, most)
-            if one.num_rows:  # else it keeps its blocks
-                prefill[sequence.id] = one
-                room -= one.num_rows
-            if block is not None and len(one.token_ids) >= size:
+            for limit in (policy.max_rows, whole):  # a text that must be in one step
+                if not (entry.num_rows or prefill or short):
+                    entry = self._rows(sequence, limit)
+            if entry.num_rows:  # else it keeps its blocks
+                prefill[sequence.id] = entry
+                room -= entry.num_rows
+            if block is not None and len(entry.token_ids) >= size:
                 coming[block] = sequence.id
         return [*prefill.values()]
 
-    def _shorter(self, reading: list[Sequence], room: int) -> list[Sequence]:
-        """Those of the oldest's priority that have fewer rows left than it, the fewest first.
+    def _shorter_than_oldest(self, reading: list[Sequence], room: int) -> list[Sequence]:
+        """The sequences of the oldest's priority with fewer rows left than it, the fewest first.
 
-        None where half of the room holds all, or is too little for the oldest: a whole text.
+        Empty where half of the room is enough for the oldest, or where it is too little because
+        the oldest must be read in one step.
         """
         if len(reading) == 1:
             return []
@@ -317,7 +319,7 @@ class Scheduler:
         return sorted([s for s in alike if _unread(s) < left], key=_unread)
 
     def _room_beside(self, decoding: list[Scheduled], reading: Sequence) -> int:
-        """The rows of prompts, of which one is at hand, in a step beside those that decode."""
+        """How many rows of prompts, the first of them ``reading``, fit beside those that decode."""
         policy = self.policy
         decoded = sum(s.num_rows for s in decoding)
         room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
@@ -332,7 +334,7 @@ class Scheduler:
         return sequence.decoder.rows(sequence, room, self.policy.max_logit_rows)
 
     def _room_to_draft(self, sequence: Sequence, room: int) -> int:
-        """How many draft tokens fit; takes KV blocks for them as far as some are free."""
+        """Return how many draft tokens fit, after taking free KV blocks for them."""
         room = min(room, rows_to_state_change(sequence, len(sequence) - 1) - 1)
         room = max(0, min(room, sequence.longest - len(sequence) - 1))
         lacking = self._blocks.lacking(sequence, len(sequence) + room)
@@ -340,7 +342,10 @@ class Scheduler:
         return min(room, len(sequence.memory.blocks) * self._blocks.size - len(sequence))
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Give it KV blocks for all positions, preempting the youngest. False: it has none left."""
+        """Take KV blocks for all its positions, preempting the youngest sequences.
+
+        Return False where it was preempted itself.
+        """
         if not sequence.memory.blocks:
             return False
         lacking = self._blocks.lacking(sequence, sequence.decoder.positions(sequence))
@@ -357,24 +362,24 @@ def _step_rows(decoding: list[Scheduled], prefill: list[Scheduled]) -> StepRows:
     decoded = sum([s.num_rows for s in decoding])
     if not prefill:
         return StepRows(decoded, 0, 0)
-    most = max(prefill, key=lambda s: s.num_rows)
-    return StepRows(decoded, sum([s.num_rows for s in prefill]), most.start)
+    longest = max(prefill, key=lambda s: s.num_rows)
+    return StepRows(decoded, sum([s.num_rows for s in prefill]), longest.start)
 
 
 def _unread(sequence: Sequence) -> int:
-    """How many of its positions are not computed."""
+    """How many of the sequence's positions are not computed."""
     return sequence.decoder.positions(sequence) - sequence.num_computed_tokens
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
-    """Whether it still computes a part of the prompt that the other can then share."""
+    """Whether ``fork_of`` still computes a part of the prompt that ``sequence`` can then share."""
     if fork_of.wants_prompt_scores:
         return True
     return fork_of.num_computed_tokens < sequence.decoder.reusable(sequence)
 
 
 def _watermark(running: int) -> int:
-    """Blocks left free: one per running sequence, so that admission does not cause preemption."""
+    """Blocks to leave free: one per running sequence, so that admission causes no preemption."""
     return running + 1 if running else 0
 
 

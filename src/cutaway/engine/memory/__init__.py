@@ -1,7 +1,7 @@
-"""What is kept of texts, and which KV blocks a sequence has: shared ones, and its own.
+"""The memory of sequences: which KV blocks each one has, shared with others or its own.
 
-The copies that a fork needs before it writes, and the sliding windows and recurrent states of the
-blocks, included.
+With them go the copies that a fork needs before it writes, and the sliding windows and recurrent
+states of the blocks.
 """
 
 from collections.abc import Hashable
@@ -27,7 +27,7 @@ class SequenceBlocks:
 
     @property
     def free(self) -> int:
-        """How many blocks can be given."""
+        """How many blocks can be given to sequences."""
         return self._blocks.free
 
     @property
@@ -42,42 +42,44 @@ class SequenceBlocks:
     # -- giving and taking back --------------------------------------------------------------
 
     def admit(self, sequence: Sequence, fork_of: Sequence | None, spare: int) -> int | None:
-        """Give it blocks for all known tokens, first those that hold their beginning already.
+        """Give a sequence blocks for all its tokens, computed ones where there are some.
 
-        fork_of: the sample of the same prompt whose blocks it shares; spare: blocks to leave free.
-        Returns None; or how many it lacks, where there are too few, and it has none.
+        fork_of  the sample of the same prompt whose blocks it shares
+        spare    blocks to leave free
+
+        Returns None; where there are too few blocks, how many it lacks, and it is given none.
         """
-        held, computed = self._find(sequence, fork_of)
-        begun = computed % self._blocks.block > 0  # the last block found will be written into
-        fresh = self.count_for(sequence.decoder.positions(sequence)) - len(held) + begun
+        shared, computed = self._find(sequence, fork_of)
+        is_partial = computed % self._blocks.block > 0  # the last block found will be written into
+        num_fresh = self.count_for(sequence.decoder.positions(sequence)) - len(shared) + is_partial
         outside = self._blocks.num_out_of_window(computed)
-        if fresh + spare > self._blocks.free:
-            self._blocks.release(held, outside)
-            return fresh
-        taken = self._blocks.allocate(fresh)
-        if begun:
-            self.copies.append((held.pop(), taken[0]))
+        if num_fresh + spare > self._blocks.free:
+            self._blocks.release(shared, outside)
+            return num_fresh
+        fresh = self._blocks.allocate(num_fresh)
+        if is_partial:
+            self.copies.append((shared.pop(), fresh[0]))
         memory = sequence.memory
-        memory.blocks = held + taken
+        memory.blocks = shared + fresh
         sequence.num_computed_tokens = memory.stored = computed
         memory.num_out_of_window = outside
-        memory.published = len(held)
+        memory.published = len(shared)
         if fork_of is not None:
-            memory.published = min(fork_of.memory.published, len(held))
+            memory.published = min(fork_of.memory.published, len(shared))
         if self._states:
-            self._states.begin(sequence, self._parted(sequence))
+            self._states.begin(sequence, self._count_shared(sequence))
         return None
 
     def lacking(self, sequence: Sequence, positions: int) -> int:
-        """How many more blocks it needs for this many positions."""
+        """How many more blocks the sequence needs for this many positions."""
         return max(self.count_for(positions) - len(sequence.memory.blocks), 0)
 
     def extend(self, sequence: Sequence, count: int) -> None:
-        """Give it ``count`` more blocks; RuntimeError if that exceeds ``free``."""
+        """Give the sequence ``count`` more blocks; RuntimeError if that exceeds ``free``."""
         sequence.memory.blocks += self._blocks.allocate(count)
 
     def release(self, sequence: Sequence) -> None:
-        """Take back all of its blocks."""
+        """Take back all blocks of a sequence."""
         memory = sequence.memory
         self._drop_copies(memory.blocks)
         if self._states:
@@ -91,13 +93,13 @@ class SequenceBlocks:
         self.copies = []
         self._blocks.reset()
 
-    def copied(self) -> None:
-        """The copies were made: release the originals."""
+    def finish_copies(self) -> None:
+        """Release the originals, once the backend has copied them."""
         self._blocks.release([source for source, _ in self.copies])
         self.copies = []
 
     def _drop_copies(self, targets: list[int]) -> None:
-        """Take back copies into blocks that are released: the next owner wants other content."""
+        """Cancel copies into blocks that are released: their next owner has other content."""
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
         self._blocks.release([source for source, _ in dropped])
@@ -105,7 +107,7 @@ class SequenceBlocks:
     # -- sharing -----------------------------------------------------------------------------
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others find what was computed for it; free windows that none of its rows will see."""
+        """Let others find what was computed; free windows that none of the later rows will see."""
         if self._states:
             self._states.advance(sequence)
         if not sequence.request.run.kv_cache:
@@ -124,7 +126,7 @@ class SequenceBlocks:
             self._free_windows(sequence)
 
     def _find(self, sequence: Sequence, fork_of: Sequence | None) -> tuple[list[int], int]:
-        """Blocks that hold the beginning of its text already, and how many tokens of it."""
+        """Find blocks in which the text's beginning is computed; return them and its length."""
         last, blocks = sequence.decoder.reusable(sequence), self._blocks
         if not sequence.request.run.kv_cache:
             return [], 0
@@ -140,30 +142,31 @@ class SequenceBlocks:
                 return blocks.retain(shared, outside), last
         if not self._is_cached(sequence):
             return [], 0
-        held = blocks.match(sequence.tokens(0, last), sequence.request.salt)
-        return held, len(held) * blocks.block
+        cached = blocks.match(sequence.tokens(0, last), sequence.request.salt)
+        return cached, len(cached) * blocks.block
 
     def find_more(self, sequence: Sequence) -> None:
-        """Take the blocks of its text that others have computed since it was admitted.
+        """Take the blocks of its text that were computed for others since it was admitted.
 
-        Of equal prompts that come together the first is computed, and the others find its blocks.
+        Of equal prompts that arrive together only the first is computed: the others wait for its
+        blocks, and find them here.
         """
         if not self._finds(sequence):
             return
         block, last = self._blocks.block, sequence.decoder.reusable(sequence)
-        found = self._blocks.match(sequence.tokens(0, last), sequence.request.salt)
+        cached = self._blocks.match(sequence.tokens(0, last), sequence.request.salt)
         memory = sequence.memory
-        if len(found) <= memory.published:
-            self._blocks.release(found)
+        if len(cached) <= memory.published:
+            self._blocks.release(cached)
             return
-        self._blocks.release(memory.blocks[: len(found)])
-        memory.blocks[: len(found)] = found
-        memory.published, sequence.num_computed_tokens = len(found), len(found) * block
+        self._blocks.release(memory.blocks[: len(cached)])
+        memory.blocks[: len(cached)] = cached
+        memory.published, sequence.num_computed_tokens = len(cached), len(cached) * block
         if self._states:
-            self._states.begin(sequence, memory.parted)
+            self._states.begin(sequence, memory.num_shared)
 
     def next_block(self, sequence: Sequence) -> Hashable:
-        """What identifies its next whole block; None where others cannot use that block."""
+        """Return a key of its next whole block; None where others cannot use that block."""
         start, block = sequence.num_computed_tokens, self._blocks.block
         text = tuple(sequence.tokens(start, start + block))
         if len(text) < block or not self._finds(sequence):
@@ -172,7 +175,7 @@ class SequenceBlocks:
         return before, sequence.request.salt, text
 
     def _finds(self, sequence: Sequence) -> bool:
-        """Whether it can use its next block where another computes that.
+        """Whether it can use its next block if that is computed for another sequence.
 
         Not where layers have sliding windows: a look-up keeps the windows of what it finds, and
         there is room for few.
@@ -183,36 +186,36 @@ class SequenceBlocks:
         return aligned and sequence.decoder.shares(sequence)
 
     def _is_cached(self, sequence: Sequence) -> bool:
-        """Whether it takes from the prefix cache and leaves its own blocks there."""
+        """Whether it takes blocks from the prefix cache and leaves its own there."""
         run = sequence.request.run
         return self._prefix_cache and run.kv_cache and run.cache_prompt
 
     # -- recurrent states --------------------------------------------------------------------
 
     def place_states(self, scheduled: list[Scheduled]) -> None:
-        """Say where the next step stores states, and make room for them."""
+        """Choose where the next step stores states, and make room for them."""
         if self._states and self._blocks.states:
             self._states.place(scheduled)
             self._blocks.states.trim()
 
     def has_lost_state(self, sequence: Sequence) -> bool:
-        """Whether it cannot go on after its last step, and must be computed again."""
+        """Whether the state after its last right token is lost, so that it is computed again."""
         return self._states is not None and self._states.is_lost(sequence)
 
     def note_partings(self, running: list[Sequence], new: Sequence) -> None:
-        """Have those that still read what a new text begins with keep a state where they part."""
+        """Note how far running texts agree with a new one: there they will keep a state for it."""
         if not self._states or not self._is_cached(new):
             return
         last = new.decoder.reusable(new)
         ids, block = new.tokens(0, last), self._blocks.block
-        for one in running:
-            if one.num_computed_tokens < last and one.request.salt == new.request.salt:
-                pairs = zip(ids, one.tokens(0, last), strict=False)
+        for sequence in running:
+            if sequence.num_computed_tokens < last and sequence.request.salt == new.request.salt:
+                pairs = zip(ids, sequence.tokens(0, last), strict=False)
                 alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                one.memory.parted = max(one.memory.parted, alike // block * block)
+                sequence.memory.num_shared = max(sequence.memory.num_shared, alike // block * block)
 
-    def _parted(self, sequence: Sequence) -> int:
-        """The tokens that the cache has more of than a state was found for."""
+    def _count_shared(self, sequence: Sequence) -> int:
+        """How many of its first tokens the cache has, whether or not with a state after them."""
         if not self._is_cached(sequence):
             return 0
         ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
@@ -221,9 +224,10 @@ class SequenceBlocks:
     # -- sliding windows ---------------------------------------------------------------------
 
     def _free_windows(self, sequence: Sequence) -> None:
-        """Free the windows that no later row attends to; those before the prompt's end may be kept.
+        """Free the windows that no later row attends to.
 
-        The same prompt can then be found again. Tokens that may be taken back keep theirs.
+        Those before the prompt's end are kept for a while, so that the same prompt can be found
+        again. Windows of tokens that may be taken back are not freed.
         """
         block, memory = self._blocks.block, sequence.memory
         delayed = sequence.backtracker.window if sequence.backtracker else 0
@@ -240,9 +244,9 @@ class SequenceBlocks:
         """Make room for the windows in which the next step's rows are stored."""
         if not self._blocks.windows:
             return
-        for one in scheduled:
-            memory = one.sequence.memory
-            memory.stored = max(memory.stored, one.start + one.num_rows)
+        for entry in scheduled:
+            memory = entry.sequence.memory
+            memory.stored = max(memory.stored, entry.start + entry.num_rows)
         read = {source for source, _ in self.copies}
         for sequence in running:
             memory = sequence.memory

@@ -1,11 +1,11 @@
 """KV blocks by id: reference counts, the prefix cache, eviction. One manager serves one model.
 
-A published block is a node of a tree of texts: its key is its parent's number and its own tokens,
-and where a salt begins the salt's name. Python's dict compares the tokens themselves, so two texts
+A published block is a node of a tree of texts: its key is its parent's number, its own tokens, and
+the salt's name where the salt begins. Python's dict compares the tokens themselves, so two texts
 are never mistaken for each other, as they could be by a chained hash alone; only one block's tokens
 are compared, since the parent's number identifies all that comes before. A number is never used
-twice: the child of an evicted parent cannot be found again, even when the parent's text is
-published again, and is evicted in its turn.
+twice: the child of an evicted parent is not found again, even when the parent's text is published
+again, and is evicted in its turn.
 
 The window of a block is what the layers with sliding-window attention stored in it. It is freed
 when no sequence reads it, unless a later text is likely to continue there: the windows before the
@@ -28,24 +28,24 @@ from cutaway.engine.memory.states import States
 class Windows:
     """The windows of one BlockManager's blocks, by id.
 
-    window  tokens that the widest of the layers attends to, the row's own included
-    block   tokens of a block
-    most    how many blocks may have their windows before kept ones are freed
-    read    how many windows are being read, as of the last ``trim``
+    window      tokens that the widest of the layers attends to, the row's own included
+    block       tokens of a block
+    max_stored  how many blocks may have their windows before unread ones are freed
+    read        how many windows are being read, as of the last ``trim``
     """
 
-    def __init__(self, window: int, block: int, most: int = 0) -> None:
-        self.window, self.block, self.most = window, block, most
+    def __init__(self, window: int, block: int, max_stored: int = 0) -> None:
+        self.window, self.block, self.max_stored = window, block, max_stored
         self.read = 0
         self._readers: Counter[int] = Counter()  # none is at zero
-        self._kept: OrderedDict[int, None] = OrderedDict()  # longest unused first
-        self._keep: set[int] = set()  # to be kept once nobody reads them
+        self._unread: OrderedDict[int, None] = OrderedDict()  # longest unused first
+        self._keep: set[int] = set()  # those to keep once nobody reads them
         self._changes: list[tuple[int, int]] = []
 
     @property
-    def held(self) -> int:
+    def num_stored(self) -> int:
         """How many blocks have their windows."""
-        return self.read + len(self._kept)
+        return self.read + len(self._unread)
 
     def num_out_of_window(self, position: int) -> int:
         """How many of a text's first blocks no row at this position or later attends to."""
@@ -53,16 +53,17 @@ class Windows:
 
     def are_stored(self, ids: Sequence[int]) -> bool:
         """Whether the windows of all of these can be read."""
-        return self.until(ids) == len(ids)
+        return self.count_stored(ids) == len(ids)
 
-    def until(self, ids: Sequence[int]) -> int:
-        """How many of them can be read, up to the first that cannot."""
-        return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._kept, ids))
+    def count_stored(self, ids: Sequence[int]) -> int:
+        """How many of these windows can be read, up to the first that cannot."""
+        return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._unread, ids))
 
     def usable(self, ids: Sequence[int]) -> int:
         """How many of a text's blocks have the windows that a continuation needs.
 
-        If not all: two texts differ after the last, so its window is kept from now on.
+        If not all of them do, two texts differ after the last block: windows before it are kept
+        from now on, so that a third such text finds them.
         """
         best = there = 0  # there: how many in a row, up to this one
         for count, i in enumerate(ids, 1):
@@ -78,11 +79,11 @@ class Windows:
     def begin(self, ids: Iterable[int]) -> None:
         """Begin to read: new blocks, or windows that are stored."""
         for i in ids:
-            self._kept.pop(i, None)
+            self._unread.pop(i, None)
             self._readers[i] += 1
 
     def end(self, ids: Iterable[int], keep: Container[int] = ()) -> None:
-        """Stop reading. keep: those that are to be kept once they have no reader."""
+        """Stop reading. keep: blocks whose windows are kept once they have no reader."""
         for i in ids:
             if i in keep:
                 self._keep.add(i)
@@ -91,29 +92,29 @@ class Windows:
                 continue
             del self._readers[i]
             if i in self._keep:
-                self._kept[i] = None
+                self._unread[i] = None
             else:
                 self._free(i)
 
-    def take_over(self, own: int, found: int) -> None:
+    def take_over(self, block_id: int, equal_id: int) -> None:
         """Let a reader of a block's window read that of an equal block from now on."""
-        if not self.are_stored((found,)):
-            self._changes.append((own, found))
-        self.begin((found,))
-        self.end((own,))
+        if not self.are_stored((equal_id,)):
+            self._changes.append((block_id, equal_id))
+        self.begin((equal_id,))
+        self.end((block_id,))
 
     def forget(self, block_id: int) -> None:
-        """The block is to hold another text."""
+        """Free a block's window, since the block will have another text."""
         self._keep.discard(block_id)
-        if block_id in self._kept:
-            del self._kept[block_id]
+        if block_id in self._unread:
+            del self._unread[block_id]
             self._free(block_id)
 
     def trim(self, read: int) -> None:
-        """Free kept windows until ``read`` ones, those of the next step, have room."""
+        """Free unread windows until there is room for ``read`` ones, those of the next step."""
         self.read = read
-        while self._kept and self.held > self.most:
-            block_id, _ = self._kept.popitem(last=False)
+        while self._unread and self.num_stored > self.max_stored:
+            block_id, _ = self._unread.popitem(last=False)
             self._keep.discard(block_id)
             self._free(block_id)
 
@@ -121,25 +122,25 @@ class Windows:
         """Have ``Backend.copy_windows`` do what was decided, before the next run."""
         changes = list(self._changes)
         copy_windows(changes)
-        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+        del self._changes[: len(changes)]  # only now: an exception in the copying loses no change
 
     def reset(self, published: Container[int], count: int) -> None:
-        """Let nobody read, and keep the windows of published blocks, of 0 … count - 1.
+        """Drop all readers; of blocks 0 … count - 1 keep the published ones' windows.
 
-        Where a copy was decided on and may not have been made, none is kept.
+        A window is not kept where a copy was decided on and may not have been made.
         """
         unsure = {i for change in self._changes for i in change}
-        stored = [*self._kept, *self._readers]
-        kept = dict.fromkeys(i for i in stored if i in published and i not in unsure)
-        self._changes = [(i, -1) for i in range(count) if i not in kept]
-        self._readers, self._kept, self._keep = Counter(), OrderedDict(kept), set(kept)
+        stored = [*self._unread, *self._readers]
+        retained = dict.fromkeys(i for i in stored if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in retained]
+        self._readers, self._unread, self._keep = Counter(), OrderedDict(retained), set(retained)
 
     def _free(self, block_id: int) -> None:
         self._changes.append((block_id, -1))
 
 
 def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
-    """The windows of a backend's blocks; None where no layer has a window.
+    """Return the windows of a backend's blocks; None where no layer has a sliding window.
 
     For each context that fits into the KV blocks there is room for ``KVLayout.window_blocks``.
     """
@@ -202,7 +203,7 @@ class BlockManager:
         return len(self._free) + len(self._cached)
 
     def allocate(self, n: int) -> list[int]:
-        """n blocks for new content, each held once: free ones, then the least recently used cached.
+        """Hand out n blocks, each held once: free ones, then the least recently used cached ones.
 
         RuntimeError, and nothing taken, if n exceeds ``free``.
         """
@@ -230,7 +231,7 @@ class BlockManager:
             self._release_one(i)
 
     def retain(self, ids: Sequence[int], outside: int = 0) -> list[int]:
-        """Hold each once more, for a fork of the text; the same ids in a list of its own.
+        """Hold each block once more, for a fork of the text; return a copy of the list.
 
         RuntimeError if an id is not held, or a window is not stored.
         """
@@ -245,13 +246,15 @@ class BlockManager:
     def reset(self) -> None:
         """Give back every hold: a block is cached if it is published, else free.
 
-        Puts right whatever an exception left half done: a block is published if it is a node.
+        Repairs what an exception left half done: a block counts as published if it is a node.
         """
         self._index = {node.key: i for i, node in self._nodes.items()}
         self._refcounts = Counter()
-        known = [i for i in self._cached if i in self._nodes]
-        held = sorted(self._nodes.keys() - known, key=lambda i: -self._nodes[i].number)
-        self._cached = OrderedDict.fromkeys([*known, *held])  # leaves before their parents
+        cached = [i for i in self._cached if i in self._nodes]
+        others_by_age = sorted(self._nodes.keys() - cached, key=lambda i: -self._nodes[i].number)
+        self._cached = OrderedDict.fromkeys(
+            [*cached, *others_by_age]
+        )  # leaves before their parents
         self._free = [i for i in reversed(range(self.count)) if i not in self._nodes]
         if self.windows:
             self.windows.reset(self._nodes, self.count)
@@ -263,22 +266,23 @@ class BlockManager:
         return self.windows.num_out_of_window(position) if self.windows else 0
 
     def free_windows(self, ids: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Stop reading these blocks' windows. keep: those to be kept, where published."""
+        """Stop reading these blocks' windows. keep: blocks that keep theirs, if published."""
         if self.windows:
             self.windows.end(ids, [i for i in keep if i in self._nodes])
 
     # -- finding what was computed before ----------------------------------------------------
 
     def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
-        """The prefix cache: the longest chain of published blocks that these tokens begin with.
+        """Look up the prefix cache: the longest chain of published blocks these tokens begin with.
 
-        Each is held once more, with the windows that a row after the chain attends to; its last
-        block has a state. A caller that needs the logits of the last token leaves that token out.
+        Each block is held once more, with the windows that a row after the chain attends to. The
+        last one has a state, where layers have one. A caller that needs the logits of the last
+        token leaves that token out.
         """
         ids = self._chain(tokens, salt)
-        known = -1
-        while known != len(ids):  # until both find what they need
-            known = len(ids)
+        length = -1
+        while length != len(ids):  # until the chain has both the windows and the state
+            length = len(ids)
             if self.windows:
                 ids = ids[: self.windows.usable(ids)]
             if self.states:
@@ -292,10 +296,10 @@ class BlockManager:
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """The longest such chain whose windows are stored from block ``outside`` on."""
+        """As ``match``, the longest chain whose windows are stored from block ``outside`` on."""
         ids = self._chain(tokens, salt)
         if self.windows:
-            ids = ids[: outside + self.windows.until(ids[outside:])]
+            ids = ids[: outside + self.windows.count_stored(ids[outside:])]
         return self._hold(ids, outside)
 
     def _hold(self, ids: list[int], outside: int) -> list[int]:
@@ -308,24 +312,24 @@ class BlockManager:
     def _chain(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         ids, parent = [], ROOT
         for place in range(len(tokens) // self.block):
-            found = self._index.get(self._key(parent, tokens, place, salt))
-            if found is None:
+            block_id = self._index.get(self._key(parent, tokens, place, salt))
+            if block_id is None:
                 break
-            ids.append(found)
-            parent = self._nodes[found].number
+            ids.append(block_id)
+            parent = self._nodes[block_id].number
         return ids
 
     def publish(
         self, ids: Sequence[int], tokens: Sequence[int], first: int = 0, salt: Salt | None = None
     ) -> list[int]:
-        """Put a text's whole blocks from ``first`` on into the tree; the ids to use from now on.
+        """Put a text's whole blocks from ``first`` on into the tree; return the ids to use now.
 
         tokens  the text from its beginning, as far as its keys and values are computed
         first   how many of its blocks are published already
 
-        Where another block holds the same text, that one replaces the caller's, which is given
-        back: equal texts have equal bits. RuntimeError if a block is not held, is missing, is
-        published with another text, or if the one before ``first`` is not published.
+        Where another block has the same text, it replaces the caller's, which is given back: equal
+        texts have equal bits. RuntimeError if a block is not held, is missing, is published with
+        another text, or if the one before ``first`` is not published.
         """
         published, whole = list(ids), len(tokens) // self.block
         if whole > len(ids):
@@ -333,8 +337,8 @@ class BlockManager:
         self._check_held(ids[first:whole])
         parent = self._number_before(ids, first)
         for place in range(first, whole):
-            found = self._publish_one(ids[place], self._key(parent, tokens, place, salt))
-            published[place], parent = found, self._nodes[found].number
+            block_id = self._publish_one(ids[place], self._key(parent, tokens, place, salt))
+            published[place], parent = block_id, self._nodes[block_id].number
         return published
 
     def _check_held(self, ids: Sequence[int]) -> None:
@@ -346,8 +350,8 @@ class BlockManager:
 
     def _key(self, parent: int, tokens: Sequence[int], place: int, salt: Salt | None) -> Key:
         begins = salt is not None and salt[0] // self.block == place
-        own = tuple(tokens[place * self.block : (place + 1) * self.block])
-        return parent, salt[1] if salt and begins else "", own
+        block_tokens = tuple(tokens[place * self.block : (place + 1) * self.block])
+        return parent, salt[1] if salt and begins else "", block_tokens
 
     def _number_before(self, ids: Sequence[int], first: int) -> int:
         """The number of the text that ends where block ``first`` begins."""
@@ -357,21 +361,23 @@ class BlockManager:
             raise RuntimeError(f"KV block {ids[first - 1]}, before the first, is not published")
         return self._nodes[ids[first - 1]].number
 
-    def _publish_one(self, own: int, key: Key) -> int:
-        """The block that holds this text from now on; the caller's hold moves to it."""
+    def _publish_one(self, block_id: int, key: Key) -> int:
+        """Return the block that has this text from now on; the caller's hold moves to it."""
         if key not in self._index:
-            if own in self._nodes:
-                raise RuntimeError(f"KV block {own} is published with another text: write a copy")
-            self._index[key], self._nodes[own] = own, Node(next(self._numbers), key)
-        found = self._index[key]
-        if found != own:
+            if block_id in self._nodes:
+                raise RuntimeError(
+                    f"KV block {block_id} is published with another text: write a copy"
+                )
+            self._index[key], self._nodes[block_id] = block_id, Node(next(self._numbers), key)
+        published_id = self._index[key]
+        if published_id != block_id:
             if self.windows:
-                self.windows.take_over(own, found)
+                self.windows.take_over(block_id, published_id)
             if self.states:
-                self.states.take_over(own, found)
-            self._retain_one(found)
-            self._release_one(own)
-        return found
+                self.states.take_over(block_id, published_id)
+            self._retain_one(published_id)
+            self._release_one(block_id)
+        return published_id
 
     def _retain_one(self, block_id: int) -> None:
         self._cached.pop(block_id, None)
@@ -390,7 +396,7 @@ class BlockManager:
                 self.states.forget(block_id)
 
     def _drop_oldest(self) -> int:
-        """Take the least recently used cached block out of the tree; its id, for the caller."""
+        """Take the least recently used cached block out of the tree; return its id."""
         block_id, _ = self._cached.popitem(last=False)
         if self.windows:
             self.windows.forget(block_id)

@@ -5,10 +5,10 @@ Where the block's last token is the text's, the state belongs to the block as it
 do: any text that begins with the same tokens can go on from there. Such states are kept where a
 later text is likely to continue, while there is room; the least recently used are freed first.
 
-Of a sequence the state is stored after the last token that is certain, and after each draft token,
-so that a rejected one costs nothing; and at ends of KV blocks from which later texts may go on: the
-last one before the prompt's end, the last one of the text so far, where another text parted from
-this, and after every ``STATE_TOKENS`` tokens.
+A sequence's state is stored after the last token that is certain, and after each draft token, so
+that a rejected one costs nothing. It is also stored at ends of KV blocks where later texts may
+continue: the last one before the prompt's end, the last one of the text so far, the one where
+another text began to differ, and after every ``STATE_TOKENS`` tokens.
 """
 
 from collections import Counter, OrderedDict
@@ -23,27 +23,27 @@ from cutaway.engine.sequence import Sequence
 
 
 class States:
-    """The states of one BlockManager's blocks, by id, and beside them those of draft tokens.
+    """The states of one BlockManager's blocks, by id, and those after the draft tokens of a step.
 
-    most    how many are kept that no text reads
-    drafts  slots of states after draft tokens, for one step
+    max_unread  how many states may be kept that no text reads
+    drafts      slots of states after draft tokens, for one step
     """
 
-    def __init__(self, most: int, drafts: range) -> None:
-        self.most, self.drafts = most, drafts
+    def __init__(self, max_unread: int, drafts: range) -> None:
+        self.max_unread, self.drafts = max_unread, drafts
         self._stored: set[int] = set()
         self._readers: Counter[int] = Counter()  # none is at zero
-        # Those that are of all the block, longest unused first.
+        # Blocks whose state is that after their last token, the longest unused first.
         self._whole: OrderedDict[int, None] = OrderedDict()
         self._changes: list[tuple[int, int]] = []
 
     @property
-    def held(self) -> int:
+    def num_stored(self) -> int:
         """How many blocks have a state."""
         return len(self._stored)
 
     def usable(self, ids: Items[int]) -> int:
-        """How many of a text's blocks are before the last place from which a text can go on."""
+        """How many of a text's blocks end before the last place where a text can continue."""
         for count in range(len(ids), 0, -1):
             if ids[count - 1] in self._whole:
                 self._whole.move_to_end(ids[count - 1])
@@ -51,12 +51,12 @@ class States:
         return 0
 
     def store(self, block_id: int) -> None:
-        """A run stores a state there, of a part of the block for now."""
+        """Note that a run stores a state there, for now after a part of the block's tokens."""
         self._stored.add(block_id)
         self._whole.pop(block_id, None)
 
     def complete(self, block_id: int) -> None:
-        """The state there is that after the block's last token."""
+        """Note that the state there is the one after the block's last token."""
         self._whole[block_id] = None
 
     def copy(self, source: int, target: int) -> None:
@@ -67,11 +67,11 @@ class States:
     # -- who reads -------------------------------------------------------------------------------
 
     def begin(self, block_id: int) -> None:
-        """A text is to go on from there."""
+        """Note that a text reads the state there, to continue from it."""
         self._readers[block_id] += 1
 
     def end(self, block_id: int, *, keep: bool) -> None:
-        """The text has gone on, or ended. keep: for later texts, where the state is a whole one."""
+        """Note that a text reads it no more. keep: a state after a whole block, for later texts."""
         self._readers[block_id] -= 1
         if self._readers[block_id]:
             return
@@ -79,13 +79,13 @@ class States:
         if not (keep and block_id in self._whole):
             self.forget(block_id)
 
-    def take_over(self, own: int, found: int) -> None:
-        """Let who reads a block's state read that of an equal block from now on."""
-        if own in self._whole and found not in self._whole:
-            self.copy(own, found)
-            self.complete(found)
-        if readers := self._readers.pop(own, 0):
-            self._readers[found] += readers
+    def take_over(self, block_id: int, equal_id: int) -> None:
+        """Let the readers of a block's state read that of an equal block from now on."""
+        if block_id in self._whole and equal_id not in self._whole:
+            self.copy(block_id, equal_id)
+            self.complete(equal_id)
+        if readers := self._readers.pop(block_id, 0):
+            self._readers[equal_id] += readers
 
     def forget(self, block_id: int) -> None:
         """Free a block's state; the block may hold another text soon."""
@@ -95,30 +95,30 @@ class States:
             self._changes.append((block_id, -1))
 
     def trim(self) -> None:
-        """Free kept states that are too many."""
+        """Free the longest unused of the unread states, as far as there are too many."""
         unread = [i for i in self._whole if i not in self._readers]
-        for block_id in unread[: max(len(unread) - self.most, 0)]:
+        for block_id in unread[: max(len(unread) - self.max_unread, 0)]:
             self.forget(block_id)
 
     def settle(self, copy_states: Callable[[list[tuple[int, int]]], object]) -> None:
         """Have ``Backend.copy_states`` do what was decided, before the next run."""
         changes = list(self._changes)
         copy_states(changes)
-        del self._changes[: len(changes)]  # now, so that an exception before this loses none
+        del self._changes[: len(changes)]  # only now: an exception in the copying loses no change
 
     def reset(self, published: Container[int], count: int) -> None:
-        """Let nobody read, and keep the whole states of published blocks, of 0 … count - 1.
+        """Drop all readers; of blocks 0 … count - 1 keep the published ones' complete states.
 
-        Where a copy was decided on and may not have been made, none is kept.
+        A state is not kept where a copy was decided on and may not have been made.
         """
         unsure = {i for change in self._changes for i in change}
-        kept = dict.fromkeys(i for i in self._whole if i in published and i not in unsure)
-        self._changes = [(i, -1) for i in range(count) if i not in kept]
-        self._stored, self._readers, self._whole = set(kept), Counter(), OrderedDict(kept)
+        retained = dict.fromkeys(i for i in self._whole if i in published and i not in unsure)
+        self._changes = [(i, -1) for i in range(count) if i not in retained]
+        self._stored, self._readers, self._whole = set(retained), Counter(), OrderedDict(retained)
 
 
 def states_of(kv: KVLayout, kv_blocks: int, drafts: int) -> States | None:
-    """The states of a backend's blocks; None where no layer has one."""
+    """Return the states of a backend's blocks; None where no layer has one."""
     if kv.state is None:
         return None
     return States(kv.kept_states(kv_blocks * kv.block_tokens), range(kv_blocks, kv_blocks + drafts))
@@ -131,37 +131,37 @@ class SequenceStates:
     """The states of sequences, in the slots of their KV blocks."""
 
     def __init__(self, states: States, block: int) -> None:
-        """block: tokens of one."""
+        """block: tokens per KV block."""
         self._states, self._block = states, block
 
-    def begin(self, sequence: Sequence, parted: int) -> None:
-        """It goes on from the state after the tokens that were found, if any were.
+    def begin(self, sequence: Sequence, num_shared: int) -> None:
+        """Have a sequence continue from the state after the tokens that were found, if any were.
 
-        parted: how many tokens it shares with another text, or 0
+        num_shared: how many tokens it shares with another text, or 0
         """
-        sequence.memory.parted, sequence.memory.stored_states = parted, {}
+        sequence.memory.num_shared, sequence.memory.stored_states = num_shared, {}
         self._read(sequence, [sequence.num_computed_tokens] if sequence.num_computed_tokens else [])
 
     def place(self, scheduled: list[Scheduled]) -> None:
-        """Say after which rows of the next step states are stored, and where."""
+        """Choose after which rows of the next step states are stored, and where."""
         drafts = iter(self._states.drafts)
-        for one in scheduled:
-            stored = one.sequence.memory.stored_states = dict(self._slots(one, drafts))
-            one.states = [(tokens - 1 - one.start, slot) for tokens, slot in stored.items()]
+        for entry in scheduled:
+            stored = entry.sequence.memory.stored_states = dict(self._slots(entry, drafts))
+            entry.states = [(tokens - 1 - entry.start, slot) for tokens, slot in stored.items()]
 
-    def _slots(self, one: Scheduled, drafts: Iterator[int]) -> Iterator[tuple[int, int]]:
-        """(tokens, slot): of the state after so many tokens of the text."""
-        sequence, block = one.sequence, self._block
-        certain = one.start + len(one.token_ids)
-        if one.drafted_by in ("forced", "replay"):
-            certain = one.start + one.num_rows
+    def _slots(self, entry: Scheduled, drafts: Iterator[int]) -> Iterator[tuple[int, int]]:
+        """Yield (tokens, slot) for each state to store after so many tokens of the text."""
+        sequence, block = entry.sequence, self._block
+        certain = entry.start + len(entry.token_ids)
+        if entry.drafted_by in ("forced", "replay"):
+            certain = entry.start + entry.num_rows
         last = certain // block * block
-        for tokens in range((one.start // block + 1) * block, certain + 1, block):
+        for tokens in range((entry.start // block + 1) * block, certain + 1, block):
             if tokens == last or self._is_kept(sequence, tokens):
                 yield tokens, self._place(sequence, tokens)
         if certain > last:
             yield certain, self._place(sequence, certain)
-        yield from zip(range(certain + 1, one.start + one.num_rows + 1), drafts, strict=False)
+        yield from zip(range(certain + 1, entry.start + entry.num_rows + 1), drafts, strict=False)
 
     def _place(self, sequence: Sequence, tokens: int) -> int:
         block_id = self._block_of(sequence, tokens)
@@ -173,9 +173,9 @@ class SequenceStates:
         return sequence.memory.blocks[(tokens - 1) // self._block]
 
     def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether the state after so many tokens is kept when the text has gone on."""
+        """Whether the state after so many tokens is kept when the text no longer reads it."""
         before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
-        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.parted)
+        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.num_shared)
 
     def is_lost(self, sequence: Sequence) -> bool:
         """Whether no state was stored after the tokens that turned out to be right."""
@@ -183,7 +183,7 @@ class SequenceStates:
         return computed > 0 and computed not in sequence.memory.stored_states
 
     def advance(self, sequence: Sequence) -> None:
-        """The step is over: keep the states after tokens that turned out to be right."""
+        """Keep the states after tokens that turned out to be right, when a step is over."""
         computed, block, memory = sequence.num_computed_tokens, self._block, sequence.memory
         whole = {tokens for tokens in memory.read_states if tokens % block == 0}
         for tokens, slot in memory.stored_states.items():
@@ -195,13 +195,13 @@ class SequenceStates:
             if tokens % block == 0:
                 self._states.complete(block_id)
                 whole.add(tokens)
-        known = computed in memory.stored_states
+        has_state = computed in memory.stored_states
         last = max((tokens for tokens in whole if tokens <= computed), default=0)
         memory.stored_states = {}
-        self._read(sequence, [tokens for tokens in {last, computed * known} if tokens])
+        self._read(sequence, [tokens for tokens in {last, computed * has_state} if tokens])
 
     def _read(self, sequence: Sequence, ends: list[int]) -> None:
-        """Hold the states after so many tokens, and no others."""
+        """Read the states after so many tokens, and no others."""
         memory, before = sequence.memory, sequence.memory.read_states
         memory.read_states = {tokens: self._block_of(sequence, tokens) for tokens in ends}
         for block_id in memory.read_states.values():
@@ -210,12 +210,12 @@ class SequenceStates:
             self._states.end(block_id, keep=self._is_kept(sequence, tokens))
 
     def follow(self, sequence: Sequence) -> None:
-        """Its blocks may be others now, equal ones."""
-        held = sequence.memory.read_states
-        sequence.memory.read_states = {tokens: self._block_of(sequence, tokens) for tokens in held}
+        """Follow a sequence whose blocks were replaced by equal ones."""
+        memory = sequence.memory
+        memory.read_states = {n: self._block_of(sequence, n) for n in memory.read_states}
 
     def release(self, sequence: Sequence) -> None:
-        """It ends, or its blocks are taken; the last state at a block's end is kept."""
+        """Stop reading, when the sequence ends or is preempted; complete states are kept."""
         for block_id in sequence.memory.read_states.values():
             self._states.end(block_id, keep=True)
         sequence.memory.read_states, sequence.memory.stored_states = {}, {}

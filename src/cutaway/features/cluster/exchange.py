@@ -11,7 +11,7 @@ from typing import Protocol
 
 from cutaway.compute.backends import Computer
 from cutaway.engine import Arrival, EngineState, Request
-from cutaway.engine.events import explained
+from cutaway.engine.events import as_cutaway_error
 from cutaway.errors import ReplicaLostError
 from cutaway.features.cluster.wire import (
     Abort,
@@ -224,7 +224,7 @@ class Exchange:
             self._lose_attempt(attempt, str(error))
         except Exception as error:
             if self._attempts.pop(attempt.job.id, None):
-                attempt.owner.refused(attempt, explained(error))
+                attempt.owner.refused(attempt, as_cutaway_error(error))
 
     def _lose(self, remote: Remote, why: str) -> None:
         for id in [*remote.jobs]:

@@ -202,7 +202,7 @@ class ResumedReader:
     def receive(self, attempt: Attempt, arrivals: list[Arrival]) -> None:
         """Deliver the events that are new."""
         for one in arrivals:
-            which = self._which[one.which]
+            which = self._which[one.sequence_index]
             text = self._texts[which]
             try:
                 event = text.take(one.event)

@@ -142,7 +142,7 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
     goes_on = sequence.finish_reason is None
     if goes_on:  # who stops a text gets what was held back of it
         sequence.finish_reason = FinishReason.ABORTED
-    [event] = sequence.left()
+    [event] = sequence.ending_events()
     assert isinstance(event, Ended)
     end = end_of(event).to_json()
     if goes_on:

@@ -98,7 +98,7 @@ def settings(job: TextJob, body: Any) -> InForce:
         "schema_in_prompt": body.schema_shown,
     }
     if job.route:
-        found["replica"] = job.route.why[-1]
+        found["replica"] = job.route.reasons[-1]
     return found
 
 
@@ -147,7 +147,7 @@ def ending(job: TextJob, index: int, readings: Sequence[str]) -> Ending:
         rows = sum(made.rows for made in text.passes)
         found["canvas"] = {"passes": len(text.passes), "rows": rows}
     if job.route:
-        found["replicas"], found["resumed"] = list(job.route.why), job.route.resumed
+        found["replicas"], found["resumed"] = list(job.route.reasons), job.route.resumed
     return found
 
 
