@@ -200,12 +200,12 @@ def _percentiles(values: list[float]) -> list[float]:
 @contextmanager
 def no_forced() -> Iterator[None]:
     """Each token a step of its own, as where masks are all that a grammar gives."""
-    before = GrammarConstraint.forced
-    GrammarConstraint.forced = lambda self: ()  # type: ignore[method-assign]  # noqa: ARG005
+    before = GrammarConstraint.find_forced_tokens
+    GrammarConstraint.find_forced_tokens = lambda self: ()  # type: ignore[method-assign]  # noqa: ARG005
     try:
         yield
     finally:
-        GrammarConstraint.forced = before  # type: ignore[method-assign]
+        GrammarConstraint.find_forced_tokens = before  # type: ignore[method-assign]
 
 
 def speed(llm: LLM, tokens: int, **options: Any) -> float:

@@ -20,7 +20,7 @@ from cutaway.engine.constraint import (
     allows,
     masks_along,
     missing_bytes,
-    packed,
+    pack_mask,
 )
 from cutaway.engine.constraint.tokens import NAME, BudgetedThought, ThinkingBudget
 from cutaway.errors import InputError
@@ -37,7 +37,7 @@ VOCABULARY = ConstraintVocabulary(PIECE_LIMITS, PIECES.__getitem__)
 
 @given(st.lists(st.booleans(), min_size=1, max_size=100))
 def test_a_packed_mask_holds_a_bit_for_each_token(allowed):
-    mask = packed(np.array(allowed))
+    mask = pack_mask(np.array(allowed))
     assert mask.dtype == np.uint32
     assert len(mask) == -(-len(allowed) // 32)
     assert [allows(mask, i) for i in range(len(allowed))] == allowed
@@ -234,7 +234,7 @@ def test_a_thought_ends_with_a_whole_character(tokens, wanted):
     constraint = ConstraintParams(thinking_budget=budget).make(MANY, frozenset({END}))
     written = b""
     for one in wanted:
-        if constraint.forced():
+        if constraint.find_forced_tokens():
             break
         mask = constraint.mask()
         others = range(255, -1, -1)
@@ -242,7 +242,7 @@ def test_a_thought_ends_with_a_whole_character(tokens, wanted):
         constraint.accept(token)
         written += bytes([token])
         if len(written) == tokens:
-            assert constraint.forced() == (0, 1) and constraint.refused_by == (NAME,)
+            assert constraint.find_forced_tokens() == (0, 1) and constraint.refused_by == (NAME,)
             assert not missing_bytes(written)
 
 
@@ -269,9 +269,9 @@ def test_a_mark_that_has_begun_is_completed_and_none_twice():
     constraint = ConstraintParams(thinking_budget=budget).make(MANY, frozenset())
     for token in (7, 7, 8):
         constraint.accept(token)
-    assert constraint.forced() == (9,)
+    assert constraint.find_forced_tokens() == (9,)
     constraint.accept(9)
-    assert constraint.mask() is None and constraint.forced() == ()
+    assert constraint.mask() is None and constraint.find_forced_tokens() == ()
 
 
 def test_a_token_that_was_forced_from_outside_is_followed():
@@ -280,7 +280,7 @@ def test_a_token_that_was_forced_from_outside_is_followed():
     constraint = ConstraintParams(thinking_budget=budget).make(MANY, frozenset())
     for token in (7, 3):
         constraint.accept(token)
-    assert constraint.forced() == (7, 8)
+    assert constraint.find_forced_tokens() == (7, 8)
 
 
 def test_it_goes_to_json_and_to_other_processes():
@@ -324,9 +324,9 @@ def test_a_mark_of_one_token_is_not_what_spells_it():
     budget = ThinkingBudget(tokens=4, opening=(3,), closing=(2,), begun=True)
     thought = BudgetedThought(budget, vocabulary)
     for token in (0, 1, 3, 3):
-        assert not thought.forced()
+        assert not thought.find_forced_tokens()
         thought.accept(token)
-    assert thought.forced() == (2,)
+    assert thought.find_forced_tokens() == (2,)
 
 
 # -- token healing ---------------------------------------------------------------------------------

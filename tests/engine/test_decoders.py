@@ -165,7 +165,7 @@ def by_definition(request, model, attention, *, shift=False):
         end = len(prompt) + (cells.span[1] if block else len(cells.cells))
         text = [*prompt, *cells.token_ids(MASK)][:end] + behind
         drawn = []
-        history = [c.drawn.token_id for c in cells.cells if c.drawn]
+        history = [c.sampled.token_id for c in cells.cells if c.sampled]
         for cell in cells.asked:
             row = len(prompt) + cell - shift
             limit = last_seen(attention, row, len(text))

@@ -65,7 +65,7 @@ class Throwing(Constraint):
         self._called("fork")
         return super().fork()
 
-    def forced(self):
+    def find_forced_tokens(self):
         self._called("forced")
         return ()
 

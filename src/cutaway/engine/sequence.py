@@ -127,7 +127,7 @@ class Sequence:
         constraint = self.request.constraint
         self._text = SequenceText(
             self.request.stopping.stop, self.vocabulary.token_bytes, self._ending,
-            skip=len(constraint.taken(self.vocabulary)), min_tokens=constraint.min_tokens,
+            skip=len(constraint.healed_bytes(self.vocabulary)), min_tokens=constraint.min_tokens,
         )  # fmt: skip
 
     def _new_constraint(self) -> "Constraint | None":
@@ -200,7 +200,7 @@ class Sequence:
         try:
             masks = masks_along(self.constraint, drafts, forced=forced)
             if self.backtracker and not forced:
-                masks[0] = self.backtracker.without_tried(len(self.output_token_ids), masks[0])
+                masks[0] = self.backtracker.mask_dead_ends(len(self.output_token_ids), masks[0])
                 if drafts and not allows(masks[0], drafts[0]):
                     del masks[1:]
             return masks
@@ -310,7 +310,7 @@ class Sequence:
             return
         try:
             self.constraint.accept(token_id)
-            self.expected = [] if self.is_forced else [*self.constraint.forced()]
+            self.expected = [] if self.is_forced else [*self.constraint.find_forced_tokens()]
         except CutawayError as error:
             is_forbidden = forced and error.__cause__ is None
             self.error = self._forbidden_error(token_id) if is_forbidden else error
@@ -371,7 +371,10 @@ class Sequence:
             self.id, self.request, self.vocabulary, self.longest, self.fork_of,
             speculation=self.speculation, outbox=self.outbox,
         )  # fmt: skip
-        fresh._added_at, fresh.guest_code.torn_at = self._added_at, self.guest_code.torn_at
+        fresh._added_at, fresh.guest_code.interrupted_at = (
+            self._added_at,
+            self.guest_code.interrupted_at,
+        )
         fresh._follow(self.backtracker)
         self.__dict__.update(fresh.__dict__)  # one call: no exception leaves it half restored
 

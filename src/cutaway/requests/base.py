@@ -17,7 +17,7 @@ from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
-from cutaway.engine.constraint import ConstraintVocabulary, WordAutomaton, unpacked
+from cutaway.engine.constraint import ConstraintVocabulary, WordAutomaton, unpack_mask
 from cutaway.errors import InputError
 from cutaway.requests.options import Options, parse_options
 from cutaway.text import ChatTemplate, Tokenizer
@@ -238,7 +238,7 @@ def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
 
 def _ids_with(words: tuple[bytes, ...], vocabulary: ConstraintVocabulary) -> list[int]:
     """The tokens that contain one of some byte strings, in one pass over the vocabulary."""
-    free = unpacked(WordAutomaton(words, vocabulary).mask(0), vocabulary.limits.vocab_size)
+    free = unpack_mask(WordAutomaton(words, vocabulary).mask(0), vocabulary.limits.vocab_size)
     return [int(i) for i in np.flatnonzero(~free)]
 
 

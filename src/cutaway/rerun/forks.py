@@ -165,7 +165,7 @@ def _forced_cell(
             f": the block of cell {at} was revealed in passes {possible[0]} to "
             f"{possible[-1]}, not in {passed}",
         )
-    kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
+    kept = [one for one in decoder.rule.forced_cells if (one.pass_index, one.cell) != (passed, at)]
     return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
 
 

@@ -198,7 +198,7 @@ def _forced(trace: Trace, made: Pass) -> set[int]:
     """Positions whose token was forced in a pass."""
     decoder, first = trace.head.decoder, len(trace.head.prompt_token_ids)
     given = decoder.rule.forced_cells if decoder else ()
-    return {first + one.cell for one in given if one.passed == made.index}
+    return {first + one.cell for one in given if one.pass_index == made.index}
 
 
 def came_in(passes: Iterable[Pass]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from cutaway.engine import Denoise, StopParams
-from cutaway.engine.canvas import BlockProgress, Rule, _scheduled, make_canvas
+from cutaway.engine.canvas import BlockProgress, Rule, _count_by_schedule, make_canvas
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import AT, noise
 
@@ -144,7 +144,7 @@ def test_their_numbers_at_any_length(schedule):
         passes = make_canvas(rule, 0, cells).passes[0]
         masked, numbers = cells, []
         for i in range(passes):
-            n = min(_scheduled(rule, masked, BlockProgress(i, passes, cells, i)), masked)
+            n = min(_count_by_schedule(rule, masked, BlockProgress(i, passes, cells, i)), masked)
             numbers += [n] if n else []
             masked -= n
         dream = schedule == "dream"

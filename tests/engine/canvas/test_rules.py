@@ -16,12 +16,12 @@ from cutaway.engine.canvas import (
     ForcedCell,
     Rule,
     bound,
-    edited,
+    choose_masked_again,
+    count_revealed,
     figure,
-    how_many,
+    find_edits,
     make_canvas,
-    masked_again,
-    ranked,
+    rank,
     read_rule,
     rule_of_text,
 )  # fmt: skip
@@ -91,21 +91,21 @@ def test_what_is_no_rule_is_said_in_a_sentence(settings, words):
 @given(figures(), st.sampled_from(["confidence", "margin", "entropy", "left"]), st.booleans())
 def test_the_order_by_brute_force(of, order, draws_first):
     rule = Rule(order=order, draws_first=draws_first)
-    sure = of.drawn if draws_first else of.best
+    sure = of.p_drawn if draws_first else of.p_best
     by = {
         "confidence": lambda i: -sure[i],
-        "margin": lambda i: -(of.best[i] - of.second[i]),
+        "margin": lambda i: -(of.p_best[i] - of.p_second[i]),
         "entropy": lambda i: of.entropy[i],
         "left": lambda i: of.positions[i],
     }[order]
     values = figure(rule, of, 0, NO_LOOK)
     expected = sorted(range(len(of.positions)), key=lambda i: (by(i), of.positions[i]))
-    assert ranked(values, of.positions).tolist() == expected
+    assert rank(values, of.positions).tolist() == expected
 
 
 @given(figures(), st.sampled_from(["confidence", "margin", "entropy", "random", "left"]))
 def test_choose_then_sample_knows_nothing_of_the_draw(of, order):
-    other = replace(of, drawn=of.drawn[::-1].copy())
+    other = replace(of, p_drawn=of.p_drawn[::-1].copy())
     rule = Rule(order=order)
     assert np.array_equal(figure(rule, of, 5, NO_LOOK), figure(rule, other, 5, NO_LOOK))
 
@@ -133,14 +133,14 @@ def test_an_order_that_is_drawn_has_the_chances_that_it_says():
 
 
 def best_first(rule, of):
-    return of.some(ranked(figure(rule, of, 0, NO_LOOK), of.positions))
+    return of.select(rank(figure(rule, of, 0, NO_LOOK), of.positions))
 
 
 @given(figures(), st.floats(0, 40))
 def test_the_entropy_bound_is_never_exceeded_and_no_more_would_fit(of, gamma):
     rule = Rule(order="entropy", entropy_bound=gamma)
     ordered = best_first(rule, of)
-    n = how_many(rule, ordered, NO_LOOK)
+    n = count_revealed(rule, ordered, NO_LOOK)
     entropies = ordered.entropy
 
     def lost(k):
@@ -154,16 +154,16 @@ def test_the_entropy_bound_is_never_exceeded_and_no_more_would_fit(of, gamma):
 @given(figures(), st.floats(0, 1))
 def test_a_threshold_by_brute_force(of, threshold):
     rule = Rule(threshold=threshold)
-    expected = max(1, sum(p >= threshold for p in of.best))
-    assert how_many(rule, best_first(rule, of), NO_LOOK) == expected
+    expected = max(1, sum(p >= threshold for p in of.p_best))
+    assert count_revealed(rule, best_first(rule, of), NO_LOOK) == expected
 
 
 @given(figures(), st.floats(0, 30))
 def test_a_factor_by_brute_force(of, factor):
     rule = Rule(factor=factor)
     ordered = best_first(rule, of)
-    fits = [n for n, p in enumerate(ordered.best, 1) if p >= 1 - factor / (n + 1)]
-    assert how_many(rule, ordered, NO_LOOK) == max(fits, default=1)
+    fits = [n for n, p in enumerate(ordered.p_best, 1) if p >= 1 - factor / (n + 1)]
+    assert count_revealed(rule, ordered, NO_LOOK) == max(fits, default=1)
 
 
 @given(
@@ -182,8 +182,8 @@ def test_a_schedule_reveals_every_cell_and_no_pass_is_in_vain(
         assert all((first + end) % model_block == 0 for _, end in canvas.blocks[:-1])
     passes = 0
     while not canvas.is_full:
-        n = len(canvas.asked)
-        positions = np.array(canvas.asked) + first
+        n = len(canvas.next_cells)
+        positions = np.array(canvas.next_cells) + first
         flat = np.full(n, 0.5)
         before = len(canvas.masked)
         canvas.reveal([Drawn(i) for i in range(n)], Figures(positions, *[flat] * 4), 0)
@@ -211,19 +211,19 @@ def test_remdm_masks_again_as_often_as_it_says():
     for rate, index in ((0.3, 4), (0.9, 7)):
         rule = Rule(steps=10, schedule="linear", remask="sigma", remask_rate=rate)
         expected = min(rate, (1 - (index + 1) / 10) / (index / 10))
-        again = masked_again(rule, positions, p, 1, BlockProgress(index, 10, 4000, index))
+        again = choose_masked_again(rule, positions, p, 1, BlockProgress(index, 10, 4000, index))
         share = len(again) / 4000
         assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / 4000)
-        assert masked_again(rule, positions, p, 1, BlockProgress(9, 10, 4000, 9)) == []
+        assert choose_masked_again(rule, positions, p, 1, BlockProgress(9, 10, 4000, 9)) == []
 
 
 @given(figures(), st.floats(0, 1))
 def test_edits_by_brute_force(of, threshold):
     other = of.positions % 2 == 0
     rule = Rule(threshold=0.5, remask="edit", edit_threshold=threshold)
-    expected = [bool(o and p > threshold) for o, p in zip(other, of.drawn, strict=True)]
-    assert edited(rule, of, other).tolist() == expected
-    assert not edited(Rule(), of, other).any()
+    expected = [bool(o and p > threshold) for o, p in zip(other, of.p_drawn, strict=True)]
+    assert find_edits(rule, of, other).tolist() == expected
+    assert not find_edits(Rule(), of, other).any()
 
 
 @given(figures())

@@ -267,7 +267,7 @@ REQUESTS = st.builds(
 def by_definition(request: MockRequest) -> list[int]:
     """Token by token: what each row stores, and what the last one sees of it."""
     given, tokens = request.interventions, [*request.prompt]
-    placed, hidden = (given.placed, given.knocked_out) if given else ((), ())
+    placed, hidden = (given.activations, given.knocked_out) if given else ((), ())
     for _ in range(request.stops.max_tokens):
         stored = [float(token) for token in tokens]
         for one in placed:

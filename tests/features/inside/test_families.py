@@ -346,7 +346,7 @@ def test_attributions_of_a_row_with_interventions_add_up(llm, tmp_path, name):
     for place, made in seen.interventions.items():
         if place in mlps or name == "stream patched":  # of which nothing is the sum
             continue
-        other = made._replace(added=made.added + noise[: len(made.added)])
+        other = made._replace(offset=made.offset + noise[: len(made.offset)])
         wrong = replace(seen, interventions={**seen.interventions, place: other})
         with pytest.raises(CutawayError, match="add up"):
             logit_attribution(wrong, (found.token, 9))

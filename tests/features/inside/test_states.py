@@ -231,15 +231,15 @@ def test_a_head_with_a_state_that_is_zeroed(path, backend):
 def test_places_of_layers_with_states(path):
     graph = LLM(path, progress=False).graph
     kind = "delta_net" if any(op.kind == "delta_net" for op in graph.ops) else "mamba2"
-    [placed] = bind([scale(f"L2.{kind}", 0.5)], graph, 3).placed
+    [placed] = bind([scale(f"L2.{kind}", 0.5)], graph, 3).activations
     assert placed.tensor.startswith("blk.2.")
-    [placed] = bind([scale("L3.H2", 0)], graph, 3).placed
+    [placed] = bind([scale("L3.H2", 0)], graph, 3).activations
     assert placed.tensor == "blk.3.attend"
     with pytest.raises(InputError, match=rf"no L2.attn: layer 2 has L2.{kind}, L2.mlp"):
         bind([scale("L2.attn", 0)], graph, 3)
     with pytest.raises(InputError, match="the heads are 0 to 3"):
         bind([scale("L2.H4", 0)], graph, 3)
-    [placed] = bind([scale("L2.V1", 0)], graph, 3).placed
+    [placed] = bind([scale("L2.V1", 0)], graph, 3).activations
     assert placed.last - placed.first == Anatomy(graph).heads[2][1]
     with pytest.raises(InputError, match="the values are 0 to 3"):
         bind([scale("L2.V4", 0)], graph, 3)

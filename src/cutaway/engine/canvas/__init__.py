@@ -1,8 +1,8 @@
 """A canvas: cells that are revealed in any order, and the rules that say which and when.
 
-Here are the cells of one text, the block of them that is being revealed, and a rule applied to it:
-by pure functions of the cells' figures, their order, how many are revealed, which are masked again.
-Ties go to the lowest position.
+Here are the cells of one text, the block of them that is being revealed, and how a rule is applied
+to it: pure functions of the cells' figures give their order, how many are revealed, and which are
+masked again. Ties go to the lowest position.
 """
 
 from collections.abc import Sequence
@@ -35,28 +35,29 @@ __all__ = [
 # -- a rule applied to figures ---------------------------------------------------------------------
 
 Positions = NDArray[np.int64]
-_ONE = np.float32(1)
+_FLOAT_ONE = np.float32(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Figures of n cells, in the order of their positions; probabilities and nats, (n,) each.
 
-    drawn, best, second  probability of the token that was drawn, and of the two likeliest
-    entropy              of all tokens
+    p_drawn            probability of the token that was drawn
+    p_best, p_second   probabilities of the two likeliest tokens
+    entropy            of the distribution of tokens
     """
 
     positions: Positions
-    drawn: Floats
-    best: Floats
-    second: Floats
+    p_drawn: Floats
+    p_best: Floats
+    p_second: Floats
     entropy: Floats
 
-    def some(self, which: NDArray[np.int64]) -> "Figures":
+    def select(self, indices: NDArray[np.int64]) -> "Figures":
         """The figures of these cells."""
         return Figures(
-            self.positions[which], self.drawn[which], self.best[which], self.second[which],
-            self.entropy[which],
+            self.positions[indices], self.p_drawn[indices], self.p_best[indices],
+            self.p_second[indices], self.entropy[indices],
         )  # fmt: skip
 
 
@@ -64,51 +65,53 @@ class Figures:
 class BlockProgress:
     """How far a block is when a pass has been computed.
 
-    index  of the pass among the ``passes`` of the block's schedule
-    cells  of the block that were masked at its beginning
-    made   passes over the canvas before this one
+    index          of the pass among the ``passes`` of the block's schedule
+    cells          how many cells of the block were masked at its beginning
+    passes_before  passes over the canvas before this one
     """
 
     index: int
     passes: int
     cells: int
-    made: int
+    passes_before: int
 
 
-def figure(rule: Rule, of: Figures, seed: int, at: BlockProgress) -> Floats:
+def figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) -> Floats:
     """The figure by which cells are ordered, (n,): the highest goes first."""
-    values = _figure(rule, of, seed, at)
+    values = _figure(rule, figures, seed, progress)
     if rule.order_temperature > 0:
-        places = [place_of(int(p), at.made) for p in of.positions]
+        places = [place_of(int(p), progress.passes_before) for p in figures.positions]
         values = values / rule.order_temperature - log(-log(order_luck(seed, places)))
     return values
 
 
-def _figure(rule: Rule, of: Figures, seed: int, at: BlockProgress) -> Floats:
+def _figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) -> Floats:
     match rule.order:
         case "margin":
-            return of.best - of.second
+            return figures.p_best - figures.p_second
         case "entropy":
-            return -of.entropy
+            return -figures.entropy
         case "random":
-            return order_luck(seed, [place_of(int(p), at.made) for p in of.positions])
+            return order_luck(
+                seed, [place_of(int(p), progress.passes_before) for p in figures.positions]
+            )
         case "left":
-            return -of.positions.astype(np.float64)
-    return confidence(rule, of)
+            return -figures.positions.astype(np.float64)
+    return confidence(rule, figures)
 
 
-def confidence(rule: Rule, of: Figures) -> Floats:
+def confidence(rule: Rule, figures: Figures) -> Floats:
     """The probability of the drawn token, or of the likeliest."""
-    return of.drawn if rule.draws_first else of.best
+    return figures.p_drawn if rule.draws_first else figures.p_best
 
 
-def ranked(values: Floats, positions: Positions) -> NDArray[np.int64]:
-    """Indices of cells in their order."""
+def rank(values: Floats, positions: Positions) -> NDArray[np.int64]:
+    """Return the indices of cells, the highest value first."""
     return np.lexsort((positions, -values))
 
 
-def how_many(rule: Rule, best_first: Figures, at: BlockProgress) -> int:
-    """How many of these masked cells are revealed, the first ones first."""
+def count_revealed(rule: Rule, best_first: Figures, progress: BlockProgress) -> int:
+    """Return how many of these masked cells are revealed, the first ones of them."""
     masked, sure = len(best_first.positions), confidence(rule, best_first)
     if rule.threshold is not None:
         return max(1, int(np.count_nonzero(sure >= rule.threshold)))
@@ -118,64 +121,71 @@ def how_many(rule: Rule, best_first: Figures, at: BlockProgress) -> int:
     if rule.entropy_bound is not None:
         sums = np.cumsum(best_first.entropy) - np.maximum.accumulate(best_first.entropy)
         return max(1, int(np.searchsorted(sums, rule.entropy_bound, side="right")))
-    return min(masked, _scheduled(rule, masked, at))
+    return min(masked, _count_by_schedule(rule, masked, progress))
 
 
-def _scheduled(rule: Rule, masked: int, at: BlockProgress) -> int:
-    left = at.passes - at.index
+def _count_by_schedule(rule: Rule, masked: int, progress: BlockProgress) -> int:
+    passes_left = progress.passes - progress.index
     if rule.remask == "lowest":
         return masked
     if rule.schedule == "even":
-        base, more = divmod(at.cells, at.passes)
-        return base + (at.index < more) if left > 1 else masked
-    if left <= 1:
+        base, more = divmod(progress.cells, progress.passes)
+        return base + (progress.index < more) if passes_left > 1 else masked
+    if passes_left <= 1:
         return masked
     if rule.schedule == "dream":
-        now, then = (1 - k / at.passes * (1 - 1e-3) for k in (at.index, at.index + 1))
+        now, then = (
+            1 - k / progress.passes * (1 - 1e-3) for k in (progress.index, progress.index + 1)
+        )
         return int(masked * (1 - then / now))
-    kept, to_keep = _kept(rule, at.index, at), _kept(rule, at.index + 1, at)
-    stays = float((_ONE - to_keep) / (_ONE - kept))  # probability that a masked cell stays masked
-    refilled = _sigma(rule, at) * float(kept / (_ONE - kept))
+    revealed, to_reveal = (
+        _share_revealed(rule, progress.index, progress),
+        _share_revealed(rule, progress.index + 1, progress),
+    )
+    stays = float(
+        (_FLOAT_ONE - to_reveal) / (_FLOAT_ONE - revealed)
+    )  # probability that a masked cell stays masked
+    refilled = _sigma(rule, progress) * float(revealed / (_FLOAT_ONE - revealed))
     return int(np.round(masked * (1 - stays + refilled)))
 
 
-def _kept(rule: Rule, index: int, at: BlockProgress) -> np.float32:
-    """The share of cells that a schedule has revealed before a pass, rounded as in dLLM."""
-    time = np.float32((at.passes - index) / at.passes)
-    done = _ONE - time
+def _share_revealed(rule: Rule, index: int, progress: BlockProgress) -> np.float32:
+    """Return the share of cells that a schedule has revealed before a pass, rounded as in dLLM."""
+    time = np.float32((progress.passes - index) / progress.passes)
+    done = _FLOAT_ONE - time
     if rule.schedule == "cosine":
-        done = _ONE - np.cos(np.float32(pi / 2) * done)
+        done = _FLOAT_ONE - np.cos(np.float32(pi / 2) * done)
     return np.float32(done)
 
 
-def _sigma(rule: Rule, at: BlockProgress) -> float:
+def _sigma(rule: Rule, progress: BlockProgress) -> float:
     """The probability that a revealed cell is masked again in this pass (ReMDM, capped)."""
-    now, then = (float(_kept(rule, at.index + n, at)) for n in (0, 1))
+    now, then = (float(_share_revealed(rule, progress.index + n, progress)) for n in (0, 1))
     if rule.remask != "sigma" or now <= 0:
         return 0.0
     return min(rule.remask_rate, (1 - then) / now)
 
 
-def masked_again(
-    rule: Rule, positions: Positions, drawn: Floats, seed: int, at: BlockProgress
+def choose_masked_again(
+    rule: Rule, positions: Positions, p_drawn: Floats, seed: int, progress: BlockProgress
 ) -> list[int]:
-    """Positions of revealed cells that are masked again.
+    """Return the positions of revealed cells that are masked again.
 
-    positions, drawn: of the block's revealed cells, with the probability of each when it was drawn
+    positions, p_drawn: of the block's revealed cells, with the probability of each when drawn
     """
     if rule.remask == "lowest":
-        number = at.cells * (at.passes - at.index - 1) // at.passes
-        lowest = ranked(-drawn, positions)[:number]
+        number = progress.cells * (progress.passes - progress.index - 1) // progress.passes
+        lowest = rank(-p_drawn, positions)[:number]
         return sorted(positions[lowest].tolist())
     if rule.remask == "sigma" and len(positions):
-        places = [place_of(int(p), at.made) for p in positions]
-        return [int(p) for p in positions[mask_luck(seed, places) < _sigma(rule, at)]]
+        places = [place_of(int(p), progress.passes_before) for p in positions]
+        return [int(p) for p in positions[mask_luck(seed, places) < _sigma(rule, progress)]]
     return []
 
 
-def edited(rule: Rule, of: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which cells get the drawn token; other: which of them have another token, (n,)."""
-    return other & (of.drawn > rule.edit_threshold) & (rule.remask == "edit")
+def find_edits(rule: Rule, figures: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which cells get the drawn token; other: which of them have another token, (n,)."""
+    return other & (figures.p_drawn > rule.edit_threshold) & (rule.remask == "edit")
 
 
 def bound(entropies: Floats) -> float:
@@ -191,19 +201,19 @@ MOST_EDITS = 16
 
 @dataclass(slots=True)
 class Cell:
-    """Masked, or revealed.
+    """One cell, masked or revealed.
 
-    drawn   the draw that it was revealed with; None while it is masked
-    passed  the index of that pass
+    sampled     the draw that revealed it; None while it is masked
+    pass_index  the pass that revealed it
     """
 
-    drawn: Sampled | None = None
-    passed: int = -1
+    sampled: Sampled | None = None
+    pass_index: int = -1
 
     @property
     def token_id(self) -> int | None:
-        """Its token; None while it is masked."""
-        return None if self.drawn is None else self.drawn.token_id
+        """The cell's token; None while it is masked."""
+        return None if self.sampled is None else self.sampled.token_id
 
 
 class Revealed(NamedTuple):
@@ -211,7 +221,7 @@ class Revealed(NamedTuple):
 
     figures       of each cell; the rule's order follows them
     masked_again  cells that were masked again
-    bound         see ``reveal.bound``
+    bound         see ``bound``
     """
 
     figures: Floats
@@ -225,11 +235,11 @@ class Canvas:
 
     rule     how it is revealed
     first    position of the first cell
-    blocks   of cells, (first, after the last), in the order in which they are finished
-    passes   in the schedule of each block
-    block    the current one
+    blocks   (first cell, one after the last), in the order in which they are finished
+    passes   how many passes the schedule of each block has
+    block    number of the current block
     index    passes so far, over all blocks
-    step     of the current block in its schedule
+    step     number of the current pass in the block's schedule
     edits    passes over the current block that began without masked cells
     is_done  whether the current block is finished
     """
@@ -258,10 +268,10 @@ class Canvas:
     @property
     def masked(self) -> list[int]:
         """The masked cells of the current block."""
-        return [i for i in range(*self.span) if self.cells[i].drawn is None]
+        return [i for i in range(*self.span) if self.cells[i].sampled is None]
 
     @property
-    def asked(self) -> list[int]:
+    def next_cells(self) -> list[int]:
         """The cells that the next pass computes."""
         if self.rule.remask == "edit":
             return list(range(*self.span))
@@ -272,47 +282,54 @@ class Canvas:
         """Cells of the current block that are forced in the next pass, and their tokens."""
         return {
             cell: token_id
-            for passed, cell, token_id in self.rule.forced_cells
-            if passed == self.index and cell in range(*self.span)
+            for pass_index, cell, token_id in self.rule.forced_cells
+            if pass_index == self.index and cell in range(*self.span)
         }
 
     def token_ids(self, mask_id: int) -> list[int]:
         """The token of each cell, or the mask."""
-        return [mask_id if cell.drawn is None else cell.drawn.token_id for cell in self.cells]
+        return [mask_id if cell.sampled is None else cell.sampled.token_id for cell in self.cells]
 
-    def reveal(self, drawn: Sequence[Sampled], of: Figures, seed: int) -> Revealed:
-        """Apply the rule to the computed cells and their draws."""
-        asked = self.asked
-        masked = np.array([self.cells[cell].drawn is None for cell in asked], np.bool_)
-        values = figure(self.rule, of, seed, self._progress)
-        given = {n for n, cell in enumerate(asked) if cell in self.forced}
-        fresh = sorted(self._fresh(of, values, masked) | {n for n in given if masked[n]})
-        other = np.array(
-            [self.cells[c].token_id != d.token_id for c, d in zip(asked, drawn, strict=True)]
+    def reveal(self, sampled: Sequence[Sampled], figures: Figures, seed: int) -> Revealed:
+        """Apply the rule to the computed cells and their draws; return what it did."""
+        cells = self.next_cells
+        masked = np.array([self.cells[cell].sampled is None for cell in cells], np.bool_)
+        values = figure(self.rule, figures, seed, self._progress)
+        forced = {n for n, cell in enumerate(cells) if cell in self.forced}
+        revealed = sorted(
+            self._choose_revealed(figures, values, masked) | {n for n in forced if masked[n]}
         )
-        changed = {*np.flatnonzero(edited(self.rule, of, ~masked & other)), *(given - {*fresh})}
-        for n in (*fresh, *changed):
-            self.cells[asked[n]] = Cell(drawn[n], self.index)
+        other = np.array(
+            [self.cells[c].token_id != d.token_id for c, d in zip(cells, sampled, strict=True)]
+        )
+        changed = {
+            *np.flatnonzero(find_edits(self.rule, figures, ~masked & other)),
+            *(forced - {*revealed}),
+        }
+        for n in (*revealed, *changed):
+            self.cells[cells[n]] = Cell(sampled[n], self.index)
         again = self._mask_again(seed)
         self.edits += not masked.any()
         self.index, self.step = self.index + 1, self.step + 1
         self.is_done = not self.masked and self._is_finished(bool(changed))
-        return Revealed(values, again, bound(of.entropy[np.array(fresh, np.int64)]))
+        return Revealed(values, again, bound(figures.entropy[np.array(revealed, np.int64)]))
 
     def next_block(self) -> None:
         """Go to the next block."""
         self.block, self.step, self.edits, self.is_done = self.block + 1, 0, 0, False
 
-    def _fresh(self, of: Figures, values: Floats, masked: NDArray[np.bool_]) -> set[int]:
-        """Which of the masked cells are revealed."""
-        which = np.flatnonzero(masked)
-        if not len(which):
+    def _choose_revealed(
+        self, figures: Figures, values: Floats, masked: NDArray[np.bool_]
+    ) -> set[int]:
+        """Choose which of the masked cells are revealed."""
+        indices = np.flatnonzero(masked)
+        if not len(indices):
             return set()
-        order = which[ranked(values[which], of.positions[which])]
-        number = how_many(self.rule, of.some(order), self._progress)
+        order = indices[rank(values[indices], figures.positions[indices])]
+        number = count_revealed(self.rule, figures.select(order), self._progress)
         while not number and self.rule.remask == "none":  # no pass without a revealed cell
             self.step += 1
-            number = how_many(self.rule, of.some(order), self._progress)
+            number = count_revealed(self.rule, figures.select(order), self._progress)
         return {int(n) for n in order[:number]}
 
     @property
@@ -321,16 +338,16 @@ class Canvas:
         return BlockProgress(self.step, self.passes[self.block], end - start, self.index)
 
     def _mask_again(self, seed: int) -> list[int]:
-        """Mask what the rule does not keep; the cells, in order."""
-        cells = [i for i in range(*self.span) if self.cells[i].drawn]
+        """Mask the cells that the rule does not keep; return them in order."""
+        cells = [i for i in range(*self.span) if self.cells[i].sampled]
         if self.rule.remask == "sigma":  # not those of this pass
-            cells = [i for i in cells if self.cells[i].passed < self.index]
-        logprobs = np.array([d.logprob for i in cells if (d := self.cells[i].drawn)])
+            cells = [i for i in cells if self.cells[i].pass_index < self.index]
+        logprobs = np.array([d.logprob for i in cells if (d := self.cells[i].sampled)])
         positions = np.array(cells, np.int64) + self.first
-        found = masked_again(self.rule, positions, exp(logprobs), seed, self._progress)
-        for position in found:
+        remasked = choose_masked_again(self.rule, positions, exp(logprobs), seed, self._progress)
+        for position in remasked:
             self.cells[position - self.first] = Cell()
-        return [position - self.first for position in found]
+        return [position - self.first for position in remasked]
 
     def _is_finished(self, has_edited: bool) -> bool:
         """Whether a block without masked cells is finished."""
@@ -340,10 +357,10 @@ class Canvas:
 
 
 def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = None) -> Canvas:
-    """An empty canvas at a position.
+    """Return an empty canvas at a position.
 
-    model_block: the block size of a model with block attention, counted from position 0; the canvas
-    then has the model's blocks
+    model_block: the block size of a model with block attention, whose blocks are counted from
+    position 0; the canvas then has the same blocks
     """
     if model_block is None:
         size = rule.block or length
@@ -364,7 +381,7 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
     if steps is None:
         return sizes
     shares = [max(1, steps * end // length - steps * start // length) for start, end in blocks]
-    for _ in range(sum(shares) - max(steps, len(blocks))):  # small blocks were given too many
+    for _ in range(sum(shares) - max(steps, len(blocks))):  # the minimum of 1 gave out too many
         shares[shares.index(max(shares))] -= 1
     capped = rule.schedule == "even" and rule.remask in ("none", "edit")
     return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares

@@ -26,13 +26,13 @@ SCHEDULES = ("even", "dream", "linear", "cosine")
 REMASKS = ("none", "lowest", "sigma", "edit")
 CACHES = ("exact", "prefix", "dual")
 NOISES = ("reuse", "fresh")
-_MOST = 2**20
+_MAX_COUNT = 2**20
 
 
 class ForcedCell(NamedTuple):
-    """The token that a cell gets in a pass."""
+    """A token that a cell gets in a pass, whatever is drawn; all are counted from 0."""
 
-    passed: int
+    pass_index: int
     cell: int
     token_id: int
 
@@ -41,12 +41,12 @@ class ForcedCell(NamedTuple):
 class Rule:
     """How a canvas is revealed. Raises InputError naming the field.
 
-    block          cells that are finished before later ones are begun; None: all at once, or the
-                   model's blocks
+    block          how many cells are finished before later ones are begun; None: all of them, or
+                   the model's blocks
     order          which cells go first: those with the highest "confidence" (probability), the
                    largest "margin" between the two likeliest tokens, the lowest "entropy", at
                    "random", or from the "left"
-    steps          passes for the whole canvas, by ``schedule``; None: one cell a pass, unless
+    steps          passes for the whole canvas, by ``schedule``; None: one cell in each pass, unless
                    another setting says how many
     schedule       how many cells each of the ``steps`` reveals: "even" (LLaDA), "dream", or a
                    masking schedule in the manner of MDLM, "linear" or "cosine"
@@ -89,18 +89,18 @@ class Rule:
     forced_cells: tuple[ForcedCell, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            check_choice(name, getattr(self, name), known)
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
         for name in ("block", "steps"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_int(name, getattr(self, name), 1, _MOST))
-        for name, (least, most) in _RANGES.items():
+                object.__setattr__(self, name, check_int(name, getattr(self, name), 1, _MAX_COUNT))
+        for name, (low, high) in _RANGES.items():
             if getattr(self, name) is not None:
-                value = check_number(name, getattr(self, name), least, most)
+                value = check_number(name, getattr(self, name), low, high)
                 object.__setattr__(self, name, value)
         for name in ("draws_first", "after_chain"):
             check_bool(name, getattr(self, name))
-        object.__setattr__(self, "forced_cells", _forced(self.forced_cells))
+        object.__setattr__(self, "forced_cells", _check_forced_cells(self.forced_cells))
         counts = [name for name in COUNTS if getattr(self, name) is not None]
         if len(counts) > 1:
             raise InputError(
@@ -114,15 +114,15 @@ class Rule:
     def to_json(self) -> dict[str, Any]:
         """The settings that differ from the default rule."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["forced_cells"] = [list(one) for one in self.forced_cells]
+        values["forced_cells"] = [list(cell) for cell in self.forced_cells]
         plain = {field.name: field.default for field in fields(self)} | {"forced_cells": []}
         return {name: value for name, value in values.items() if value != plain[name]}
 
 
-def _forced(value: Any) -> tuple[ForcedCell, ...]:
+def _check_forced_cells(value: Any) -> tuple[ForcedCell, ...]:
     name = Name("forced_cells", prose=": a number")
     try:
-        return tuple(ForcedCell(*(check_int(name, n, 0) for n in one)) for one in value)
+        return tuple(ForcedCell(*(check_int(name, n, 0) for n in cell)) for cell in value)
     except TypeError:
         raise InputError(
             "forced_cells", f" must be (pass, cell, token id) each, not {shown(value)}"
@@ -157,13 +157,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "edit": Rule(threshold=0.9, remask="edit"),
     }
 )
-"""Rules by name; settings given beside a name override it."""
+"""Rules by name; settings beside a name override the rule's own."""
 
 
 def read_rule(value: Any) -> Rule:
-    """A rule from its name, from its settings by name with "rule" for a name, or from True.
+    """Return the rule of a name, of a mapping of ``SETTINGS``, or of True.
 
-    InputError where the value is no rule.
+    InputError where the value is none of these.
     """
     if isinstance(value, Rule):
         return value
@@ -173,17 +173,19 @@ def read_rule(value: Any) -> Rule:
     if not isinstance(settings, Mapping):
         raise InputError("denoise", f" must be a rule's name or its settings, not {shown(value)}")
     settings = current_names(settings, RULE)
-    given: dict[str, Any] = {name: setting for name, setting in settings.items() if name != "rule"}
+    overrides: dict[str, Any] = {
+        name: setting for name, setting in settings.items() if name != "rule"
+    }
     for name in settings:
         if name not in SETTINGS:
             raise InputError("denoise", f": unknown setting {name!r}; known: {', '.join(SETTINGS)}")
     name = settings.get("rule", "confidence")
     check_choice("rule", name, tuple(RULES))
-    if given.get("noise") == "held":  # its earlier name
-        given["noise"] = "reuse"
-    if any(given.get(count) is not None for count in COUNTS):
-        given = {**dict.fromkeys(COUNTS), **given}
-    return replace(RULES[name], **given)
+    if overrides.get("noise") == "held":  # its earlier name
+        overrides["noise"] = "reuse"
+    if any(overrides.get(count) is not None for count in COUNTS):
+        overrides = {**dict.fromkeys(COUNTS), **overrides}
+    return replace(RULES[name], **overrides)
 
 
 # -- each setting in words -------------------------------------------------------------------------
@@ -203,17 +205,19 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def _named(metavar: str, choices: tuple[str, ...], help: str) -> Setting:
+def _choice_setting(metavar: str, choices: tuple[str, ...], help: str) -> Setting:
     return Setting(str, metavar, f"{help}: {', '.join(choices)}", choices)
 
 
 SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
     {
-        "rule": _named("NAME", tuple(RULES), "a rule by name; other settings override its own"),
+        "rule": _choice_setting(
+            "NAME", tuple(RULES), "a rule by name; other settings override its own"
+        ),
         "block": Setting(int, "N", "cells that are finished before later ones are begun"),
-        "order": _named("ORDER", ORDERS, "which cells go first"),
+        "order": _choice_setting("ORDER", ORDERS, "which cells go first"),
         "steps": Setting(int, "N", "passes for the whole canvas"),
-        "schedule": _named("NAME", SCHEDULES, "how many cells each of the steps reveals"),
+        "schedule": _choice_setting("NAME", SCHEDULES, "how many cells each of the steps reveals"),
         "threshold": Setting(
             float, "P", "reveal all cells of at least this confidence, 0 to 1, and at least one"
         ),
@@ -238,7 +242,7 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         "order_temperature": Setting(
             float, "T", "draw the order, in proportion to exp(figure / T); 0: the best goes first"
         ),
-        "remask": _named("HOW", REMASKS, "what is taken back of what was revealed"),
+        "remask": _choice_setting("HOW", REMASKS, "what is taken back of what was revealed"),
         "remask_rate": Setting(
             float, "P", "with remask sigma: the largest probability that a cell is masked again"
         ),
@@ -247,8 +251,10 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
             "P",
             "with remask edit: the probability above which another token replaces a revealed one",
         ),
-        "cache": _named("HOW", CACHES, "what a pass computes again; all but exact change the bits"),
-        "noise": _named(
+        "cache": _choice_setting(
+            "HOW", CACHES, "what a pass computes again; all but exact change the bits"
+        ),
+        "noise": _choice_setting(
             "NOISE", NOISES, "whether a cell has the same Gumbel noise in each pass, or new noise"
         ),
         "forced_cells": Setting(
@@ -256,23 +262,23 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         ),
     }
 )
-"""By name, "rule" first: one of ``canvas.SETTINGS`` each, in their order."""
+"""What a user reads about each of ``SETTINGS``, in their order."""
 
 
 def rule_of_text(text: str) -> Rule:
-    """A rule on one line: its name, and settings that override it, as in "llada,steps=8,block=4".
+    """Return the rule of a line such as "llada,steps=8,block=4": a name and other settings.
 
-    InputError where it is none.
+    InputError where the line is no rule.
     """
-    name, *given = text.split(",")
+    name, *assignments = text.split(",")
     values: dict[str, Any] = {"rule": name.strip()}
-    for one in given:
-        setting, _, value = (part.strip() for part in one.partition("="))
+    for assignment in assignments:
+        setting, _, value = (part.strip() for part in assignment.partition("="))
         setting = RULE.get(setting, setting.replace("-", "_"))
         if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
-            known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
+            names = [names for names in SETTING_WORDS if names not in ("rule", "forced_cells")]
             raise InputError(
-                "rule", f" {text!r}: unknown setting {setting!r}; known: {', '.join(known)}"
+                "rule", f" {text!r}: unknown setting {setting!r}; known: {', '.join(names)}"
             )
         values[setting] = _value(text, setting, value)
     return read_rule(values)
@@ -283,5 +289,7 @@ def _value(text: str, setting: str, value: str) -> Any:
     try:
         return {"true": True, "false": False}[value] if kind is bool else kind(value)
     except (KeyError, ValueError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise InputError("rule", f" {text!r}: {setting} must be {wanted}, not {value!r}") from None
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise InputError(
+            "rule", f" {text!r}: {setting} must be {expected}, not {value!r}"
+        ) from None

@@ -1,8 +1,8 @@
 """Constraint: the seam between the loop and what forbids tokens (constrained decoding).
 
 Beside it the vocabulary as constraints need it: masks over it, and the bytes of its tokens. A mask
-has a bit for each token, set where the token may come. Which constraints there are is known to the
-modules of this folder, and from which settings they come to params.py.
+has a bit for each token, set where the token may come. The other modules of this folder have the
+constraints, and params.py makes them from a request's settings.
 """
 
 import re
@@ -29,7 +29,7 @@ _MOST_MASKS = 64  # of an automaton
 _TAIL = 512  # tokens of a prompt that checks see
 
 LONGEST_CHARACTER = 4
-"""Bytes of UTF-8."""
+"""The most bytes of a character in UTF-8."""
 
 
 # -- the seam --------------------------------------------------------------------------------------
@@ -38,8 +38,8 @@ LONGEST_CHARACTER = 4
 class Constraint(Protocol):
     """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
 
-    What a method raises ends its own sequence alone (guest_code.py). The methods with a body are
-    those of a constraint that forces nothing, ends nothing and has no checks.
+    An exception in a method ends its own sequence alone (guest_code.py). The methods with a body
+    suit a constraint that forces nothing, ends nothing and has no checks.
     """
 
     def mask(self) -> Mask | None:
@@ -47,15 +47,15 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token_id: int) -> None:
-        """Advance by a token. A forced one may be forbidden by the mask, except by a grammar's."""
+        """Advance by a token. A forced token need not be in the mask, except in a grammar's."""
         ...
 
     def fork(self) -> Self:
-        """An independent copy in the same state. Those with parts must fork these too."""
+        """Return an independent copy in the same state; one with parts must fork these, too."""
         return copy(self)
 
-    def forced(self) -> Sequence[int]:
-        """The next tokens where the masks leave no other; they are used as draft tokens."""
+    def find_forced_tokens(self) -> Sequence[int]:
+        """Return the next tokens where the masks leave no other; they become draft tokens."""
         return ()
 
     @property
@@ -70,14 +70,14 @@ class Constraint(Protocol):
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """Names of the checks that refused tokens at the last mask; of a thinking budget, too."""
+        """Names of the checks, or the thinking budget, that refused tokens at the last mask."""
         return ()
 
 
 def masks_along(
     constraint: Constraint, token_ids: Sequence[int], *, forced: bool = False
 ) -> list[Mask | None]:
-    """The mask before each of these tokens and after the last, up to a token that is forbidden.
+    """Return the mask before each of these tokens and after the last, up to a forbidden token.
 
     forced: the tokens come whether they are allowed or not
     """
@@ -100,8 +100,8 @@ def masks_along(
 # -- masks, and the bytes of tokens ----------------------------------------------------------------
 
 
-def packed(allowed: Allowed) -> Mask:
-    """A mask of one truth value for each token, (vocab,)."""
+def pack_mask(allowed: Allowed) -> Mask:
+    """Return the mask of one truth value for each token, (vocab,)."""
     words = np.zeros(-(-len(allowed) // 32) * 32, np.bool_)
     words[: len(allowed)] = allowed
     return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
@@ -112,8 +112,8 @@ def allows(mask: Mask | None, token_id: int) -> bool:
     return mask is None or bool(mask[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
 
 
-def unpacked(mask: Mask, size: int) -> Allowed:
-    """The truth value of each token, (size,)."""
+def unpack_mask(mask: Mask, size: int) -> Allowed:
+    """Return the truth value of each token, (size,)."""
     return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
         np.bool_
     )
@@ -140,28 +140,30 @@ class ConstraintVocabulary:
     _holding: dict[re.Pattern[bytes] | None, Allowed] = field(default_factory=dict)
 
     def mask_of(self, token_ids: Iterable[int]) -> Mask:
-        """These tokens and no others."""
+        """Return the mask of these tokens and no others."""
         allowed = np.zeros(self.limits.vocab_size, np.bool_)
         allowed[list(token_ids)] = True
-        return packed(allowed)
+        return pack_mask(allowed)
 
     def mask_without(self, token_ids: Iterable[int]) -> Mask:
-        """All tokens but these."""
+        """Return the mask of all tokens but these."""
         allowed = np.ones(self.limits.vocab_size, np.bool_)
         allowed[list(token_ids)] = False
-        return packed(allowed)
+        return pack_mask(allowed)
 
     def tail(self, token_ids: Sequence[int]) -> bytes:
-        """The last bytes of a text."""
+        """Return the last bytes of a text, as many as checks see."""
         return b"".join(map(self.token_bytes, token_ids[-_TAIL:]))
 
     def words(self, words: tuple[str, ...]) -> "WordAutomaton":
-        """The automaton of some strings; the last few automata are kept."""
+        """Return the automaton of some strings; the last few automata are kept."""
         if words not in self._automata:
-            made = WordAutomaton([word.encode() for word in words], self)
-            while self._automata and self._kept_bytes() + made.most_bytes > _MOST_AUTOMATON_BYTES:
+            automaton = WordAutomaton([word.encode() for word in words], self)
+            while (
+                self._automata and self._kept_bytes() + automaton.most_bytes > _MOST_AUTOMATON_BYTES
+            ):
                 del self._automata[next(iter(self._automata))]
-            self._automata[words] = made
+            self._automata[words] = automaton
         return self._automata[words]
 
     def _kept_bytes(self) -> int:
@@ -178,21 +180,21 @@ class ConstraintVocabulary:
         return np.array([missing_bytes(data) for data in self.data], np.int8)
 
     @cached_property
-    def of_byte(self) -> dict[int, int]:
-        """For each byte the token that is this byte alone."""
+    def byte_tokens(self) -> dict[int, int]:
+        """The token that is one byte alone, by this byte."""
         return {data[0]: i for i, data in reversed([*enumerate(self.data)]) if len(data) == 1}
 
     @cached_property
     def alike(self) -> dict[bytes, list[int]]:
-        """The tokens that differ only in the white space around them, by their bytes without it."""
-        found: dict[bytes, list[int]] = {}
+        """Tokens that differ only in the white space around them, by their bytes without it."""
+        groups: dict[bytes, list[int]] = {}
         for i, data in enumerate(self.data):
             if data:
-                found.setdefault(data.strip(), []).append(i)
-        return found
+                groups.setdefault(data.strip(), []).append(i)
+        return groups
 
     def heads(self, length: int) -> NDArray[np.int64]:
-        """The first bytes of each token as a number; -1 for a token that is not longer."""
+        """Return the first bytes of each token as a number; -1 for a token that is not longer."""
         if length not in self._heads:
             heads = [
                 int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
@@ -201,17 +203,17 @@ class ConstraintVocabulary:
         return self._heads[length]
 
     def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
-        """Which tokens have bytes in which a pattern is found; None: any bytes."""
+        """Return which tokens have bytes that a pattern is found in; None: any bytes at all."""
         if pattern not in self._holding:
             while len(self._holding) >= _MOST_KEPT:
                 del self._holding[next(iter(self._holding))]
-            found = [bool(d and (pattern is None or pattern.search(d))) for d in self.data]
-            self._holding[pattern] = np.array(found, np.bool_)
+            matches = [bool(d and (pattern is None or pattern.search(d))) for d in self.data]
+            self._holding[pattern] = np.array(matches, np.bool_)
         return self._holding[pattern]
 
     @cached_property
     def columns(self) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        """For j = 0, 1, …: the tokens that have a j-th byte, and that byte of each."""
+        """The tokens that have a j-th byte, and that byte of each, for j = 0, 1, …"""
         data = self.data
         order = sorted(range(len(data)), key=lambda i: -len(data[i]))
         columns, longest = [], len(data[order[0]])
@@ -226,42 +228,43 @@ class ConstraintVocabulary:
 class WordAutomaton:
     """Finds any of some byte strings in a stream of tokens (Aho & Corasick 1975).
 
-    A state is how much of a word the stream ends with; ``_found`` absorbs: a word is complete.
+    A state is how much of a word the stream ends with. ``_complete`` is the state after a whole
+    word, from which no byte leads away.
     """
 
     def __init__(self, words: Sequence[bytes], vocabulary: ConstraintVocabulary) -> None:
         self._vocabulary = vocabulary
         self._next = _transitions(words)
-        self._found = len(self._next) - 1
+        self._complete = len(self._next) - 1
         self._masks: dict[int, Mask] = {}  # of the last few states
 
     @property
     def most_bytes(self) -> int:
-        """Memory that it takes once it has seen many states."""
+        """The memory that it takes once it has masks of many states."""
         masks = min(len(self._next), _MOST_MASKS) * self._vocabulary.limits.vocab_size // 8
         return self._next.nbytes + masks
 
-    def after(self, state: int, token_id: int) -> int:
-        """The state after a token's bytes."""
+    def advance(self, state: int, token_id: int) -> int:
+        """Return the state after a token's bytes."""
         for byte in self._vocabulary.token_bytes(token_id):
             state = int(self._next[state, byte])
         # A forced token may have completed a word; the next word begins anew.
-        return 0 if state == self._found else state
+        return 0 if state == self._complete else state
 
     def mask(self, state: int) -> Mask:
-        """The tokens that complete no word."""
+        """Return the mask of the tokens that complete no word."""
         if state not in self._masks:
             states = np.full(self._vocabulary.limits.vocab_size, state, np.int64)
             for ids, column in self._vocabulary.columns:
                 states[ids] = self._next[states[ids], column]
             if len(self._masks) >= _MOST_MASKS:
                 del self._masks[next(iter(self._masks))]
-            self._masks[state] = packed(states != self._found)
+            self._masks[state] = pack_mask(states != self._complete)
         return self._masks[state]
 
 
 def _transitions(words: Sequence[bytes]) -> NDArray[np.int32]:
-    """(states, 256) of the automaton; the last state is the one in which a word was found."""
+    """Return the automaton's table, (states, 256); the last state is that after a whole word."""
     children: list[dict[int, int]] = [{}]  # of each node of the trie of all words
     is_word = [False]
     for word in words:
@@ -273,16 +276,16 @@ def _transitions(words: Sequence[bytes]) -> NDArray[np.int32]:
                 is_word.append(False)
             node = children[node][byte]
         is_word[node] = True
-    found = len(children)
-    table = np.zeros((found + 1, 256), np.int32)
-    table[found] = found
+    complete = len(children)
+    table = np.zeros((complete + 1, 256), np.int32)
+    table[complete] = complete
     ready = deque([(0, 0)])  # a node, and the node of its longest suffix that begins a word
     while ready:
         node, suffix = ready.popleft()
         row = table[suffix].copy()
         for byte, child in children[node].items():
             shorter = int(row[byte]) if node else 0
-            row[byte] = found if is_word[child] or shorter == found else child
+            row[byte] = complete if is_word[child] or shorter == complete else child
             if row[byte] == child:
                 ready.append((child, shorter))
         table[node] = row

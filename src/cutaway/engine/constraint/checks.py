@@ -1,7 +1,7 @@
 """Checks as a constraint: what no grammar can say, judged token by token, a user's own included.
 
-Backtracking: where a check leaves no token, tokens are taken back and others drawn instead. The
-last steps of such a text leave the engine delayed, since they may be taken back.
+Backtracking: where a check leaves no token, tokens are taken back and others drawn instead. Since
+the last steps of such a text may be taken back, the engine emits them with a delay.
 """
 
 from collections import deque
@@ -17,8 +17,8 @@ from cutaway.engine.constraint import (
     Constraint,
     ConstraintVocabulary,
     Mask,
-    packed,
-    unpacked,
+    pack_mask,
+    unpack_mask,
 )
 from cutaway.engine.events import Step
 from cutaway.errors import InputError
@@ -26,27 +26,29 @@ from cutaway.sampling.observe import START
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
-"""Up to so many tokens are tried one by one; of more, their first bytes are tried before."""
+"""The most tokens that are tried one by one; of more, the first bytes are tried before."""
 
 
 class CheckConstraint(Constraint):
     """Another constraint without the tokens that checks refuse.
 
-    The checks judge only tokens that the other allows. prompt: its last bytes, for checks that read
-    it; taken: the bytes of it that token healing takes back.
+    The checks judge only tokens that the other allows.
+
+    prompt  its last bytes, for checks that read it
+    healed  the bytes of the prompt that token healing takes back
     """
 
     refused_by: tuple[str, ...] = ()
 
     def __init__(
         self, inner: Constraint | None, checks: Sequence[Check], vocabulary: ConstraintVocabulary,
-        ending: frozenset[int], *, prompt: bytes = b"", taken: bytes = b"",
+        ending: frozenset[int], *, prompt: bytes = b"", healed: bytes = b"",
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
-        self._ending, self._prompt, self._text = ending, prompt + taken, b""
-        self._skip = len(taken)  # bytes that are drawn once more, and are not text
+        self._ending, self._prompt, self._text = ending, prompt + healed, b""
+        self._skip = len(healed)  # bytes that are drawn once more, and are not text
         self._mask: Mask | None = None
-        self._began = 0.0  # to ask a check about the next token, in the thread's processor time
+        self._began = 0.0  # the thread's processor time when a check was first asked in this step
 
     @property
     def checks(self) -> Sequence[str]:
@@ -71,39 +73,39 @@ class CheckConstraint(Constraint):
 
     def fork(self) -> Self:
         """An independent copy in the same state."""
-        made = super().fork()
-        made._inner = self._inner and self._inner.fork()
-        return made
+        fork = super().fork()
+        fork._inner = self._inner and self._inner.fork()
+        return fork
 
-    def forced(self) -> Sequence[int]:
-        """The tokens that the other forces, up to one that the masks refuse."""
-        return self._inner.forced() if self._inner else ()
+    def find_forced_tokens(self) -> Sequence[int]:
+        """Return the tokens that the other forces; the masks may refuse one of them."""
+        return self._inner.find_forced_tokens() if self._inner else ()
 
     @property
     def is_over(self) -> bool:
         """Whether the text is whole for both; if only for the other, every token is refused."""
         over = self._inner is not None and self._inner.is_over
-        return over and all(check.allows(self._seen(check), b"") for check in self._checks)
+        return over and all(check.allows(self._text_for(check), b"") for check in self._checks)
 
     def _judge(self) -> Mask:
-        given = self._inner.mask() if self._inner else None
+        inner_mask = self._inner.mask() if self._inner else None
         size = self._vocabulary.limits.vocab_size
-        allowed = np.ones(size, np.bool_) if given is None else unpacked(given, size)
+        allowed = np.ones(size, np.bool_) if inner_mask is None else unpack_mask(inner_mask, size)
         refused_by = []
         for check in self._checks:
             before, self._began = np.count_nonzero(allowed), thread_time()
             self._refuse(check, allowed)
             if np.count_nonzero(allowed) < before:
                 refused_by.append(check.name)
-        own = self._inner.refused_by if self._inner else ()
-        self.refused_by = (*own, *refused_by)
-        return packed(allowed)
+        inner_names = self._inner.refused_by if self._inner else ()
+        self.refused_by = (*inner_names, *refused_by)
+        return pack_mask(allowed)
 
-    def _seen(self, check: Check) -> bytes:
+    def _text_for(self, check: Check) -> bytes:
         return self._prompt + self._text if check.reads_prompt else self._text
 
     def _refuse(self, check: Check, allowed: Allowed) -> None:
-        text, data, skip = self._seen(check), self._vocabulary.data, self._skip
+        text, data, skip = self._text_for(check), self._vocabulary.data, self._skip
         ends = [i for i in self._ending if allowed[i]]
         if ends and not self._allows(check, text, b""):
             allowed[ends] = False
@@ -120,15 +122,15 @@ class CheckConstraint(Constraint):
                 for head in np.unique(heads[heads >= 0])
                 if not self._allows(check, text, int(head).to_bytes(length, "big"))
             ]
-            refused = np.isin(heads, bad)
-            allowed[ids[refused]] = False
-            ids = ids[~refused]
+            is_refused = np.isin(heads, bad)
+            allowed[ids[is_refused]] = False
+            ids = ids[~is_refused]
         new = ((i, data[i][skip:]) for i in ids)
         refused_ids = [i for i, token in new if token and not self._allows(check, text, token)]
         allowed[refused_ids] = False
 
     def _allows(self, check: Check, text: bytes, token: bytes) -> bool:
-        """Ask a check, as long as it has time: the other texts of the step wait for it."""
+        """Ask a check, if it has time left: all texts of the step wait for it."""
         if check.limit_s is not None and thread_time() - self._began > check.limit_s:
             raise InputError(
                 check.name,
@@ -147,14 +149,14 @@ MAX_REWINDS = 64
 
 
 class Rewind(NamedTuple):
-    """What the output goes back to: its length in tokens, and its fingerprint then."""
+    """What the output goes back to: its length in tokens, and its fingerprint there."""
 
     length: int
     fingerprint: int
 
 
 class Backtracker:
-    """The last choices of one sequence, and the tokens that were tried there and failed.
+    """The last steps of one sequence, and the tokens that led into dead ends there.
 
     count   how many rewinds there were
     window  how many of the last tokens can be taken back
@@ -165,7 +167,7 @@ class Backtracker:
     def __init__(self, vocabulary: ConstraintVocabulary) -> None:
         self._vocabulary, self.count = vocabulary, 0
         self._delayed: deque[Step] = deque()
-        self._tried: dict[int, set[int]] = {}  # by index in the output
+        self._dead_ends: dict[int, set[int]] = {}  # by index in the output
         self._fingerprint = START  # before the first delayed step
         self._counts: list[int] = []  # how many rewinds there were when each step was released
 
@@ -174,7 +176,7 @@ class Backtracker:
         self._delayed.append(step)
 
     def release(self, keep: int) -> list[Step]:
-        """The delayed steps except the last ``keep``; these can no longer be taken back."""
+        """Return the delayed steps except the last ``keep``; they can no longer be taken back."""
         steps = [self._delayed.popleft() for _ in range(len(self._delayed) - keep)]
         if steps:
             self._fingerprint = steps[-1].fingerprint
@@ -182,18 +184,20 @@ class Backtracker:
         return steps
 
     def follow(self, steps: Items[Step], before: "Backtracker") -> None:
-        """Stand where another stood when it had released these steps, and no more."""
+        """Take the state that another had when it had released these steps, and no more."""
         if steps:
             self._fingerprint = steps[-1].fingerprint
             self._counts = before._counts[: len(steps)]
             self.count = self._counts[-1]
 
-    def without_tried(self, index: int, mask: Mask | None) -> Mask | None:
-        """A mask without the tokens that led into dead ends at this index of the output."""
-        return mask if index not in self._tried else _without(mask, self._tried[index])
+    def mask_dead_ends(self, index: int, mask: Mask | None) -> Mask | None:
+        """Remove from a mask the tokens that led into dead ends at this index of the output."""
+        return (
+            mask if index not in self._dead_ends else _remove_tokens(mask, self._dead_ends[index])
+        )
 
     def rewind(self, output: list[int], constraint: Constraint, first: int) -> Rewind | None:
-        """Back to the last place where another token was allowed; None where there is none.
+        """Go back to the last place where another token is allowed; None where there is none.
 
         constraint: as it is before the output's first token
         first: the first index that may be taken back
@@ -207,28 +211,28 @@ class Backtracker:
                 masks.append(constraint.mask())
             constraint.accept(token_id)
         for index in reversed(range(first, len(output))):
-            tried = self._tried.get(index, set()) | self._alike(output[index])
-            left = _without(masks[index - first], tried)
-            if left is None or left.any():
+            dead_ends = self._dead_ends.get(index, set()) | self._tokens_like(output[index])
+            remaining = _remove_tokens(masks[index - first], dead_ends)
+            if remaining is None or remaining.any():
                 for _ in range(len(output) - index):
                     self._delayed.pop()
-                self._tried = {i: ids for i, ids in self._tried.items() if i < index}
-                self._tried[index] = tried
+                self._dead_ends = {i: ids for i, ids in self._dead_ends.items() if i < index}
+                self._dead_ends[index] = dead_ends
                 self.count += 1
                 last = self._delayed[-1].fingerprint if self._delayed else self._fingerprint
                 return Rewind(index, last)
         return None
 
-    def _alike(self, token_id: int) -> set[int]:
-        """The token, and those that differ from it in white space alone and would fail as well."""
+    def _tokens_like(self, token_id: int) -> set[int]:
+        """The token, and those that differ only in white space, which would fail as well."""
         vocabulary = self._vocabulary
         return {token_id, *vocabulary.alike.get(vocabulary.data[token_id].strip(), ())}
 
 
-def _without(mask: Mask | None, token_ids: set[int]) -> Mask | None:
+def _remove_tokens(mask: Mask | None, token_ids: set[int]) -> Mask | None:
     if mask is None:
         return None
-    left = mask.copy()
+    remaining = mask.copy()
     for i in token_ids:
-        left[i >> 5] &= ~np.uint32(1 << (i & 31))
-    return left
+        remaining[i >> 5] &= ~np.uint32(1 << (i & 31))
+    return remaining

@@ -1,9 +1,9 @@
 """Code that a request brings along or causes to run: constraints, checks, processors.
 
-Knows whose an exception is that comes while such code runs. An Exception is its request's own
-error, and nobody else's. Any other, such as a KeyboardInterrupt, may have been thrown into the
-thread: it is raised there, and the step that it tears is undone (``Engine.begin``). Where one comes
-again before the text has gone on, it is the code's own, as a panic of a native library is.
+An Exception that such code raises is the error of its request, and ends no other. Any other
+BaseException, such as a KeyboardInterrupt, may have been thrown into the thread: it is raised
+there, and the step that it interrupts is undone (``Engine.begin_change``). If one is raised again
+before the text has more events, it is the code's own, as a panic of a native library is.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ T = TypeVar("T")
 class GuestCode:
     """Calls code that one sequence's request brought.
 
-    outbox   says how far the text has come
-    torn_at  how far it had come when such code was last left by what is no Exception
+    outbox          its length is how far the text has come
+    interrupted_at  how far the text was when such code last raised what is no Exception
     """
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox, self.torn_at = outbox, -1
+        self._outbox, self.interrupted_at = outbox, -1
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what the function returns, or raise the Exception that it raises.
@@ -39,13 +39,13 @@ class GuestCode:
         except Exception:
             raise
         except BaseException as error:
-            if self.torn_at != (come := len(self._outbox.emissions)):
-                self.torn_at = come
+            if self.interrupted_at != (come := len(self._outbox.emissions)):
+                self.interrupted_at = come
                 raise
             raise CutawayError(f"{type(error).__name__}: {error}") from error
 
     def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As ``call``, but an Exception becomes a CutawayError."""
+        """Call a function as ``call`` does, but make a CutawayError of an Exception."""
         try:
             return self.call(function, *args, **kwargs)
         except CutawayError:
@@ -54,21 +54,18 @@ class GuestCode:
             raise as_cutaway_error(error) from error
 
     def guard_processors(self, params: SamplingParams) -> SamplingParams:
-        """The same settings, whose processors are called from here."""
+        """Return the same settings with processors that are called by ``call``."""
         if not params.processors:
             return params
-        guarded = tuple([self._guarded(processor) for processor in params.processors])
+        guarded = tuple([self._guard(processor) for processor in params.processors])
         return replace(params, processors=guarded)
 
-    def _guarded(self, processor: Processor) -> Processor:
+    def _guard(self, processor: Processor) -> Processor:
         return lambda token_ids, logits: self.call(processor, token_ids, logits)
 
 
 class GuestConstraint(Constraint):
-    """A constraint of which every method raises nothing but CutawayError.
-
-    It is the only one that the loop calls.
-    """
+    """A constraint whose methods raise nothing but CutawayError; the loop calls no other."""
 
     def __init__(self, inner: Constraint, code: GuestCode) -> None:
         self._inner, self._code = inner, code
@@ -85,9 +82,9 @@ class GuestConstraint(Constraint):
         """An independent copy in the same state."""
         return GuestConstraint(self._code.ask(self._inner.fork), self._code)
 
-    def forced(self) -> Sequence[int]:
+    def find_forced_tokens(self) -> Sequence[int]:
         """See ``Constraint``."""
-        return self._code.ask(self._inner.forced)
+        return self._code.ask(self._inner.find_forced_tokens)
 
     @property
     def is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""Constrained decoding: a request's settings of which tokens may come, and the Constraint of them.
+"""Constrained decoding: the settings that limit which tokens may come, and their Constraint.
 
 All constraints of a request make one mask over the vocabulary, which is one stage of the chain.
 """
@@ -101,11 +101,11 @@ class ConstraintParams:
                 raise InputError("heal", ": a thinking budget is of a chat: leave one of them out")
         if isinstance(self.choice, list) and not self.choice:  # as a trace has it
             object.__setattr__(self, "choice", ())
-        given = [name for name in KINDS if getattr(self, name) not in (None, ())]
-        if len(given) > 1:
-            others = [word for name in given[1:] for word in (" and ", Name(name))]
-            raise InputError(given[0], *others, " exclude each other: give one")
-        for name in given:
+        kinds = [name for name in KINDS if getattr(self, name) not in (None, ())]
+        if len(kinds) > 1:
+            conflicts = [word for name in kinds[1:] for word in (" and ", Name(name))]
+            raise InputError(kinds[0], *conflicts, " exclude each other: give one")
+        for name in kinds:
             object.__setattr__(self, name, getattr(grammar, name)(getattr(self, name)))
         for name in ("thought", "calls"):
             if not isinstance(value := getattr(self, name), str):
@@ -165,60 +165,62 @@ class ConstraintParams:
         banned_token_ids: Sequence[int] = (),
         grammar: "Compiled | None" = None,
     ) -> Constraint | None:
-        """The constraint of one sequence; None where every token may come.
+        """Make the constraint of one sequence; None where every token may come.
 
         ending: the tokens that end the sequence
-        banned_token_ids: those that are never drawn, whatever the request
+        banned_token_ids: tokens that are never drawn, whatever the request
         grammar: ``source``, compiled
         """
         if not (self.is_set or banned_token_ids):
             return None
-        made: list[Constraint] = []
+        parts: list[Constraint] = []
         if banned_token_ids:
-            made.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
+            parts.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
         if self.allowed_token_ids is not None:
-            made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
+            parts.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
         if self.min_tokens:
-            made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
+            parts.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
         if self.thinking_budget is not None:
-            made.append(BudgetedThought(self.thinking_budget, vocabulary))
-        of_bytes: list[Constraint] = []
+            parts.append(BudgetedThought(self.thinking_budget, vocabulary))
+        text_parts: list[Constraint] = []
         if self.bad_words:
-            of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
+            text_parts.append(BadWords(vocabulary.words(self.bad_words)))
         checks: list[Check] = []
         if self.source is not None:
             assert grammar is not None
-            of_bytes.append(GrammarConstraint(grammar.matcher(), ending))
+            text_parts.append(GrammarConstraint(grammar.matcher(), ending))
             checks += [grammar.check] if grammar.check else []
         if self.check is not None:
             from cutaway.text.grammar.checks import check_named
 
             checks.append(check_named(self.check))
-        if taken := self.taken(vocabulary):
+        if healed := self.healed_bytes(vocabulary):
             from cutaway.engine.constraint.token_healing import TokenHealing
 
-            of_bytes = [TokenHealing(_all(of_bytes), taken, vocabulary)]
-        made += of_bytes
+            text_parts = [TokenHealing(_combine(text_parts), healed, vocabulary)]
+        parts += text_parts
         if not checks:
-            return _all(made)
+            return _combine(parts)
         from cutaway.engine.constraint.checks import CheckConstraint
 
-        seen = vocabulary.tail(prompt)
-        return CheckConstraint(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
+        prompt_tail = vocabulary.tail(prompt)
+        return CheckConstraint(
+            _combine(parts), checks, vocabulary, ending, prompt=prompt_tail, healed=healed
+        )
 
-    def taken(self, vocabulary: "ConstraintVocabulary") -> bytes:
-        """The bytes that token healing took back of the prompt; the text begins with them."""
+    def healed_bytes(self, vocabulary: "ConstraintVocabulary") -> bytes:
+        """Return the prompt's bytes that token healing takes back; the text begins with them."""
         return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
 
 
-def _all(parts: list[Constraint]) -> Constraint | None:
+def _combine(parts: list[Constraint]) -> Constraint | None:
     return AllOf(parts) if len(parts) > 1 else parts[0] if parts else None
 
 
 class GrammarConstraint(Constraint):
     """Only tokens after which the text can still match a grammar (grammar-constrained decoding).
 
-    ending: the tokens that end the sequence; of these the grammar knows the model's own
+    ending: the tokens that end the sequence; the grammar knows only the model's own of them
     """
 
     def __init__(self, matcher: "Matcher", ending: frozenset[int]) -> None:
@@ -241,8 +243,8 @@ class GrammarConstraint(Constraint):
         """An independent copy in the same state."""
         return type(self)(self._matcher.fork(), self._ending)
 
-    def forced(self) -> Sequence[int]:
-        """Tokens that any text of the grammar continues with here."""
+    def find_forced_tokens(self) -> Sequence[int]:
+        """Return the tokens with which every text of the grammar continues here."""
         return self._matcher.forced()
 
     @property
@@ -252,35 +254,35 @@ class GrammarConstraint(Constraint):
 
 
 class AllOf(Constraint):
-    """Several at once: a token may come where all allow it."""
+    """Several constraints at once: a token may come if all of them allow it."""
 
     def __init__(self, parts: list[Constraint]) -> None:
         self._parts = parts
 
     def mask(self) -> Mask | None:
-        """The bits that all have set."""
+        """The tokens that all parts allow."""
         masks = [mask for part in self._parts if (mask := part.mask()) is not None]
         return np.bitwise_and.reduce(masks) if masks else None
 
     def accept(self, token_id: int) -> None:
-        """All of them accept it."""
+        """Advance all parts."""
         for part in self._parts:
             part.accept(token_id)
 
     def fork(self) -> Self:
-        """All of them fork."""
+        """Fork all parts."""
         return type(self)([part.fork() for part in self._parts])
 
-    def forced(self) -> Sequence[int]:
+    def find_forced_tokens(self) -> Sequence[int]:
         """The forced tokens of the first part that has any."""
-        return next((ids for part in self._parts if (ids := part.forced())), ())
+        return next((ids for part in self._parts if (ids := part.find_forced_tokens())), ())
 
     @property
     def is_over(self) -> bool:
-        """Whether one of them is."""
+        """Whether one of the parts is over."""
         return any(part.is_over for part in self._parts)
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """The names of all."""
+        """The names of all parts."""
         return tuple(name for part in self._parts for name in part.refused_by)

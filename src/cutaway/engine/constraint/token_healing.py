@@ -5,27 +5,29 @@ from typing import Self
 
 import numpy as np
 
-from cutaway.engine.constraint import Constraint, ConstraintVocabulary, Mask, allows, packed
+from cutaway.engine.constraint import Constraint, ConstraintVocabulary, Mask, allows, pack_mask
 from cutaway.errors import CutawayError
 
 
 class TokenHealing(Constraint):
     """Tokens that spell what was taken back, then another constraint, which sees only new bytes.
 
-    Of a token that runs over the end of those bytes the other sees the rest, one byte at a time.
+    Where a token goes beyond the bytes taken back, the other sees the rest of it as byte tokens.
+
+    healed  the bytes that were taken back
     """
 
     def __init__(
-        self, inner: Constraint | None, taken: bytes, vocabulary: ConstraintVocabulary
+        self, inner: Constraint | None, healed: bytes, vocabulary: ConstraintVocabulary
     ) -> None:
-        self._inner, self._left, self._vocabulary = inner, taken, vocabulary
+        self._inner, self._left, self._vocabulary = inner, healed, vocabulary
 
     def mask(self) -> Mask | None:
-        """The tokens that spell the bytes that are left; after these, the other's mask."""
+        """The tokens that spell the bytes still to be written; after these, the other's mask."""
         if not self._left:
             return self._inner.mask() if self._inner else None
-        allowed = np.array([self._may(data) for data in self._vocabulary.data], np.bool_)
-        return packed(allowed)
+        allowed = np.array([self._is_allowed(data) for data in self._vocabulary.data], np.bool_)
+        return pack_mask(allowed)
 
     def accept(self, token_id: int) -> None:
         """Append the token to the text."""
@@ -33,37 +35,41 @@ class TokenHealing(Constraint):
         more, spelt = data[len(self._left) :], bool(self._left)
         self._left = self._left[len(data) :]
         if self._inner:
-            for one in self._of_bytes(more) or () if spelt else (token_id,):
-                self._inner.accept(one)
+            for accepted_id in self._byte_tokens(more) or () if spelt else (token_id,):
+                self._inner.accept(accepted_id)
 
     def fork(self) -> Self:
         """An independent copy in the same state."""
-        made = super().fork()
-        made._inner = self._inner and self._inner.fork()
-        return made
+        fork = super().fork()
+        fork._inner = self._inner and self._inner.fork()
+        return fork
 
-    def forced(self) -> Sequence[int]:
-        """The tokens that the other forces, once the bytes taken back are written."""
-        return self._inner.forced() if self._inner and not self._left else ()
+    def find_forced_tokens(self) -> Sequence[int]:
+        """Return the tokens that the other forces, once the bytes taken back are written."""
+        return self._inner.find_forced_tokens() if self._inner and not self._left else ()
 
     @property
     def is_over(self) -> bool:
         """Whether the other is over."""
         return not self._left and self._inner is not None and self._inner.is_over
 
-    def _may(self, data: bytes) -> bool:
+    def _is_allowed(self, data: bytes) -> bool:
         if not data or not data.startswith(self._left[: len(data)]):
             return False
-        ids = self._of_bytes(data[len(self._left) :])
-        return ids is not None and (not ids or self._inner is None or _may_all(self._inner, ids))
+        ids = self._byte_tokens(data[len(self._left) :])
+        return ids is not None and (not ids or self._inner is None or _allows_all(self._inner, ids))
 
-    def _of_bytes(self, data: bytes) -> list[int] | None:
-        known = self._vocabulary.of_byte
-        return [known[byte] for byte in data] if all(byte in known for byte in data) else None
+    def _byte_tokens(self, data: bytes) -> list[int] | None:
+        byte_tokens = self._vocabulary.byte_tokens
+        return (
+            [byte_tokens[byte] for byte in data]
+            if all(byte in byte_tokens for byte in data)
+            else None
+        )
 
 
-def _may_all(constraint: Constraint, token_ids: list[int]) -> bool:
-    """Whether these may come one after the other."""
+def _allows_all(constraint: Constraint, token_ids: list[int]) -> bool:
+    """Whether these tokens may come one after the other."""
     ahead = constraint.fork()
     try:
         for token_id in token_ids:

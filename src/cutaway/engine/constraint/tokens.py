@@ -1,8 +1,8 @@
 """Constraints that look at tokens alone: which ids, which strings, how many; where a thought ends.
 
-The thinking budget: a thought ends after a number of tokens, by the tokens that close it. It knows
-the two marks of a thought as token ids, and how far the text is. It cuts nothing: the closing mark
-is the only token that may come, so that it is on record, and other constraints see it.
+The thinking budget: after a number of tokens a thought is ended by the tokens that close it. The
+text is not cut: the closing mark is the only token that may come, so that it is on record, and
+other constraints see it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,27 +20,27 @@ from cutaway.engine.constraint import (
     Mask,
     WordAutomaton,
     missing_bytes,
-    packed,
+    pack_mask,
 )
 from cutaway.errors import InputError, Name
 
 
 class AllowedTokens(Constraint):
-    """The same tokens at every step."""
+    """Allows the same tokens at every step."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
 
     def mask(self) -> Mask | None:
-        """Always the same."""
+        """The same tokens, always."""
         return self._mask
 
     def accept(self, token_id: int) -> None:
-        """Nothing changes."""
+        """Change nothing."""
 
 
 class MinTokens(Constraint):
-    """No token that ends a sequence before a number of tokens."""
+    """Forbids tokens that end a sequence until it has a number of tokens."""
 
     def __init__(self, mask: Mask, left: int) -> None:
         self._mask, self._left = mask, left
@@ -50,12 +50,12 @@ class MinTokens(Constraint):
         return self._mask if self._left > 0 else None
 
     def accept(self, token_id: int) -> None:  # noqa: ARG002 - whichever it is
-        """Count it."""
+        """Count the token."""
         self._left -= 1
 
 
 class BadWords(Constraint):
-    """No token that would complete one of some strings."""
+    """Forbids tokens that would complete one of some strings."""
 
     def __init__(self, words: WordAutomaton, state: int = 0) -> None:
         self._words, self._state = words, state
@@ -65,23 +65,23 @@ class BadWords(Constraint):
         return self._words.mask(self._state)
 
     def accept(self, token_id: int) -> None:
-        """Append its bytes to the text."""
-        self._state = self._words.after(self._state, token_id)
+        """Append the token's bytes to the text."""
+        self._state = self._words.advance(self._state, token_id)
 
 
 # -- the thinking budget ---------------------------------------------------------------------------
 
 NAME = "thinking_budget"
-"""By which a step says that the budget left no other token; see ``Step.refused_by``."""
+"""The name in ``Step.refused_by`` where the budget left no other token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThinkingBudget:
-    """At most ``tokens`` between the marks of a thought that begins the text.
+    """Limits a thought at the beginning of the text to ``tokens`` between its two marks.
 
     opening, closing  the token ids of the marks
-    begun             the prompt has opened the thought
-    opens             where it has not, the text begins with the opening mark, whatever is drawn
+    begun             whether the prompt has opened the thought
+    opens             whether the text begins with the opening mark, whatever is drawn
     """
 
     tokens: int
@@ -92,7 +92,7 @@ class ThinkingBudget:
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """From a budget or the same as JSON; InputError for anything else."""
+        """Return a budget, given as such or as JSON; InputError for anything else."""
         if isinstance(value, cls):
             return value
         names = [field.name for field in fields(cls)]
@@ -112,55 +112,55 @@ class ThinkingBudget:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What ``read`` takes."""
+        """Return the budget as JSON, which ``read`` takes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class BudgetedThought(Constraint):
-    """After its budget a thought is closed; what follows it may be anything."""
+    """Closes a thought once its budget is spent; anything may follow it."""
 
     def __init__(self, budget: ThinkingBudget, vocabulary: ConstraintVocabulary) -> None:
         self._budget, self._vocabulary = budget, vocabulary
         marks = budget.opening, budget.closing
         self._whole = {mark[0] for mark in marks if len(mark) == 1}
-        self._opening, self._closing = map(self._spelt, marks)
+        self._opening, self._closing = map(self._spell, marks)
         self._state = "thought" if budget.begun else "beginning"
         self._left = budget.tokens
-        self._ids: tuple[int, ...] = ()  # the last ones of this state
-        self._data = b""  # theirs, as far as a mark or a character may reach into it
+        self._ids: tuple[int, ...] = ()  # the last tokens since this state began
+        self._data = b""  # their bytes, as far back as a mark or a character may reach
 
     def mask(self) -> Mask | None:
         """All tokens; near the end of the budget those that end with a whole character."""
-        if due := self.forced():
+        if due := self.find_forced_tokens():
             return self._vocabulary.mask_of(due[:1])
         if self._state != "thought" or self._left >= LONGEST_CHARACTER:
             return None
         allowed = self._whole_in_time()
-        return packed(allowed) if allowed.any() else None
+        return pack_mask(allowed) if allowed.any() else None
 
     def accept(self, token_id: int) -> None:
-        """Append the token to the text, and count it where it is of the thought."""
+        """Append the token to the text, and count it if it is part of the thought."""
         if self._state == "answer":
             return
         self._ids += (token_id,)
-        self._data += self._spelt((token_id,))
+        self._data += self._spell((token_id,))
         if self._state == "beginning":
             self._begin()
         else:
             self._think()
 
-    def forced(self) -> Sequence[int]:
-        """What is left of the mark that has to come now."""
+    def find_forced_tokens(self) -> Sequence[int]:
+        """Return the tokens still missing of the mark that has to come now."""
         if self._state == "thought" and self._left <= 0:
-            return self._rest(self._budget.closing)
+            return self._rest_of_mark(self._budget.closing)
         if self._state == "beginning" and self._budget.opens:
-            return self._rest(self._budget.opening)
+            return self._rest_of_mark(self._budget.opening)
         return ()
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """That it is the budget which left one token."""
-        return (NAME,) if self.forced() else ()
+        """The budget's name, where it leaves one token only."""
+        return (NAME,) if self.find_forced_tokens() else ()
 
     def _begin(self) -> None:
         if self._data.startswith(self._opening):
@@ -179,21 +179,21 @@ class BudgetedThought(Constraint):
         self._data = self._data[-max(len(self._closing), LONGEST_CHARACTER) :]
         self._ids = self._ids[-len(self._budget.closing) :]
 
-    def _rest(self, mark: tuple[int, ...]) -> tuple[int, ...]:
-        """The mark, without the tokens of it that are the end of the text."""
+    def _rest_of_mark(self, mark: tuple[int, ...]) -> tuple[int, ...]:
+        """The mark's tokens that the text does not end with yet."""
         sizes = range(min(len(mark) - 1, len(self._ids)), 0, -1)
         return mark[next((n for n in sizes if self._ids[-n:] == mark[:n]), 0) :]
 
-    def _spelt(self, token_ids: Sequence[int]) -> bytes:
-        """The tokens' bytes; a mark that is one token, or has none, as bytes that no text has."""
-        return b"".join(map(self._spelt_one, token_ids))
+    def _spell(self, token_ids: Sequence[int]) -> bytes:
+        """Return the tokens' bytes; for a mark of one token or without bytes, bytes of no text."""
+        return b"".join(map(self._spell_token, token_ids))
 
-    def _spelt_one(self, token_id: int) -> bytes:
+    def _spell_token(self, token_id: int) -> bytes:
         data = b"" if token_id in self._whole else self._vocabulary.token_bytes(token_id)
         return data or b"\xff%d\xff" % token_id
 
     def _whole_in_time(self) -> Allowed:
-        """The tokens after which the tokens left suffice for the bytes missing of a character."""
+        """Allow tokens after which the remaining ones suffice to complete their last character."""
         if not missing_bytes(self._data):
             return self._vocabulary.missing_bytes < self._left
         tail, data = self._data[1 - LONGEST_CHARACTER :], self._vocabulary.data

@@ -96,7 +96,7 @@ class Denoise:
                 "leave it out",
             )
         if any(
-            not 0 <= forced_cell.cell < cells or forced_cell.passed < 0
+            not 0 <= forced_cell.cell < cells or forced_cell.pass_index < 0
             for forced_cell in self.rule.forced_cells
         ):
             raise InputError(
@@ -140,7 +140,7 @@ class Denoise:
         unwritten = cells[len(sequence.output_token_ids) :]
         tokens = [*sequence.tokens(start, len(sequence)), *unwritten, *self.suffix_ids]
         shift = _shift(sequence) + start - canvas.first
-        logit_rows = [] if is_lost else [cell - shift for cell in canvas.asked]
+        logit_rows = [] if is_lost else [cell - shift for cell in canvas.next_cells]
         limits = _limits(sequence, start, end, self._end(sequence, canvas))
         return Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
 
@@ -184,7 +184,7 @@ class Denoise:
         if not scheduled.logit_rows:
             return []
         canvas, [mask] = self._canvas(sequence), sequence.masks([])
-        token_ids = [cell.drawn.token_id for cell in canvas.cells if cell.drawn]
+        token_ids = [cell.sampled.token_id for cell in canvas.cells if cell.sampled]
         history = sequence.history(token_ids[len(sequence.output_token_ids) :])
         observe = self._observe(sequence)
         return [
@@ -192,7 +192,7 @@ class Denoise:
                 sequence.chain, history, sequence.seed, canvas.first + cell, observe,
                 canvas.forced.get(cell), mask, redraw,
             )
-            for cell in canvas.asked
+            for cell in canvas.next_cells
         ]  # fmt: skip
 
     def _redraw(self, sequence: "Sequence") -> int:
@@ -235,7 +235,7 @@ class Denoise:
     def _reveal(self, scheduled: Scheduled, computed: "Computed", sampled: list[Sampled]) -> Pass:
         """Reveal the cells that the rule chooses; return the event of the pass."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
-        cells, index, redraw = canvas.asked, canvas.index, self._redraw(sequence)
+        cells, index, redraw = canvas.next_cells, canvas.index, self._redraw(sequence)
         start, end = canvas.span
         was = [canvas.cells[cell].token_id for cell in cells]
         entropies = None
@@ -263,14 +263,14 @@ class Denoise:
         events: list[Event] = []
         for number in range(*canvas.span):
             cell = canvas.cells[number]
-            assert cell.drawn is not None
-            is_forced = (cell.passed, number) in {
-                (f.passed, f.cell) for f in self.rule.forced_cells
+            assert cell.sampled is not None
+            is_forced = (cell.pass_index, number) in {
+                (f.pass_index, f.cell) for f in self.rule.forced_cells
             }
-            observed = cell.drawn.observed if sequence.observe else None
-            sampled = cell.drawn._replace(observed=observed)
+            observed = cell.sampled.observed if sequence.observe else None
+            sampled = cell.sampled._replace(observed=observed)
             step = sequence.append(sampled, "forced" if is_forced else "", phases)
-            events += sequence.confirm(step._replace(pass_index=cell.passed))
+            events += sequence.confirm(step._replace(pass_index=cell.pass_index))
             if sequence.finish_reason or sequence.error:
                 break
         canvas.next_block()

@@ -3,9 +3,9 @@
 ``llm.generate(prompt, interventions=[scale("L25.H2", 0), knock_out("3-7")])``: names of places,
 what each intervention computes there, and where both are in a graph.
 
-Here they are bound to a graph and a prompt: which columns of which tensor change in which rows. It
-is the definition of each, for every backend: NumPy, float32, number by number, so that a row's
-result depends on that row alone.
+Here they are bound to a graph and a prompt: which columns of which tensor change in which rows.
+``PlacedIntervention.apply`` defines each for every backend: NumPy, float32, number by number, so
+that a row's result depends on that row alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ from cutaway.engine.interventions.intervention import (
     control_vector,
     from_position,
     knock_out,
-    numbered,
+    number_errors,
     parse_intervention,
     patch,
     scale,
@@ -57,17 +57,17 @@ STATE = "state"
 
 
 class Affine(NamedTuple):
-    """factor · x + added, number by number, in float64."""
+    """The map x → factor · x + offset, number by number, in float64."""
 
     factor: NDArray[np.float64]
-    added: NDArray[np.float64]
+    offset: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class PlacedIntervention:
     """An intervention at its place: columns of a tensor, in rows of these positions.
 
-    Or numbers of the recurrent state, as it is after these rows.
+    Where ``tensor`` is STATE: numbers of the recurrent state, as it is after these rows.
     """
 
     intervention: Intervention
@@ -78,14 +78,14 @@ class PlacedIntervention:
 
     @plainly
     def apply(self, x: Floats) -> Floats:
-        """What replaces x, (rows, columns)."""
-        one = self.intervention
+        """Return what replaces x, (rows, columns)."""
+        intervention = self.intervention
         with np.errstate(all="ignore"):  # if the logits overflow, that is the text's error
-            if one.kind == "scale":
-                return x * np.float32(one.number)
-            if one.kind == "add":
-                return x + np.float32(one.number) * one.numbers
-        return np.broadcast_to(one.numbers, x.shape)
+            if intervention.kind == "scale":
+                return x * np.float32(intervention.number)
+            if intervention.kind == "add":
+                return x + np.float32(intervention.number) * intervention.numbers
+        return np.broadcast_to(intervention.numbers, x.shape)
 
     def rows(self, start: int, count: int) -> NDArray[np.int32]:
         """Which of the rows at positions start … start + count - 1 it changes, from 0."""
@@ -100,70 +100,72 @@ class PlacedIntervention:
 class BoundInterventions:
     """All interventions of one text.
 
-    placed       in the order in which they were given
+    activations  those on activations, in the order of the request
     knocked_out  (first, last, from): positions, and the first whose row does not attend to them
     states       those on the recurrent state
     """
 
-    placed: tuple[PlacedIntervention, ...]
+    activations: tuple[PlacedIntervention, ...]
     knocked_out: tuple[tuple[int, int, int], ...]
     states: tuple[PlacedIntervention, ...] = ()
 
     def edits(self, start: int, count: int, row: int) -> "list[Edit]":
-        """What changes in rows ``row``, row + 1, … of a batch, at positions start, start + 1, …"""
-        from cutaway.compute.backends import Edit  # a trace is read without them
+        """Return the edits of ``count`` rows of a batch: row, row + 1, …, from ``start`` on."""
+        from cutaway.compute.backends import Edit  # here: reading a trace needs no backend
 
-        found = ((one, one.rows(start, count)) for one in self.placed)
+        pairs = ((change, change.rows(start, count)) for change in self.activations)
         return [
-            Edit(one.tensor, rows + np.int32(row), slice(one.first, one.last), one.apply)
-            for one, rows in found
+            Edit(
+                change.tensor, rows + np.int32(row), slice(change.first, change.last), change.apply
+            )
+            for change, rows in pairs
             if len(rows)
         ]
 
     def hidden_from(self, positions: int) -> Floats:
-        """For each position the first later one whose row does not attend to it."""
-        made = np.full(positions, NEVER)
+        """Return for each position the first later one whose row does not attend to it."""
+        hidden_from = np.full(positions, NEVER)
         for first, last, start in self.knocked_out:
             here = np.arange(first, min(last + 1, positions))
-            made[here] = np.minimum(made[here], np.maximum(here + 1, start))
-        return made
+            hidden_from[here] = np.minimum(hidden_from[here], np.maximum(here + 1, start))
+        return hidden_from
 
     def rows_to_state_change(self, start: int) -> int:
-        """How many rows from ``start`` on there are up to one after which the state is changed."""
-        spans = (span for one in self.states for span in one.spans)
+        """How many rows from ``start`` on there are up to the next change of the state."""
+        spans = (span for change in self.states for span in change.spans)
         return min((max(a, start) - start + 1 for a, b in spans if b >= start), default=LAST)
 
     @plainly
     def change_state(self, state: Floats, position: int) -> None:
         """Change a text's state as it is after the row at a position, in place."""
-        for one in self.states:
-            if len(one.rows(position, 1)):
-                here = state[None, one.first : one.last]
-                here[:] = one.apply(here)
+        for change in self.states:
+            if len(change.rows(position, 1)):
+                here = state[None, change.first : change.last]
+                here[:] = change.apply(here)
 
     @plainly
     def affine(self, position: int, widths: Mapping[str, int]) -> "dict[str, Affine]":
-        """One row's interventions as a · x + b, by the name of the tensor."""
-        made: dict[str, Affine] = {}
-        for one in self.placed:
-            if len(one.rows(position, 1)):
-                width = widths[one.tensor]
-                known = made.setdefault(one.tensor, _unchanged(width))
-                _then(known, one.intervention, slice(one.first, one.last))
-        return made
+        """Return one row's interventions as affine maps, by the name of the tensor."""
+        affines: dict[str, Affine] = {}
+        for change in self.activations:
+            if len(change.rows(position, 1)):
+                width = widths[change.tensor]
+                affine = affines.setdefault(change.tensor, _identity(width))
+                _compose(affine, change.intervention, slice(change.first, change.last))
+        return affines
 
     @plainly
     def state_affine(self, position: int, place: slice) -> Affine | None:
-        """What changes a part of the state after a row, as a · x + b; None: nothing does."""
-        made: Affine | None = None
-        for one in self.states:
-            here = slice(max(one.first, place.start), min(one.last, place.stop))
-            if here.start < here.stop and len(one.rows(position, 1)):
-                made = made or _unchanged(place.stop - place.start)
+        """Return the change of a part of the state after a row, or None, as an affine map."""
+        affine: Affine | None = None
+        for change in self.states:
+            here = slice(max(change.first, place.start), min(change.last, place.stop))
+            if here.start < here.stop and len(change.rows(position, 1)):
+                affine = affine or _identity(place.stop - place.start)
                 within = slice(here.start - place.start, here.stop - place.start)
-                read = slice(here.start - one.first, here.stop - one.first)
-                _then(made, one.intervention, within, read)
-        return made
+                read = slice(here.start - change.first, here.stop - change.first)
+                _compose(affine, change.intervention, within, read)
+        return affine
 
     @cached_property
     def salt(self) -> tuple[int, str]:
@@ -171,12 +173,12 @@ class BoundInterventions:
 
         From there on, keys and values are shared only with texts of the same interventions.
         """
-        placed = self.placed + self.states
-        firsts = [one.spans[0][0] for one in placed if one.spans]
+        changes = self.activations + self.states
+        firsts = [change.spans[0][0] for change in changes if change.spans]
         firsts += [max(first + 1, start) for first, _, start in self.knocked_out]
-        pairs = ((one, one.intervention) for one in placed)
-        each = [(p.tensor, p.first, p.spans, i.kind, i.number, i.sha256) for p, i in pairs]
-        name = sha256(repr((each, self.knocked_out)).encode()).hexdigest()
+        pairs = ((change, change.intervention) for change in changes)
+        contents = [(p.tensor, p.first, p.spans, i.kind, i.number, i.sha256) for p, i in pairs]
+        name = sha256(repr((contents, self.knocked_out)).encode()).hexdigest()
         return min(firsts, default=LAST), name
 
 
@@ -184,101 +186,107 @@ class BoundInterventions:
 def bind(
     interventions: Iterable[Intervention], graph: Graph, prompt_tokens: int
 ) -> BoundInterventions:
-    """Find their places; InputError where the model has no such place, or a vector does not fit."""
+    """Bind interventions to places; InputError where one is missing, or a vector does not fit."""
     anatomy = Anatomy(graph)
-    placed: list[PlacedIntervention] = []
+    activations: list[PlacedIntervention] = []
     states: list[PlacedIntervention] = []
     hidden: list[tuple[int, int, int]] = []
-    for i, one in enumerate(interventions):
-        start = 0 if one.from_step is None else prompt_tokens - 1 + one.from_step
-        spans = one.positions or _ALL
-        if one.kind == "knock_out":
+    for i, intervention in enumerate(interventions):
+        start = 0 if intervention.from_step is None else prompt_tokens - 1 + intervention.from_step
+        spans = intervention.positions or _ALL
+        if intervention.kind == "knock_out":
             hidden += [(first, last, start) for first, last in spans]
             continue
-        with numbered(i):
-            tensor, first_column, end = find(anatomy, one.where)
-            if one.vector and len(one.numbers) != (width := end - first_column):
+        with number_errors(i):
+            tensor, first_column, end = find(anatomy, intervention.where)
+            if intervention.vector and len(intervention.numbers) != (width := end - first_column):
                 raise InputError(
                     "intervention",
-                    f": a vector for {one.where} has {width} numbers, not {len(one.numbers)}",
+                    f": a vector for {intervention.where} has {width} numbers, not "
+                    f"{len(intervention.numbers)}",
                 )
-        kind = states if tensor == STATE else placed
-        of_rows = from_position(spans, start)
-        kind.append(PlacedIntervention(one, tensor, first_column, end, of_rows))
-    return BoundInterventions(tuple(placed), tuple(hidden), tuple(states))
+        changes = states if tensor == STATE else activations
+        row_spans = from_position(spans, start)
+        changes.append(PlacedIntervention(intervention, tensor, first_column, end, row_spans))
+    return BoundInterventions(tuple(activations), tuple(hidden), tuple(states))
 
 
-def _unchanged(width: int) -> Affine:
+def _identity(width: int) -> Affine:
     return Affine(np.ones(width), np.zeros(width))
 
 
-def _then(known: Affine, given: Intervention, here: slice, read: slice = slice(None)) -> None:
-    """Have some numbers changed after what is known; read: which numbers of the vector they get."""
-    if given.kind != "add":
-        factor = float(np.float32(given.number)) if given.kind == "scale" else 0.0
-        known.factor[here] *= factor
-        known.added[here] *= factor
-    if given.kind != "scale":
-        strength = float(np.float32(given.number)) if given.kind == "add" else 1.0
-        known.added[here] += strength * given.numbers[read].astype(np.float64)
+def _compose(
+    affine: Affine, intervention: Intervention, here: slice, read: slice = slice(None)
+) -> None:
+    """Apply an intervention after an affine map, in place.
+
+    here: which numbers it changes; read: which numbers of its vector they get
+    """
+    if intervention.kind != "add":
+        factor = float(np.float32(intervention.number)) if intervention.kind == "scale" else 0.0
+        affine.factor[here] *= factor
+        affine.offset[here] *= factor
+    if intervention.kind != "scale":
+        strength = float(np.float32(intervention.number)) if intervention.kind == "add" else 1.0
+        affine.offset[here] += strength * intervention.numbers[read].astype(np.float64)
 
 
-def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
-    """The tensor of a place, and its columns there; InputError where the model has none."""
-    layer, part = check_place(where)
+def find(anatomy: Anatomy, place: str) -> tuple[str, int, int]:
+    """Return a place's tensor, its first column and its end; InputError where there is no place."""
+    layer, part = check_place(place)
     if layer > (last := len(anatomy.stream) - 2):
-        raise InputError("intervention", f": there is no {where}: the layers are 0 to {last}")
+        raise InputError("intervention", f": there is no {place}: the layers are 0 to {last}")
     if not part:
         name = anatomy.stream[layer + 1]
     elif part[0] == "H":
         if layer not in anatomy.heads:
-            raise InputError("intervention", f": there is no {where}: that layer has no heads")
+            raise InputError("intervention", f": there is no {place}: that layer has no heads")
         (op, dim), head = anatomy.heads[layer], int(part[1:])
         if head >= (heads := op.out.width // dim):
             raise InputError(
-                "intervention", f": there is no {where}: the heads are 0 to {heads - 1}"
+                "intervention", f": there is no {place}: the heads are 0 to {heads - 1}"
             )
         return op.out.name, head * dim, (head + 1) * dim
     elif part[0] == "V":
         if layer not in anatomy.values:
             raise InputError(
-                "intervention", f": there is no {where}: that layer has no values of its own"
+                "intervention", f": there is no {place}: that layer has no values of its own"
             )
         (name, first, width, count), value = anatomy.values[layer], int(part[1:])
         if value >= count:
             raise InputError(
-                "intervention", f": there is no {where}: the values are 0 to {count - 1}"
+                "intervention", f": there is no {place}: the values are 0 to {count - 1}"
             )
         return name, first + value * width, first + (value + 1) * width
     elif part[0] == "S":
-        return STATE, *_in_state(anatomy, layer, part, where)
-    elif where not in anatomy.added:
+        return STATE, *_find_in_state(anatomy, layer, part, place)
+    elif place not in anatomy.added:
         here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
         raise InputError(
-            "intervention", f": there is no {where}: layer {layer} has {', '.join(here)}"
+            "intervention", f": there is no {place}: layer {layer} has {', '.join(here)}"
         )
     else:
-        name = anatomy.added[where]
+        name = anatomy.added[place]
     return name, 0, anatomy.maker[name].out.width
 
 
-def _in_state(anatomy: Anatomy, layer: int, part: str, where: str) -> tuple[int, int]:
-    """The first number of a layer's recurrent state, or of one head's, and the one after it."""
+def _find_in_state(anatomy: Anatomy, layer: int, part: str, place: str) -> tuple[int, int]:
+    """Return the first number and the end of a layer's recurrent state, or of one head's."""
     from cutaway.compute.backends.layout import state_layout  # here: a trace needs no backend
 
     places, _ = state_layout(anatomy.graph)
     ops = [op for op in anatomy.graph.states if op.layer == layer]
     if not ops:
         raise InputError(
-            "intervention", f": there is no {where}: that layer has no recurrent state"
+            "intervention", f": there is no {place}: that layer has no recurrent state"
         )
     if part == "S":
         return places[ops[0].out.name].start, places[ops[-1].out.name].stop
     matrices = [op for op in ops if isinstance(op, HeadStates)]
     if not matrices:
-        raise InputError("intervention", f": there is no {where}: that layer's state has no heads")
+        raise InputError("intervention", f": there is no {place}: that layer's state has no heads")
     (heads, keys, values), head = matrices[0].state, int(part[1:])
     if head >= heads:
-        raise InputError("intervention", f": there is no {where}: the heads are 0 to {heads - 1}")
+        raise InputError("intervention", f": there is no {place}: the heads are 0 to {heads - 1}")
     first = places[matrices[0].out.name].start + head * keys * values
     return first, first + keys * values

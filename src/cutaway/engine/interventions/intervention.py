@@ -1,8 +1,8 @@
 """One intervention: frozen data that can be compared, pickled and written into a trace.
 
-Whether a model has the place, and how wide it is there, is for ``bind`` to find out. As a line of
-text an intervention is "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7"; positions are
-as people write them ("3-7, 9", a number, several numbers), and are stored as spans.
+``bind`` checks whether a model has the place, and how wide it is. As a line of text an intervention
+is "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7"; positions are as people write them
+("3-7, 9", a number, several numbers), and are stored as spans.
 
 Control vectors in files are interventions, too: a vector for each of some layers. The format is
 that of repeng and llama.cpp: a GGUF file of the architecture "controlvector", whose tensor
@@ -38,52 +38,52 @@ LAST = 2**31 - 1
 _PART = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
 
-def check_spans(name: str, given: Any) -> Spans:
-    """Spans of "3-7, 9", of a number or of several; InputError where there is no position."""
-    if isinstance(given, str):
-        return _joined(_part(name, given, part) for part in given.split(","))
-    numbers = given if isinstance(given, Iterable) else [given]
-    found = _joined(_pair(name, each) for each in numbers)
-    if not found:
+def check_spans(name: str, value: Any) -> Spans:
+    """Return the spans of "3-7, 9", a number or several; InputError where there is no position."""
+    if isinstance(value, str):
+        return _join(_parse_span(name, value, part) for part in value.split(","))
+    numbers = value if isinstance(value, Iterable) else [value]
+    spans = _join(_span(name, number) for number in numbers)
+    if not spans:
         raise InputError(name, ": name at least one, such as 3-7")
-    return found
+    return spans
 
 
 def spans_text(spans: Spans) -> str:
-    """As ``check_spans`` reads it."""
+    """Return spans as text, which ``check_spans`` reads."""
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
 def from_position(spans: Spans, start: int) -> Spans:
-    """The part of them at a position and after it."""
+    """Return the part of the spans from a position on."""
     return tuple((max(first, start), last) for first, last in spans if last >= start)
 
 
-def _pair(name: str, given: Any) -> tuple[int, int]:
-    """A number, or a span as it is kept."""
-    ends = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+def _span(name: str, value: Any) -> tuple[int, int]:
+    """Return the span of a number, or of (first, last)."""
+    ends = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
     first, last = (check_int(name, end, 0, LAST) for end in ends)
     if last < first:
         raise InputError(name, f": {first}-{last} ends before it begins")
     return first, last
 
 
-def _part(name: str, whole: str, part: str) -> tuple[int, int]:
-    found = _PART.fullmatch(part)
-    if found is None:
+def _parse_span(name: str, whole: str, part: str) -> tuple[int, int]:
+    match = _PART.fullmatch(part)
+    if match is None:
         raise InputError(name, f" are numbers and spans such as 3-7,9, not {shown(whole)}")
-    first = int(found[1])
-    return _pair(name, (first, int(found[2] or first)))
+    first = int(match[1])
+    return _span(name, (first, int(match[2] or first)))
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> Spans:
-    found: list[tuple[int, int]] = []
+def _join(spans: Iterable[tuple[int, int]]) -> Spans:
+    runs: list[tuple[int, int]] = []
     for first, last in sorted(spans):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], last)
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], max(runs[-1][1], last)
         else:
-            found.append((first, last))
-    return tuple(found)
+            runs.append((first, last))
+    return tuple(runs)
 
 
 # -- the intervention ------------------------------------------------------------------------------
@@ -100,13 +100,13 @@ _EARLIER = re.compile(r"^(\s*)blind\b")
 class Looked(Protocol):
     """What a patch may be taken from: ``cutaway.features.inside.Look``."""
 
-    def part(self, where: str) -> NDArray[np.float32]:
+    def part(self, place: str, /) -> NDArray[np.float32]:
         """The activations at a place."""
         ...
 
     @property
     def position(self) -> int:
-        """Of the row."""
+        """The position of the row."""
         ...
 
 
@@ -116,15 +116,15 @@ class Intervention:
 
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it
                ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.conv",
-               "L9.delta_net" and "L9.mamba2" of layers with a recurrent state); "L9.H3", what a
-               head gives before its output matrix; "L9.V1", the values of its key-value head 1, or
-               what head 1 of a delta net or of Mamba 2 puts into its state; "L9.S", all that the
-               layer keeps in its recurrent state once the row's token is in it, "L9.S1" its head
-               1's part. Empty for knock_out
+               "L9.delta_net" and "L9.mamba2" of layers with a recurrent state); "L9.H3", the
+               output of head 3 before the output matrix; "L9.V1", the values of key-value head 1,
+               or what head 1 of a delta net or of Mamba 2 puts into its state; "L9.S", the layer's
+               recurrent state once the row's token is in it, and "L9.S1" the part of head 1. Empty
+               for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
     positions  of the rows that it changes, or those that are not attended to; None: all
-    from_step  it begins with the row that gives this step's logits; None: with the first
+    from_step  the first row changed is that of this step's logits; None: the first row
     """
 
     kind: str
@@ -164,23 +164,23 @@ class Intervention:
         return np.frombuffer(self.vector, "<f4")
 
     def __str__(self) -> str:
-        made = {
+        text = {
             "scale": f"{self.where} x {_number(self.number)}",
             "add": f"{self.where} + {_number(self.number)} * {self.sha256[:12]}",
             "patch": f"{self.where} = {self.sha256[:12]}",
             "knock_out": f"knock_out {spans_text(self.positions or ())}",
         }[self.kind]
         if self.kind != "knock_out" and self.positions is not None:
-            made += f" at {spans_text(self.positions)}"
-        return made if self.from_step is None else f"{made} from {self.from_step}"
+            text += f" at {spans_text(self.positions)}"
+        return text if self.from_step is None else f"{text} from {self.from_step}"
 
     @property
     def sha256(self) -> str:
-        """Of the vector, in hex."""
+        """The SHA-256 of the vector, in hex."""
         return sha256(self.vector).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """As a trace's head has it; with the vector, so that the file alone is enough."""
+        """Return the object of a trace's head; it has the vector, so that the file is complete."""
         line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
         line["number"] = self.number
         line["positions"] = None if self.positions is None else spans_text(self.positions)
@@ -191,10 +191,10 @@ class Intervention:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Intervention":
-        """The inverse; InputError where the object is no intervention."""
-        own = {"kind", "where", "number", "positions", "from_step"}
-        known = own | {"text", "sha256", "vector"}
-        if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= known:
+        """Return the intervention of ``to_json``; InputError where the object is none."""
+        settings = {"kind", "where", "number", "positions", "from_step"}
+        keys = settings | {"text", "sha256", "vector"}
+        if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= keys:
             raise InputError(
                 f"an intervention is an object with kind, where and number, not {shown(line)}"
             )
@@ -202,13 +202,15 @@ class Intervention:
             vector = b64decode(line.get("vector", ""), validate=True)
         except (Base64Error, TypeError, ValueError):
             raise InputError("intervention", ": vector must be float32 numbers in base64") from None
-        given = {name: line[name] for name in line if name in own}
-        made = cls(**given | {"kind": current_name(given["kind"])}, vector=vector)
-        if current_name(line.get("text", str(made))) != str(made):
-            raise InputError("intervention", f": its text is {made}, not {shown(line['text'])}")
-        if line.get("sha256", made.sha256) != made.sha256:
+        values = {name: line[name] for name in line if name in settings}
+        intervention = cls(**values | {"kind": current_name(values["kind"])}, vector=vector)
+        if current_name(line.get("text", str(intervention))) != str(intervention):
+            raise InputError(
+                "intervention", f": its text is {intervention}, not {shown(line['text'])}"
+            )
+        if line.get("sha256", intervention.sha256) != intervention.sha256:
             raise InputError("intervention", ": sha256 is not that of its vector")
-        return made
+        return intervention
 
 
 def scale(
@@ -248,7 +250,7 @@ def patch(
 
 
 def knock_out(positions: Any, *, from_step: int | None = None) -> Intervention:
-    """Attention knockout: no later row attends to these positions, in any layer.
+    """Knock positions out of attention: no later row attends to them, in any layer.
 
     Positions keep their numbers (Geva et al. 2023, arXiv 2304.14767).
     """
@@ -256,23 +258,23 @@ def knock_out(positions: Any, *, from_step: int | None = None) -> Intervention:
 
 
 def current_name(text: Any) -> Any:
-    """A text or kind with today's word: knock_out was "blind", also in older traces."""
+    """Return a text or kind with its current word: in older traces knock_out is "blind"."""
     return _EARLIER.sub(r"\1knock_out", text) if isinstance(text, str) else text
 
 
-def check_place(where: Any) -> tuple[int, str]:
-    """Layer, and "", "attn", "mlp", "H3", "V1", "S" or "S3"; InputError if it names no place."""
-    found = _PLACE.fullmatch(where) if isinstance(where, str) else None
-    if found is None:
+def check_place(place: Any) -> tuple[int, str]:
+    """Return the layer, and "", "attn", "mlp", "H3", "V1", "S" or "S3"; InputError otherwise."""
+    match = _PLACE.fullmatch(place) if isinstance(place, str) else None
+    if match is None:
         raise InputError(
             "intervention",
-            f": a place is L9, L9.attn, L9.mlp, L9.H3, L9.V1 or L9.S, not {shown(where)}",
+            f": a place is L9, L9.attn, L9.mlp, L9.H3, L9.V1 or L9.S, not {shown(place)}",
         )
-    return int(found[1]), found[2] or ""
+    return int(match[1]), match[2] or ""
 
 
 def _number(value: float) -> str:
-    """With all its digits, and no more."""
+    """Write a number with all its digits, and no more."""
     return repr(value).removesuffix(".0")
 
 
@@ -291,7 +293,7 @@ def _finite(value: Any) -> float:
 
 
 def as_bytes(vector: Any) -> bytes:
-    """Numbers as float32 bytes; InputError if they are no list of numbers."""
+    """Return numbers as float32 bytes; InputError if they are no list of numbers."""
     try:
         with np.errstate(over="ignore"):
             numbers = np.asarray(vector, "<f4")
@@ -307,8 +309,8 @@ def as_bytes(vector: Any) -> bytes:
 
 
 @contextmanager
-def numbered(index: int) -> Iterator[None]:
-    """An InputError within names the intervention by its place among the request's."""
+def number_errors(index: int) -> Iterator[None]:
+    """Have an InputError raised within name the intervention by its place in the request."""
     try:
         yield
     except InputError as error:
@@ -320,10 +322,10 @@ def numbered(index: int) -> Iterator[None]:
 
 # -- in text, and in a request ---------------------------------------------------------------------
 
-MOST = 1024
-"""Interventions of one request."""
-MOST_BYTES = 8 << 20
-"""Of the vectors of one request: one line of its trace has them all."""
+MAX_INTERVENTIONS = 1024
+"""The most interventions of one request."""
+MAX_VECTOR_BYTES = 8 << 20
+"""The most bytes of the vectors of one request, since one line of its trace has them all."""
 
 
 _SCALE = re.compile(
@@ -335,45 +337,51 @@ _FROM = re.compile(r"(.*?)(?:\s+from\s+([0-9]{1,10}))?\s*", re.ASCII | re.DOTALL
 
 @plainly
 def parse_intervention(text: Any) -> Intervention:
-    """An intervention without a vector from its text; InputError where the text is none."""
-    found = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None
-    if found is None:
-        raise _none(text)
-    step = None if found[2] is None else int(found[2])
-    if hidden := _KNOCK_OUT.fullmatch(found[1]):
+    """Return the intervention of a text, without a vector; InputError where the text is none."""
+    match = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None
+    if match is None:
+        raise _syntax_error(text)
+    step = None if match[2] is None else int(match[2])
+    if hidden := _KNOCK_OUT.fullmatch(match[1]):
         return knock_out(hidden["at"], from_step=step)
-    if not (scaled := _SCALE.fullmatch(found[1])):
-        raise _none(text)
+    if not (scaled := _SCALE.fullmatch(match[1])):
+        raise _syntax_error(text)
     try:
         factor = float(scaled["number"])
     except ValueError:
-        raise _none(text) from None
+        raise _syntax_error(text) from None
     return scale(scaled["where"], factor, positions=scaled["at"], from_step=step)
 
 
-def check_interventions(given: Any) -> tuple[Intervention, ...]:
-    """Interventions, given as such, as texts or as objects of a trace; else InputError."""
-    if isinstance(given, (str, Intervention)) or not isinstance(given, Iterable):
+def check_interventions(value: Any) -> tuple[Intervention, ...]:
+    """Return interventions, given as such, as texts or as objects of a trace; else InputError."""
+    if isinstance(value, (str, Intervention)) or not isinstance(value, Iterable):
         raise InputError(
-            "interventions", f' must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
+            "interventions", f' must be a list, such as ["L25.H2 x 0"], not {shown(value)}'
         )
-    found: list[Intervention] = []
-    for i, one in enumerate(given):
-        with numbered(i):
-            if isinstance(one, Intervention):
-                found.append(one)
+    interventions: list[Intervention] = []
+    for i, entry in enumerate(value):
+        with number_errors(i):
+            if isinstance(entry, Intervention):
+                interventions.append(entry)
             else:
-                found.append(
-                    parse_intervention(one) if isinstance(one, str) else Intervention.from_json(one)
+                interventions.append(
+                    parse_intervention(entry)
+                    if isinstance(entry, str)
+                    else Intervention.from_json(entry)
                 )
-    if len(found) > MOST:
-        raise InputError("interventions", f": {len(found)} are more than {MOST}")
-    if (nbytes := sum(len(one.vector) for one in found)) > MOST_BYTES:
-        raise InputError("interventions", f": vectors of {nbytes} bytes are more than {MOST_BYTES}")
-    return tuple(found)
+    if len(interventions) > MAX_INTERVENTIONS:
+        raise InputError(
+            "interventions", f": {len(interventions)} are more than {MAX_INTERVENTIONS}"
+        )
+    if (nbytes := sum(len(entry.vector) for entry in interventions)) > MAX_VECTOR_BYTES:
+        raise InputError(
+            "interventions", f": vectors of {nbytes} bytes are more than {MAX_VECTOR_BYTES}"
+        )
+    return tuple(interventions)
 
 
-def _none(text: Any) -> InputError:
+def _syntax_error(text: Any) -> InputError:
     return InputError(
         "intervention",
         f': write "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7", not {shown(text)}',
@@ -392,23 +400,23 @@ def control_vector(
     positions: Any = None,
     from_step: int | None = None,
 ) -> tuple[Intervention, ...]:
-    """Add ``strength`` times each of a file's vectors; in the order of the layers.
+    """Return interventions that add ``strength`` times each of a file's vectors, layer by layer.
 
     InputError where the file is no control vector, FormatError where it is damaged.
     """
     file = GGUFFile(path)
     try:
         kind = file.metadata.get("general.architecture")
-        found = {m[1]: name for name in file.tensors if (m := _DIRECTION.fullmatch(name))}
-        if kind != "controlvector" or not found or len(found) < len(file.tensors):
+        directions = {m[1]: name for name in file.tensors if (m := _DIRECTION.fullmatch(name))}
+        if kind != "controlvector" or not directions or len(directions) < len(file.tensors):
             raise InputError(
                 f"{file.path}: this is no control vector: its architecture is {kind!r:.40}, and "
                 "its tensors are not named direction.1, direction.2 and so on"
             )
-        each = {int(layer): file.dequantize(name) for layer, name in found.items()}
+        vectors = {int(layer): file.dequantize(name) for layer, name in directions.items()}
     finally:
         file.close()
     return tuple(
-        add(f"L{layer}", each[layer], strength, positions=positions, from_step=from_step)
-        for layer in sorted(each)
+        add(f"L{layer}", vectors[layer], strength, positions=positions, from_step=from_step)
+        for layer in sorted(vectors)
     )

@@ -169,7 +169,7 @@ class AsyncEngine:
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # commands never raise
         self._closed, self._lock = False, Lock()
-        self._torn = 0  # how many steps in a row an exception has interrupted
+        self._num_interrupted = 0  # how many steps in a row an exception has interrupted
         self._thread_end: Future[None] = Future()
         self._thread_end.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
         # A daemon, since the interpreter would wait for it; _exit joins it when that ends.
@@ -294,24 +294,24 @@ class AsyncEngine:
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
             self._fail_all(error)
         except BaseException as error:  # a request's code exits: becomes its own error the 2nd time
-            self._torn += 1
-            if self._torn > self._most_torn:
+            self._num_interrupted += 1
+            if self._num_interrupted > self._max_interrupted:
                 self._fail_all(CutawayError(f"{type(error).__name__}: {error}"))
             else:
                 self._undo()
         else:
-            self._torn = 0
+            self._num_interrupted = 0
             return events
         return self.engine.take_events()
 
     @property
-    def _most_torn(self) -> int:
+    def _max_interrupted(self) -> int:
         """How many steps in a row may be interrupted: each request's code may do so once."""
         return 1 + len(self.engine.running) + len(self.engine.waiting)
 
     def _undo(self) -> None:
         """Undo an interrupted step now: sequences queued before that would be forgotten."""
-        for left in reversed(range(1 + self._most_torn)):
+        for left in reversed(range(1 + self._max_interrupted)):
             try:
                 self.engine.begin_change()
                 break

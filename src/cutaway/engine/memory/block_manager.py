@@ -296,7 +296,7 @@ class BlockManager:
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """As ``match``, the longest chain whose windows are stored from block ``outside`` on."""
+        """Look up the longest chain whose windows are stored from block ``outside`` on."""
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.count_stored(ids[outside:])]

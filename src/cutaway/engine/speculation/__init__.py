@@ -1,19 +1,19 @@
-"""Speculative decoding: who drafts for which sequence, and how many draft tokens are worth a row.
+"""Speculative decoding: what drafts for which sequence, and how many draft tokens are worth a row.
 
-A draft never changes the output: the model draws its own token at every position, and only where
-the draft token is the same has a step been saved (Daliri, Musco & Suresh 2024, arXiv 2408.07978).
-How many are verified at once is learnt from how many were accepted; the clock plays no part, so the
-same counts always give the same lengths.
+A draft never changes the output: the model draws its own token at every position, and a step is
+saved only where the draft token is the same (Daliri, Musco & Suresh 2024, arXiv 2408.07978). How
+many are verified at once is learnt from how many were accepted; no clock is read, so that the same
+counts always give the same lengths.
 
 N-gram speculation (prompt lookup) drafts the tokens that followed the same tokens before.
 
 Jacobi decoding, a form of lookahead, drafts tokens that the model drew itself in earlier steps.
 A token is argmax(logit + luck(seed, position, token)), so that a text, sampled or not, is the fixed
 point of drawing all of its positions at once from one another. Each step does so for the positions
-of its draft tokens; after the first wrong one the draws are the next guess of their positions.
+of its draft tokens; the draws after the first wrong one are the next guesses for their positions.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 
-Drafts by a model or a head are draft_models.py's.
+Drafts by a model or a head are in draft_models.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,8 +33,8 @@ from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
 # -- how many draft tokens -------------------------------------------------------------------------
 
 MAX_DRAFT = 16
-FORGET = 0.95  # weight left to a token's outcome by the next one: about twenty tokens count
-PRIOR_WEIGHT = 4.0  # tokens' worth of evidence in the prior
+FORGET = 0.95  # each outcome multiplies the weight of older ones by this: some twenty tokens count
+PRIOR_WEIGHT = 4.0  # how many tokens' outcomes the prior is worth
 FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
 FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
 
@@ -49,20 +49,20 @@ class _Bucket:
     """The outcomes of draft tokens after matches of similar length."""
 
     accepted: float
-    tried: float
+    proposed: float
     pause: int = FIRST_PAUSE
     wait: int = FIRST_PAUSE
 
     @property
     def acceptance(self) -> float:
-        return self.accepted / self.tried
+        return self.accepted / self.proposed
 
     def count(self, accepted: bool) -> None:
         self.accepted = FORGET * self.accepted + accepted
-        self.tried = FORGET * self.tried + 1
+        self.proposed = FORGET * self.proposed + 1
 
     def rest(self, accepted: bool) -> None:
-        """After a probe: the next pause is longer if it failed."""
+        """Set the next pause after a probe: longer if the probe failed."""
         if self.wait <= 0:
             self.pause = FIRST_PAUSE if accepted else min(2 * self.pause, MAX_PAUSE)
             self.wait = self.pause
@@ -71,7 +71,7 @@ class _Bucket:
 class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
-    cost    of verifying one draft token, in steps without drafts: k of them cost 1 + cost·k
+    cost    of verifying one draft token, in steps without drafts: with k a step costs 1 + cost·k
     priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
 
     A draft that is right makes the match one token longer, so the j-th draft after a match of
@@ -86,10 +86,10 @@ class DraftLength:
         ]
 
     def propose(self, match_length: int, room: int) -> int:
-        """How many drafts to check now, 0 … min(room, MAX_DRAFT).
+        """Return how many draft tokens to verify now, 0 … min(room, MAX_DRAFT).
 
         match_length: of the draft; 0 for a draft model
-        room: how many drafts exist, or how many the text has room for
+        room: how many draft tokens exist, or how many the text has room for
         """
         if room < 1:
             return 0
@@ -109,7 +109,7 @@ class DraftLength:
         self._bucket(match_length).rest(accepted > 0)
 
     def _best(self, match_length: int, limit: int) -> int:
-        """The k with the most expected tokens per cost; 0 where no draft pays."""
+        """Return the k with the most expected tokens per cost; 0 where no draft pays."""
         if self._bucket(match_length).acceptance < FLOOR:
             return 0
         best, best_speed, tokens, survival = 0, 1.0, 1.0, 1.0
@@ -128,7 +128,7 @@ class DraftLength:
 # -- n-grams ---------------------------------------------------------------------------------------
 
 MIN_MATCH = 2  # after one equal token nearly anything may follow
-REFRESHED = 16  # states whose end is updated per token; aaaa… would have as many as tokens
+REFRESHED = 16  # most states whose end is updated per token; in aaaa… each token would update all
 ROOT, NONE = 0, -1
 
 
@@ -159,7 +159,7 @@ class SuffixAutomaton:
         self._link: list[int] = []
         self._end: list[int] = []  # one past an occurrence: the latest, within REFRESHED
         self._whole = self._add({}, 0, NONE, 0)
-        self._resume = 0  # where the match's earlier occurrence ended: the draft starts here
+        self._resume = 0  # one past the match's earlier occurrence: the draft starts there
         self.extend(tokens)
 
     def __len__(self) -> int:
@@ -184,7 +184,7 @@ class SuffixAutomaton:
         self._refresh(self._link[new])
 
     def draft(self, limit: int) -> Draft:
-        """At most ``limit`` tokens that may follow.
+        """Draft ``limit`` tokens that may follow; none where the match is too short.
 
         Where the match's continuation reaches the end of the text, the text repeats itself, and so
         does the draft: after abcabc comes abcabc…
@@ -203,7 +203,7 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
     def _step(self, state: int, token: int) -> int:
-        """The state of exactly state's longest substring and token, split off where needed."""
+        """Return the state of state's longest substring + token, splitting it off if needed."""
         target, length = self._next[state][token], self._length[state] + 1
         if self._length[target] == length:
             return target
@@ -215,7 +215,7 @@ class SuffixAutomaton:
         return split
 
     def _refresh(self, state: int) -> None:
-        """This state and its suffixes now end at the end of the text; the longest matter most."""
+        """Let this state and its longest suffixes end at the end of the text."""
         for _ in range(REFRESHED):
             if state == ROOT:
                 return
@@ -237,7 +237,7 @@ class JacobiDrafts:
         self._after: dict[tuple[int, ...], int] = {}
 
     def learn(
-        self, before: Items[int], position: int, drafts: Items[int], drawn: Items[int]
+        self, before: Items[int], position: int, drafts: Items[int], drawn_tokens: Items[int]
     ) -> None:
         """Note that in one step ``drawn[i]`` was drawn after ``before`` and ``drafts[:i]``.
 
@@ -246,13 +246,13 @@ class JacobiDrafts:
         """
         self._at = {p: token for p, token in self._at.items() if p > position}
         seen = [*before, *drafts]
-        for i, token in enumerate(drawn):
+        for i, token in enumerate(drawn_tokens):
             end = len(before) + i
             self._after[tuple(seen[max(end - CONTEXT, 0) : end])] = token
             self._at[position + i] = token
 
     def draft(self, last: Items[int], position: int, limit: int) -> Draft:
-        """``limit`` tokens that may follow the text's last CONTEXT tokens, from this position on.
+        """Draft ``limit`` tokens after the text's last CONTEXT tokens, from this position on.
 
         Each is the token that was last drawn after the two before it; else the one last drawn at
         its position; else the token before it once more, as a first guess.
@@ -297,17 +297,20 @@ class Speculator:
         self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Draft tokens for each (sequence, how many at most)."""
-        asked = [
-            (s, self._state(s).length.propose(0, n)) for s, n in draft_requests if _by_model(s)
+        """Return draft tokens for each (sequence, how many at most)."""
+        model_requests = [
+            (s, self._state(s).length.propose(0, n))
+            for s, n in draft_requests
+            if _is_drafted_by_model(s)
         ]
-        drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
+        drafted = iter(self.draft.propose(model_requests) if self.draft and model_requests else [])
         return [
-            next(drafted) if _by_model(s) else self._from_itself(s, n) for s, n in draft_requests
+            next(drafted) if _is_drafted_by_model(s) else self._draft_from_text(s, n)
+            for s, n in draft_requests
         ]
 
     def lacks(self, speculate: str) -> str:
-        """What must be loaded first, as an error says it of speculate; "" where nothing is."""
+        """Return the error's words for what must be loaded first; "" where nothing must be."""
         loaded = self.draft.kind if self.draft else ""
         if speculate not in _LACKS or speculate == loaded:
             return ""
@@ -315,29 +318,29 @@ class Speculator:
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """The model's tensors that the draft head reads; none: what the model's head reads."""
+        """The model's tensors that the draft head reads; (): what the model's head reads."""
         return self.draft.reads if isinstance(self.draft, DraftHead) else ()
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
         """Whether the hidden states of all these rows are wanted."""
         head = self.draft
-        wanted = scheduled.sequence.request.run.speculate
-        return isinstance(head, DraftHead) and wanted == head.kind
+        speculate = scheduled.sequence.request.run.speculate
+        return isinstance(head, DraftHead) and speculate == head.kind
 
     def observe(
         self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
     ) -> None:
-        """The model has computed these rows; hidden: what its head read of each, where wanted."""
+        """Take note of computed rows, and of their hidden states, which a draft head reads."""
         if isinstance(self.draft, DraftHead):
             self.draft.observe(scheduled, hidden)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """The model's KV blocks are copied: (source, target) ids."""
+        """Copy a draft head's KV blocks as the model's are: (source, target) ids."""
         if isinstance(self.draft, DraftHead):
             self.draft.copy_blocks(pairs)
 
     def learn(
-        self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
+        self, sequence: Sequence, drafts: list[int], outcomes: list[Outcome], accepted: int
     ) -> None:
         """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
         state, before = self._state(sequence), sequence.speculation
@@ -347,10 +350,10 @@ class Speculator:
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn
             last = sequence.tokens(max(first - CONTEXT, 0), first)
-            state.jacobi.learn(last, first, drafts, _ids(drawn))
+            state.jacobi.learn(last, first, drafts, _drawn_ids(outcomes))
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended."""
+        """Forget a sequence that has ended, or whose rows will be computed again."""
         self._states.pop(sequence.id, None)
         if self.draft:
             self.draft.forget(sequence)
@@ -364,14 +367,14 @@ class Speculator:
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
             cost, priors = ROW_COST, FROM_NGRAM
-            if self.draft and _by_model(sequence):
+            if self.draft and _is_drafted_by_model(sequence):
                 cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
             elif sequence.request.run.speculate == "jacobi":
                 priors = FROM_JACOBI
             self._states[sequence.id] = DraftState(DraftLength(cost, priors))
         return self._states[sequence.id]
 
-    def _from_itself(self, sequence: Sequence, room: int) -> list[int]:
+    def _draft_from_text(self, sequence: Sequence, room: int) -> list[int]:
         state, length = self._state(sequence), len(sequence)
         if sequence.request.run.speculate == "jacobi":
             last = sequence.tokens(max(length - CONTEXT, 0), length)
@@ -384,14 +387,14 @@ class Speculator:
         return draft.tokens[:count]
 
 
-def _by_model(sequence: Sequence) -> bool:
+def _is_drafted_by_model(sequence: Sequence) -> bool:
     return sequence.request.run.speculate in _LACKS
 
 
-def _ids(drawn: list[Outcome]) -> list[int]:
-    """The tokens up to the first row from which none could be drawn."""
+def _drawn_ids(outcomes: list[Outcome]) -> list[int]:
+    """Return the tokens drawn before the first error."""
     ids = []
-    for outcome in drawn:
+    for outcome in outcomes:
         if isinstance(outcome, Exception):
             break
         ids.append(outcome.token_id)

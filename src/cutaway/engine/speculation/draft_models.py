@@ -1,13 +1,13 @@
-"""Drafts that a model makes: a smaller one of the same vocabulary, or a head behind the model.
+"""Drafts that a model makes: a smaller one of the same vocabulary, or a head after the model.
 
 They are drawn with the target's own chain, constraint and luck, so that where both agree on what is
 likely they draw the same token. A draft model has KV blocks of its own.
 
-A draft head is a layer behind the model that drafts from what the model computed (MTP). Its row at
+A draft head is a layer after the model that drafts from what the model computed (MTP). Its row at
 position p reads the token there and the hidden state of p - 1, which the model's head read before
-it drew that token; it predicts the token at p + 1. After the text's last token it reads its own
-drafts, and its own hidden states. Rows that were computed without hidden states, such as those of a
-cached prefix, it lacks: nothing attends to them, which costs acceptance and no bit.
+that token was drawn; it predicts the token at p + 1. After the text's last token it reads its own
+drafts, and its own hidden states. It lacks the rows that were computed without hidden states, such
+as those of a cached prefix: nothing attends to them, which costs acceptance and no bit.
 
 A head of EAGLE-3 reads the model's residual stream at some depths, and writes a vocabulary of its
 own.
@@ -34,14 +34,14 @@ from cutaway.sampling import RowDraw, Sampled
 class GrowingDraft:
     """The draft tokens of one sequence while they are being made.
 
-    wanted      how many; fewer once no more can be drawn
+    count       how many to draw; lowered once no more can be drawn
     tokens      those that were drawn
     constraint  a copy of the sequence's own, advanced by these tokens
     mask        which token may come next
     """
 
     sequence: Sequence
-    wanted: int
+    count: int
     tokens: list[int] = field(default_factory=list)
     constraint: Constraint | None = None
     mask: Mask | None = None
@@ -51,29 +51,29 @@ class GrowingDraft:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are as many as wanted."""
-        return len(self.tokens) >= self.wanted
+        """Whether all tokens are drawn."""
+        return len(self.tokens) >= self.count
 
     @property
     def end(self) -> int:
-        """How long the sequence is with its draft tokens."""
+        """The length of the sequence with its draft tokens."""
         return len(self.sequence) + len(self.tokens)
 
     def draw(self) -> RowDraw:
-        """The draw of the next draft token: the target's own, from other logits."""
+        """Return the draw of the next draft token: the target's own, from other logits."""
         s = self.sequence
         return RowDraw(s.chain, s.history(self.tokens), s.seed, self.end, mask=self.mask)
 
     def take(self, outcome: Sampled | Exception) -> None:
-        """Add what was drawn; nothing more where logits are not finite, or no token is allowed."""
+        """Add what was drawn; stop where logits are not finite, or no token is allowed."""
         if isinstance(outcome, Sampled):
             self.tokens.append(outcome.token_id)
             self._constrain(outcome.token_id)
         else:
-            self.wanted = len(self.tokens)
+            self.count = len(self.tokens)
 
     def _constrain(self, *token_ids: int) -> None:
-        """Advance the constraint; its error, left to the target's step, ends the drafting."""
+        """Advance the constraint; an error ends the draft, and is raised in the target's step."""
         if self.sequence.constraint is None or self.is_whole:
             return
         try:
@@ -82,7 +82,7 @@ class GrowingDraft:
                 self.constraint.accept(token_id)
             self.mask = self.constraint.mask()
         except CutawayError:
-            self.wanted = len(self.tokens)
+            self.count = len(self.tokens)
 
 
 # -- a draft model ---------------------------------------------------------------------------------
@@ -93,9 +93,11 @@ MAX_ROWS = 512
 
 @dataclass(slots=True)
 class _Copy:
-    """The draft model's state for a sequence: its length at the last step, and the draft tokens.
+    """The draft model's state for a sequence.
 
     num_out_of_window  how many of its first blocks lie outside the windows of all later rows
+    length             of the sequence at the last step
+    drafts             the draft tokens after that
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -108,16 +110,16 @@ class _Copy:
         """Take over the sequence's new tokens; rejected draft tokens do not count as computed."""
         came = sequence.tokens(self.length, self.length + len(self.drafts))
         right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
-        known = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
-        self.num_computed_tokens = min(self.num_computed_tokens, known)
+        num_right = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
+        self.num_computed_tokens = min(self.num_computed_tokens, num_right)
         self.length, self.drafts = len(sequence), []
 
     def pending(self, sequence: Sequence, room: int) -> list[int]:
         """The next tokens to compute: of the sequence, then draft tokens."""
         start = self.num_computed_tokens
-        known = sequence.tokens(start, start + room)
+        tokens = sequence.tokens(start, start + room)
         first = max(start - len(sequence), 0)
-        return known + self.drafts[first : first + room - len(known)]
+        return tokens + self.drafts[first : first + room - len(tokens)]
 
 
 class DraftModel:
@@ -125,7 +127,7 @@ class DraftModel:
 
     context  how long a sequence this model takes
     cost     of one of its steps, in steps of the target
-    name     by which a request names it: "draft:MODEL"
+    name     what a request calls it: "draft:MODEL"
     """
 
     kind = "draft"
@@ -138,11 +140,11 @@ class DraftModel:
         self._copies: dict[int, _Copy] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """As many draft tokens for each sequence as asked; none where this model has no room."""
-        begun = [self._begin(sequence, wanted) for sequence, wanted in draft_requests]
-        while writing := [(d, copy) for d, copy in begun if not d.is_whole]:
+        """Draft for each (sequence, how many tokens); none where this model has no room."""
+        drafts = [self._begin(sequence, count) for sequence, count in draft_requests]
+        while writing := [(d, copy) for d, copy in drafts if not d.is_whole]:
             self._step(writing)
-        return [draft.tokens for draft, _ in begun]
+        return [draft.tokens for draft, _ in drafts]
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
@@ -154,19 +156,19 @@ class DraftModel:
         self._copies = {}
         self.blocks.reset()
 
-    def _begin(self, sequence: Sequence, wanted: int) -> tuple[GrowingDraft, _Copy]:
-        """If there is room."""
+    def _begin(self, sequence: Sequence, count: int) -> tuple[GrowingDraft, _Copy]:
+        """Begin a draft of ``count`` tokens; of none where there is no room for them."""
         copy = self._copies.setdefault(sequence.id, _Copy())
         copy.follow(sequence)
         outside = self.blocks.num_out_of_window(copy.num_computed_tokens)
         self.blocks.free_windows(copy.blocks[copy.num_out_of_window : outside])
         copy.num_out_of_window = max(copy.num_out_of_window, outside)
-        longest = len(sequence) + wanted
+        longest = len(sequence) + count
         lacking = -(-longest // self.blocks.block) - len(copy.blocks)
         if longest > self.context or lacking > self.blocks.free:
             return GrowingDraft(sequence, 0, copy.drafts), copy
         copy.blocks += self.blocks.allocate(max(lacking, 0))
-        return GrowingDraft(sequence, wanted, copy.drafts), copy
+        return GrowingDraft(sequence, count, copy.drafts), copy
 
     def _step(self, writing: list[tuple[GrowingDraft, _Copy]]) -> None:
         """Compute what is pending; draw the next draft token where nothing is left."""
@@ -184,8 +186,8 @@ class DraftModel:
         for (_, copy), reached in zip(writing, done, strict=True):
             copy.num_computed_tokens = reached
         drawing = [d for (d, _), r in zip(writing, ready, strict=True) if r]
-        drawn = self.backend.sample(logits, [d.draw() for d in drawing])
-        for draft, outcome in zip(drawing, drawn, strict=True):
+        outcomes = self.backend.sample(logits, [d.draw() for d in drawing])
+        for draft, outcome in zip(drawing, outcomes, strict=True):
             draft.take(outcome)
 
 
@@ -195,7 +197,7 @@ Floats = NDArray[np.float32]
 
 
 class _Hidden(NamedTuple):
-    """Hidden states of a sequence's tokens that the head has yet to read: first, first + 1 …"""
+    """Hidden states of tokens first, first + 1, … of a sequence, which the head has yet to read."""
 
     first: int
     rows: Floats  # (n, hidden)
@@ -211,11 +213,11 @@ class _Part(NamedTuple):
     start: int
     token_ids: list[int]
     blocks: list[int]
-    given: Floats  # (n, hidden), of the tokens before
+    inputs: Floats  # (n, hidden), of the tokens before
 
 
 class DraftHead:
-    """Drafts the next tokens of several sequences at once.
+    """Drafts the next tokens of several sequences at once, by a layer after the model.
 
     backend  beside the model's: its KV blocks have the model's ids
     cost     of one of its steps, in steps of the model
@@ -223,36 +225,38 @@ class DraftHead:
 
     kind = name = "mtp"
     reads: tuple[str, ...] = ()
-    """The model's tensors that it reads; none: what the model's head reads."""
+    """The model's tensors that it reads; (): what the model's head reads."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost
-        # By KV block: which of its tokens the head has read, as they stand there now.
+        # By KV block: which of the tokens that are in it now the head has read.
         self._has_read = np.zeros((backend.kv_blocks, backend.kv.block_tokens), bool)
         self._hidden: dict[int, _Hidden] = {}  # by sequence id
 
     def observe(self, scheduled: Items[Scheduled], hidden: Items[Floats | None]) -> None:
-        """The model has computed these rows; hidden: of each, (rows, hidden), if it is known.
+        """Take note of rows that the model has computed; hidden: (rows, hidden), where known.
 
         Prompts are read at once, so that no more than a step's hidden states are kept.
         """
         chunks: list[_Part] = []
-        for one, rows in zip(scheduled, hidden, strict=True):
-            sequence, end = one.sequence, one.start + len(one.token_ids)
-            self._note(sequence.memory.blocks, one.start, one.start + one.num_rows, read=False)
+        for entry, rows in zip(scheduled, hidden, strict=True):
+            sequence, end = entry.sequence, entry.start + len(entry.token_ids)
+            self._note(
+                sequence.memory.blocks, entry.start, entry.start + entry.num_rows, read=False
+            )
             if rows is None:
                 self._hidden.pop(sequence.id, None)
                 continue
-            self._hidden[sequence.id] = self._joined(sequence, one.start, rows)
-            if len(one.token_ids) > 1:
+            self._hidden[sequence.id] = self._join_hidden(sequence, entry.start, rows)
+            if len(entry.token_ids) > 1:
                 chunks.append(self._part(sequence, end))
-                self._hidden[sequence.id] = self._rest(sequence, end)
+                self._hidden[sequence.id] = self._hidden_from(sequence, end)
         if chunks := [part for part in chunks if part.token_ids]:
             self._run(chunks, ())
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """As many draft tokens for each as asked; none where its last hidden state is not known."""
-        drafts = [GrowingDraft(sequence, wanted) for sequence, wanted in draft_requests]
+        """Draft for each (sequence, how many tokens); none without its last hidden state."""
+        drafts = [GrowingDraft(sequence, count) for sequence, count in draft_requests]
         parts = [self._part(draft.sequence, len(draft.sequence)) for draft in drafts]
         writing = [(d, p) for d, p in zip(drafts, parts, strict=True) if p.token_ids]
         while writing := [(d, p) for d, p in writing if not d.is_whole]:
@@ -260,13 +264,13 @@ class DraftHead:
         return [draft.tokens for draft in drafts]
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """The model's blocks are copied: (source, target) ids."""
+        """Copy blocks as the model's are copied: (source, target) ids."""
         self.backend.copy_blocks(pairs)
         for source, target in pairs:
             self._has_read[target] = self._has_read[source]
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended, or its rows will be computed again."""
+        """Forget a sequence that has ended, or whose rows will be computed again."""
         self._hidden.pop(sequence.id, None)
 
     def reset(self) -> None:
@@ -276,58 +280,61 @@ class DraftHead:
 
     # -- what it has to read -------------------------------------------------------------------
 
-    def _joined(self, sequence: Sequence, start: int, rows: Floats) -> _Hidden:
-        """Those of a step, behind the one before where that is known."""
+    def _join_hidden(self, sequence: Sequence, start: int, rows: Floats) -> _Hidden:
+        """Put a step's hidden states after the one before them, where that is known."""
         before = self._hidden.get(sequence.id)
         if before is None or not before.first < start <= before.end:
             return _Hidden(start, rows)
         last = before.rows[start - 1 - before.first]
         return _Hidden(start - 1, np.concatenate([last[None], rows]))
 
-    def _rest(self, sequence: Sequence, end: int) -> _Hidden:
-        """From the last of the text's first ``end`` tokens on."""
-        known = self._hidden[sequence.id]
-        return _Hidden(end - 1, known.rows[end - 1 - known.first :].copy())
+    def _hidden_from(self, sequence: Sequence, end: int) -> _Hidden:
+        """Return the known hidden states from token ``end`` - 1 on."""
+        hidden = self._hidden[sequence.id]
+        return _Hidden(end - 1, hidden.rows[end - 1 - hidden.first :].copy())
 
     def _part(self, sequence: Sequence, end: int) -> _Part:
-        """The rows before ``end`` whose hidden state is known; none where the last one's is not."""
-        known = self._hidden.get(sequence.id)
-        if known is None or known.end < end - 1:
+        """The rows before ``end`` that can be read; none where the last one's input is unknown."""
+        hidden = self._hidden.get(sequence.id)
+        if hidden is None or hidden.end < end - 1:
             return _Part(0, [], [], np.empty((0, 0), np.float32))
-        start, rows = known.first + 1, known.rows[: end - 1 - known.first]
-        given = self._of_model(rows)
-        return _Part(start, sequence.tokens(start, end), sequence.memory.blocks, given)
+        start, rows = hidden.first + 1, hidden.rows[: end - 1 - hidden.first]
+        inputs = self._inputs_from_model(rows)
+        return _Part(start, sequence.tokens(start, end), sequence.memory.blocks, inputs)
 
     # -- its steps -----------------------------------------------------------------------------
 
     def _step(self, writing: list[tuple[GrowingDraft, _Part]]) -> list[tuple[GrowingDraft, _Part]]:
-        """Draw the next draft token of each; the rows of the step after."""
+        """Draw the next draft token of each; return the rows of the next step."""
         drafts = [draft for draft, _ in writing]
         last, hidden, outcomes = self._run([part for _, part in writing], drafts)
         following = []
         for draft, (_, part), row, outcome in zip(drafts, writing, last, outcomes, strict=True):
             draft.take(outcome)
-            given = self._of_itself(hidden[row : row + 1], part.given)
-            following.append((draft, _Part(draft.end - 1, draft.tokens[-1:], part.blocks, given)))
+            inputs = self._inputs_from_itself(hidden[row : row + 1], part.inputs)
+            following.append((draft, _Part(draft.end - 1, draft.tokens[-1:], part.blocks, inputs)))
         return following
 
-    def _of_model(self, rows: Floats) -> Floats:
-        """What its rows are given, of the model's hidden states."""
+    def _inputs_from_model(self, rows: Floats) -> Floats:
+        """Make the inputs of its rows from the model's hidden states."""
         return rows
 
-    def _of_itself(self, rows: Floats, like: Floats) -> Floats:
-        """The same of its own hidden states; like: what rows were given before."""
+    def _inputs_from_itself(self, rows: Floats, like: Floats) -> Floats:
+        """Make the inputs of its rows from its own hidden states; like: earlier inputs."""
         del like
         return rows
 
     def _compute(self, batch: Batch) -> tuple[Logits, Floats]:
-        """Logits over the model's tokens, and its own hidden states of all rows."""
+        """Return logits over the model's tokens, and its own hidden states of all rows."""
         return self.backend.run_whole(batch)
 
     def _run(
         self, parts: list[_Part], drafts: Items[GrowingDraft]
     ) -> tuple[list[int], Floats, list[Sampled | Exception]]:
-        """Read these rows, and draw from the last of each; its number and all hidden states."""
+        """Run these rows, and draw from the last of each part.
+
+        Returns the numbers of these last rows, all hidden states, and the outcomes of the draws.
+        """
         ends = np.cumsum([len(part.token_ids) for part in parts]) - 1
         for part in parts:
             self._note(part.blocks, part.start, part.start + len(part.token_ids), read=True)
@@ -337,14 +344,14 @@ class DraftHead:
         batch = Batch(
             *rows, ends.astype(np.int32) if drafts else np.empty(0, np.int32),
             hidden_from=np.where(is_read, np.float32(np.inf), np.float32(0)),
-            given=np.concatenate([part.given for part in parts]),
+            given=np.concatenate([part.inputs for part in parts]),
         )  # fmt: skip
         logits, hidden = self._compute(batch)
-        drawn = self.backend.sample(logits, [draft.draw() for draft in drafts]) if drafts else []
-        return ends.tolist(), hidden, drawn
+        outcomes = self.backend.sample(logits, [draft.draw() for draft in drafts]) if drafts else []
+        return ends.tolist(), hidden, outcomes
 
     def _note(self, blocks: list[int], start: int, end: int, *, read: bool) -> None:
-        """Of tokens start … end - 1: whether the head has read them."""
+        """Note whether the head has read tokens start … end - 1."""
         positions, size = np.arange(start, end), self._has_read.shape[1]
         self._has_read[np.array(blocks)[positions // size], positions % size] = read
 
@@ -358,36 +365,36 @@ _NOT_ITS_OWN = np.float32(-1e4)
 class EagleTensors(NamedTuple):
     """What a head reads and writes.
 
-    reads   the model's tensors that it is given, side by side
-    own     its tensor that it is given of its own drafts, and how wide that is
-    ids     of each of its tokens the model's, of ``tokens``; None: it guesses all of them
+    reads       the model's tensors that are its inputs, side by side
+    own_hidden  its own tensor that is the input after its own drafts, and the tensor's width
+    ids         the model's token, of ``tokens``, for each of its own; None: it has all of them
     """
 
     reads: tuple[str, ...]
-    own: tuple[str, int]
+    own_hidden: tuple[str, int]
     ids: NDArray[np.int64] | None
     tokens: int
 
 
 class EagleHead(DraftHead):
-    """See ``DraftHead``. name: by which a request names it, "eagle:PATH"."""
+    """See ``DraftHead``. name: what a request calls it, "eagle:PATH"."""
 
     kind = "eagle"
 
-    def __init__(self, backend: Backend, cost: float, name: str, of: EagleTensors) -> None:
+    def __init__(self, backend: Backend, cost: float, name: str, tensors: EagleTensors) -> None:
         super().__init__(backend, cost)
-        self.name, self.reads, self._of = name, of.reads, of
+        self.name, self.reads, self._tensors = name, tensors.reads, tensors
 
-    def _of_model(self, rows: Floats) -> Floats:
-        return np.pad(rows, ((0, 0), (0, self._of.own[1])))
+    def _inputs_from_model(self, rows: Floats) -> Floats:
+        return np.pad(rows, ((0, 0), (0, self._tensors.own_hidden[1])))
 
-    def _of_itself(self, rows: Floats, like: Floats) -> Floats:
+    def _inputs_from_itself(self, rows: Floats, like: Floats) -> Floats:
         return np.pad(rows, ((0, 0), (like.shape[1] - rows.shape[1], 0)))
 
     def _compute(self, batch: Batch) -> tuple[Logits, Floats]:
-        logits, hidden = self.backend.run_whole(batch, (self._of.own[0],))
-        if self._of.ids is None:
+        logits, hidden = self.backend.run_whole(batch, (self._tensors.own_hidden[0],))
+        if self._tensors.ids is None:
             return logits, hidden
-        wide = np.full((len(logits), self._of.tokens), _NOT_ITS_OWN)
-        wide[:, self._of.ids] = logits
+        wide = np.full((len(logits), self._tensors.tokens), _NOT_ITS_OWN)
+        wide[:, self._tensors.ids] = logits
         return wide, hidden

@@ -231,7 +231,7 @@ def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
 
 
 def _mistake(plain: Completion, wrong: ForcedCell, fork: Completion) -> Mistake:
-    first, passed, cell = len(plain.prompt_token_ids), wrong.passed, wrong.cell
+    first, passed, cell = len(plain.prompt_token_ids), wrong.pass_index, wrong.cell
     known = {c.position - first: c.token_id for c in plain.passes[passed].revealed}
     pairs = zip(plain.token_ids, fork.token_ids, strict=True)
     others = {i for i, (a, b) in enumerate(pairs) if a != b} - {cell}

@@ -174,7 +174,7 @@ def _check(op: Op, found: ValueWeights, out: NDArray[Any], made: Affine | None) 
     sums, most = found.output(), float(np.abs(out).max())
     if made is not None:
         most = max(most, float(np.abs(sums).max()))
-        sums = made.factor * sums + made.added
+        sums = made.factor * sums + made.offset
     if not np.abs(sums - out).max() <= _NEAR_STATES * max(most, 1e-30):
         raise CutawayError(
             f"the weights of {op.out.name} do not add up to its outputs: this is a bug in cutaway"
@@ -263,7 +263,7 @@ class _Reads:
         """From the state as later rows find it to that which the row at a position left."""
         made = None if is_last else self._changes(position)
         if made is not None:
-            self.constant += np.einsum("hk,hkv->hv", self.keys, made.added.reshape(self._shape))
+            self.constant += np.einsum("hk,hkv->hv", self.keys, made.offset.reshape(self._shape))
             self.keys = self.keys * made.factor.reshape(self._shape)[:, :1, 0]  # one for a head
 
 

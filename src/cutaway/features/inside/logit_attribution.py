@@ -115,7 +115,7 @@ class Decomposition:
             if name in self.interventions:
                 made = self.interventions[name]
                 found = {place: made.factor * x for place, x in found.items()}
-                found[f"L{i - 1}.intervention"] = made.added
+                found[f"L{i - 1}.intervention"] = made.offset
         return found
 
     def _before_intervention(self, name: str, after: Direction) -> Direction:
@@ -123,7 +123,7 @@ class Decomposition:
         if name not in self.interventions:
             return after
         made = self.interventions[name]
-        constant = after.constant + float(after.along @ made.added)
+        constant = after.constant + float(after.along @ made.offset)
         return after._replace(along=after.along * made.factor, constant=constant)
 
     def _of_op(self, here: Direction, part: StreamPart) -> Direction:

@@ -181,7 +181,7 @@ class Look:
             weight = attention_weights(query, row.keys[layer], op, seen, sinks)
             mixed = weighted_values(weight, row.values[layer]).ravel()
             if made := interventions.get(op.out.name):
-                mixed = made.factor * mixed + made.added
+                mixed = made.factor * mixed + made.offset
             largest = float(np.abs(row.values[layer]).max())
             check_outputs(layer, mixed, row.tensors[op.out.name], largest)
             weights[layer] = weight

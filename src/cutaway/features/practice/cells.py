@@ -131,7 +131,7 @@ def revealed(cells: Cells, rule: Rule) -> tuple[list[int], list[float], float]:
     of = Figures(np.arange(n), *(np.array(column, np.float64) for column in columns))
     drawn = [Sampled(i, i, 1, 0.0, 0) for i in range(n)]
     done = canvas.reveal(drawn, of, 0)
-    which = [i for i, cell in enumerate(canvas.cells) if cell.drawn]
+    which = [i for i, cell in enumerate(canvas.cells) if cell.sampled]
     return which, done.figures.tolist(), done.bound
 
 
