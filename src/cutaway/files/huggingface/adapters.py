@@ -77,7 +77,8 @@ class PeftFolder(SourcedFile):
             if new.split(".")[-3] in BY_CONFIG.get(architecture, ()):
                 raise FormatError(
                     f"the tensor {quoted(name)} is of a matrix whose rows are moved or scaled by "
-                    "the model's config, which an adapter does not have: convert the adapter to GGUF"
+                    "the model's config, which an adapter does not have: convert the adapter to "
+                    "GGUF"
                 )
             if new in sources:
                 raise FormatError(f"{path}: {quoted(name)} and {quoted(sources[new].sources[0])} "
