@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import FormatError
 from cutaway.compute import model
-from cutaway.compute.model.architectures import ARCHITECTURES
+from cutaway.compute.model.architectures import tables
 from cutaway.compute.model.architectures.llama import xielu_of
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
@@ -300,8 +300,8 @@ def test_each_architecture_has_its_own_epsilon():
         "ssm__inner_size": 64, "ssm__conv_kernel": 4, "attention__kv_lora_rank": 16,
         "rope__dimension_count": 2, "attention__relative_buckets_count": 8,
     }  # fmt: skip
-    for name in ARCHITECTURES:
-        eps = 1e-5 if ARCHITECTURES[name].layer_norm else 1e-6
+    for name, row in ((name, row) for rows in tables() for name, row in rows.items()):
+        eps = 1e-5 if row.layer_norm else 1e-6
         assert sizes(name, besides=XIELU, **needed).norm_eps == eps
 
 

@@ -8,8 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from cutaway.compute.model.architectures import ARCHITECTURES
-from cutaway.compute.model.architectures import MODULES as GRAPHS
+from cutaway.compute.model import architectures
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.adapters import BY_CONFIG
 from cutaway.files.huggingface.families import FAMILIES, MODULES
@@ -36,7 +35,7 @@ def test_a_config_that_is_not_changed_is_accepted():
 
 def test_no_family_is_left_out():
     read = "".join(text for name in CONFIGS for text in texts(name, USUAL))
-    left = {name for name in ARCHITECTURES if f'"general.architecture": "{name}"' not in read}
+    left = {name for name, _ in graphs() if f'"general.architecture": "{name}"' not in read}
     assert left == {"internlm2", "minicpm", "exaone"}  # GGUF files alone; their metadata is drawn
     types = {full["model_type"] for each in CONFIGS.values() for full in each}
     assert {*FAMILIES} - types == {  # told by other keys, or by names of tensors
@@ -47,9 +46,14 @@ def test_no_family_is_left_out():
 
 def test_a_family_s_row_stands_in_the_module_that_has_the_name_of_its_graph_s():
     rows = {(row.architecture, name_of(module)) for module in MODULES for row in rows_of(module)}
-    graphs = {(name, name_of(module)) for module in GRAPHS for name in module.ROWS}
     with_folders = {architecture for architecture, _ in rows}
-    assert {graph for graph in graphs if graph[0] in with_folders} <= rows
+    assert {graph for graph in graphs() if graph[0] in with_folders} <= rows
+
+
+def graphs():
+    """Return the name of each architecture, and of the module that has its graph."""
+    tables = zip(architectures.MODULES, architectures.tables(), strict=True)
+    return {(name, module) for module, rows in tables for name in rows}
 
 
 def name_of(module):

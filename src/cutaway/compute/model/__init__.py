@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cutaway.compute.model.architectures import ARCHITECTURES
+from cutaway.compute.model.architectures import architecture_of
 from cutaway.compute.model.config import ModelConfig, config_from_gguf
 from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
@@ -33,13 +33,8 @@ __all__ = [
 
 def config_of(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
     """Read the sizes; context and FormatError as in ``build``."""
-    name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise FormatError(
-            f"architecture {name!r:.40} is not supported; docs/models.md lists the "
-            f"{len(ARCHITECTURES)} that are"
-        )
-    return config_from_gguf(metadata, ARCHITECTURES[name], context)
+    row = architecture_of(metadata.get("general.architecture"))
+    return config_from_gguf(metadata, row, context)
 
 
 def build(
@@ -60,7 +55,7 @@ def build(
         )
     config = config_of(_with_gating(metadata, shapes), context)
     graph = Graph(_run(shapes, config))
-    ARCHITECTURES[config.architecture].build(graph, config)
+    architecture_of(config.architecture).build(graph, config)
     finish(graph, metadata)
     graph.check_all_used()
     if config.experts and not any(isinstance(op, Experts) for op in graph.ops):
@@ -76,16 +71,16 @@ def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[
 
     Unless file or row say otherwise: V3's files and V2's, which has no bias, do not.
     """
-    row = ARCHITECTURES.get(str(name := metadata.get("general.architecture")))
+    row = architecture_of(name := metadata.get("general.architecture"))
     is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
-    if row is None or not is_biased or GATING_KEY in row.defaults:
+    if not is_biased or GATING_KEY in row.defaults:
         return metadata
     return {f"{name}.{GATING_KEY}": SIGMOID, **metadata}
 
 
 def has_draft_head(config: ModelConfig) -> bool:
     """Whether a block behind the model's own guesses tokens ahead, in a way that is known here."""
-    return config.unrun_layers > 0 and ARCHITECTURES[config.architecture].layer is not None
+    return config.unrun_layers > 0 and architecture_of(config.architecture).layer is not None
 
 
 def build_draft_head(
@@ -98,7 +93,7 @@ def build_draft_head(
     FormatError where the file has none, or it is of a kind that is not supported.
     """
     config = config_of(_with_gating(metadata, shapes), context)
-    layer = ARCHITECTURES[config.architecture].layer
+    layer = architecture_of(config.architecture).layer
     if layer is None or not has_draft_head(config):
         raise FormatError("the model has no draft head (multi-token prediction)")
     mine = f"blk.{config.layers}."

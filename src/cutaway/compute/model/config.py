@@ -98,7 +98,7 @@ class ModelConfig:
 
     def as_kind(self, kind: type[Kind], **facts: Any) -> Kind:
         """Return this config as an architecture's own kind, with what only that has."""
-        shared = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
+        shared = {f.name: getattr(self, f.name) for f in fields(self)}
         return kind(**shared | facts)
 
 

@@ -4,8 +4,6 @@ Read from a file's metadata: windows, heads, recurrent states. Knows GGUF's keys
 architecture.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from cutaway.compute.model.metadata import MetadataReader
@@ -50,15 +48,6 @@ def windows_of(
 _KV_HEADS, _PATTERN = "attention.head_count_kv", "full_attention_interval"
 
 
-class StateHeads(NamedTuple):
-    """The heads of a recurrent layer: how many of keys and of values, and how wide each is."""
-
-    k_heads: int
-    heads: int
-    keys: int
-    values: int
-
-
 def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> tuple[bool, ...]:
     """Return whether each layer has a state; has_states: see ``Architecture``.
 
@@ -82,14 +71,6 @@ def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> 
     if isinstance(widths, np.ndarray) and widths.shape == (layers,) and (widths == 0).any():
         is_mlp = widths != 0
     return tuple(((found == 0) & ~is_mlp).tolist())
-
-
-def state_heads(read: MetadataReader) -> StateHeads:
-    """Read them; FormatError where they do not fit one another."""
-    k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
-    if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
-        raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
-    return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
 
 
 def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:

@@ -3,13 +3,13 @@
 *Rotary positions* (Su et al. 2021, arXiv 2104.09864): how far each pair of numbers rotates from one
 position to the next, how models extend that to longer texts, and GGUF's keys of it.
 
-*Distances*, key minus query, of ALiBi, MPNet's biases and DeBERTa's rows: the numbers for each
-head, or which row a distance has. Knows no architecture.
+*Distances*, key minus query: what attention adds to scores by them. A subclass of ``Bias`` is in
+the module of the architecture that has it. Knows no architecture.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, log, log2, pi
+from math import ceil, floor, inf, log, pi
 from typing import ClassVar
 
 import numpy as np
@@ -201,99 +201,26 @@ Table = NDArray[np.float32]
 class Bias:
     """What is added to scores: nothing, unless a subclass says so.
 
-    weight       the tensor of numbers that were learned for it; "": none
-    reads_inputs whether it is said by queries and keys, which attention has as two more inputs
+    weight: the tensor of numbers that were learned for it; "": none
     """
 
     weight: ClassVar[str] = ""
-    reads_inputs: ClassVar[bool] = False
+
+    @property
+    def per_head(self) -> int:
+        """Numbers that each head's query and key have for it, as two more inputs; 0: none."""
+        return 0
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """(heads, 2 · reach + 1), from distance -reach on; empty where it depends on more.
+        """Return (heads, 2 · reach + 1), from distance -reach on; empty where inputs have it.
 
         weight: what was learned
         """
         return np.empty(0, np.float32)
 
     def rows(self, reach: int) -> NDArray[np.int32]:  # noqa: ARG002
-        """Which row of its inputs each distance has, (2 · reach + 1,), from -reach on."""
+        """Return which number of its inputs each distance has, (2 · reach + 1,), from -reach on."""
         return np.empty(0, np.int32)
 
 
 NO_BIAS = Bias()
-
-
-@dataclass(frozen=True, slots=True)
-class Alibi(Bias):
-    """Minus a slope times the distance, to both sides alike (Press et al. 2021, arXiv 2108.12409).
-
-    largest: of the biases, 8 in the paper; slopes are 2^(-largest · i / heads)
-    """
-
-    largest: float = 8.0
-
-    def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """See ``Bias``."""
-        power = 1 << int(log2(heads))
-        slopes = [2 ** (-self.largest * (i + 1) / power) for i in range(power)]
-        slopes += [2 ** (-self.largest / 2 * (2 * i + 1) / power) for i in range(heads - power)]
-        distances = abs(np.arange(-reach, reach + 1, dtype=np.float64))
-        return (-np.array(slopes)[:, None] * distances).astype(np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets(Bias):
-    """A learned number for each head and bucket of distances, as T5 has it (arXiv 1910.10683).
-
-    Half of the buckets are for tokens behind; of each half the first half are single distances,
-    the others grow with the logarithm up to ``farthest``.
-    """
-
-    weight: ClassVar[str] = "position_bias"
-    farthest: int = 128
-
-    def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:
-        """See ``Bias``; weight: (buckets, heads)."""
-        assert weight is not None
-        assert weight.shape[1] == heads
-        half = len(weight) // 2
-        buckets = [
-            self._bucket(abs(d), half) + (half if d > 0 else 0) for d in range(-reach, reach + 1)
-        ]
-        return np.ascontiguousarray(weight[buckets].T, np.float32)
-
-    def _bucket(self, distance: int, count: int) -> int:
-        exact = count // 2
-        if distance < exact:
-            return distance
-        share = np.float32(log(distance / exact)) / np.float32(log(self.farthest / exact))
-        return min(exact + int(share * (count - exact)), count - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Relative(Bias):
-    """Which of 2 · span rows a distance has, query minus key (He et al. 2020, arXiv 2006.03654).
-
-    farthest: up to half of the span each distance has a row of its own, and from there on they
-              grow with the logarithm up to this one (v2, v3); 0: all have, up to the span
-    """
-
-    reads_inputs: ClassVar[bool] = True
-    span: int
-    farthest: int = 0
-
-    def rows(self, reach: int) -> NDArray[np.int32]:
-        """See ``Bias``."""
-        distances = np.arange(-reach, reach + 1)
-        buckets = self._buckets(distances) if self.farthest else distances
-        return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)
-
-    def _buckets(self, distances: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In float32, as the model was trained: a distance near a bucket's end is rounded there."""
-        middle = self.span // 2
-        apart = np.maximum(abs(distances), middle).astype(np.float32)
-        share = np.log(apart / np.float32(middle)) / np.log(
-            np.float32((self.farthest - 1) / middle)
-        )
-        grown = np.ceil(share * np.float32(middle - 1)).astype(np.int64) + middle
-        return np.where(abs(distances) <= middle, distances, np.sign(distances) * grown)

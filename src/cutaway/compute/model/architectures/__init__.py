@@ -7,25 +7,30 @@ order of imports, since a file is read before a graph is built of it. docs/model
 ``tests/support/families`` has a random model of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-from cutaway.compute.model.architectures import (
-    bert,
-    deberta,
-    diffusion,
-    gemma,
-    gpt,
-    ling,
-    llama,
-    mamba,
-    mixtures,
-    recurrent,
-)
 from cutaway.compute.model.config import Architecture
+from cutaway.errors import FormatError
 
-MODULES = (llama, mixtures, ling, gemma, gpt, recurrent, mamba, diffusion, bert, deberta)
+MODULES = (
+    "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
+    "deberta",
+)  # fmt: skip
+"""Those with rows; each is imported where none before it has the row that is looked for."""
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    name: row for module in MODULES for name, row in module.ROWS.items()
-}
-"""By GGUF's ``general.architecture``."""
+
+def architecture_of(name: object) -> Architecture:
+    """Return the row of GGUF's ``general.architecture``; FormatError where it is not supported."""
+    for rows in tables():
+        if isinstance(name, str) and name in rows:
+            return rows[name]
+    raise FormatError(
+        f"architecture {name!r:.40} is not supported; docs/models.md lists the "
+        f"{sum(map(len, tables()))} that are"
+    )
+
+
+def tables() -> Iterator[Mapping[str, Architecture]]:
+    """Yield the rows of each module, by name."""
+    return (import_module(f"{__name__}.{module}").ROWS for module in MODULES)

@@ -6,12 +6,48 @@ What their folders say is in ``files/huggingface/families/deberta.py``.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.compute.model.architectures.bert import BERT, bert
 from cutaway.compute.model.config import MAX_CONTEXT, Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
-from cutaway.compute.model.positions import Relative
+from cutaway.compute.model.positions import Bias
 from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Relative(Bias):
+    """Which of 2 · span rows a distance has, query minus key (He et al. 2020, arXiv 2006.03654).
+
+    farthest: up to half of the span each distance has a row of its own, and from there on they
+              grow with the logarithm up to this one (v2, v3); 0: all have, up to the span
+    """
+
+    span: int
+    farthest: int = 0
+
+    @property
+    def per_head(self) -> int:
+        """See ``Bias``."""
+        return 2 * self.span
+
+    def rows(self, reach: int) -> NDArray[np.int32]:
+        """See ``Bias``."""
+        distances = np.arange(-reach, reach + 1)
+        buckets = self._buckets(distances) if self.farthest else distances
+        return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)
+
+    def _buckets(self, distances: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In float32, as the model was trained: a distance near a bucket's end is rounded there."""
+        middle = self.span // 2
+        apart = np.maximum(abs(distances), middle).astype(np.float32)
+        share = np.log(apart / np.float32(middle)) / np.log(
+            np.float32((self.farthest - 1) / middle)
+        )
+        grown = np.ceil(share * np.float32(middle - 1)).astype(np.int64) + middle
+        return np.where(abs(distances) <= middle, distances, np.sign(distances) * grown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

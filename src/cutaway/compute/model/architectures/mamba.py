@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cutaway.compute.model.architectures.parts import (
-    WithStates,
     attention,
     embedding,
     experts,
     feed_forward,
     head,
     plain_mlp,
-    read_states,
 )
+from cutaway.compute.model.architectures.recurrent import WithStates, read_states
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.layers import state_heads
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 
@@ -41,7 +39,7 @@ class GraniteHybrid(WithStates):
 
 def _read_granite(read: MetadataReader, c: ModelConfig) -> GraniteHybrid:
     is_rotated = read.flag("rope.scaling.finetuned", True)
-    return c.as_kind(GraniteHybrid, state_heads=state_heads(read), is_rotated=is_rotated)
+    return read_states(read, c).as_kind(GraniteHybrid, is_rotated=is_rotated)
 
 
 def granite_hybrid(g: Graph, c: GraniteHybrid) -> Tensor:

@@ -5,12 +5,9 @@ of the config that is neutral elsewhere, or by the tensors of the file (one matr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cutaway.compute.model.config import ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.layers import StateHeads, state_heads
-from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.compute.model.positions import NO_BIAS, Bias, Rope
 from cutaway.errors import FormatError
@@ -68,7 +65,7 @@ def attention(
         k = _normed(g, k, c, f"{p}attn_k_norm", norms)
     window = c.windows[layer]
     mask = Mask(window, chunked=chunked and window > 0) if c.is_causal else Mask(reach=window)
-    distances = _distances(g, q, k, p) if bias.reads_inputs else ()
+    distances = _distances(g, q, k, p) if bias.per_head else ()
     a = g.attend(
         q, k, v, *distances, layer=layer, heads=Heads(c.heads, c.kv_heads, c.head_dim),
         scale=c.attention_scale, softcap=c.attention_softcap, mask=mask, bias=bias,
@@ -175,18 +172,3 @@ def head(g: Graph, c: ModelConfig, x: Tensor, own: str = "") -> Tensor:
     weight = own or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")
     return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)
-
-
-# -- layers with a recurrent state -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithStates(ModelConfig):
-    """A model with layers that are gated delta nets or Mamba 2, and their heads."""
-
-    state_heads: StateHeads
-
-
-def read_states(read: MetadataReader, c: ModelConfig) -> WithStates:
-    """Read the heads of such layers."""
-    return c.as_kind(WithStates, state_heads=state_heads(read))

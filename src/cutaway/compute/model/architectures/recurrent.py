@@ -4,21 +4,54 @@ What their folders say is in ``files/huggingface/families/recurrent.py``.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from cutaway.compute.model.architectures.parts import (
-    WithStates,
     attention,
     embedding,
     feed_forward,
     head,
-    read_states,
 )
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
+from cutaway.errors import FormatError
+
+# -- the heads of layers with a state -------------------------------------------------------------
+
+
+class StateHeads(NamedTuple):
+    """The heads of a recurrent layer: how many of keys and of values, and how wide each is."""
+
+    k_heads: int
+    heads: int
+    keys: int
+    values: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithStates(ModelConfig):
+    """A model with layers that are gated delta nets or Mamba 2, and their heads."""
+
+    state_heads: StateHeads
+
+
+def read_states(read: MetadataReader, c: ModelConfig) -> WithStates:
+    """Read the heads of such layers."""
+    return c.as_kind(WithStates, state_heads=_state_heads(read))
+
+
+def _state_heads(read: MetadataReader) -> StateHeads:
+    """Read the sizes; FormatError where they do not fit one another."""
+    k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
+    if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
+        raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
+    return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
+
 
 # -- LFM2: in most layers a short convolution between two gates, attention in the others -----------
 

@@ -19,7 +19,7 @@ from cutaway.compute.calls import (
 )
 from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor, TextRows, TokenMixer
 from cutaway.compute.model.ops.numbers import softcapped
-from cutaway.compute.model.positions import NO_BIAS, Bias, GrowingRope, Relative, Rope
+from cutaway.compute.model.positions import NO_BIAS, Bias, GrowingRope, Rope
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -141,7 +141,7 @@ class Attend(TokenMixer, kind="attend"):
 
     def _compute(self, run: Run, q: Array, *inputs: Array) -> Array:
         """The weights are noted, (kv_heads, heads / kv_heads, rows, history)."""
-        kv, distances = (inputs[:2], inputs[2:]) if self.bias.reads_inputs else (inputs, ())
+        kv, distances = (inputs[:2], inputs[2:]) if self.bias.per_head else (inputs, ())
         if kv:
             run.store(self.layer, *kv)
         sinks = run.weight(self.weights["sinks"]) if "sinks" in self.weights else None
@@ -235,10 +235,10 @@ class Attend(TokenMixer, kind="attend"):
         sinks = to.vector(self.weights.get("sinks"))
         learned = to.vector(self.weights.get("distance"))
         bias, relative = self.bias.table(to.farthest, queries, learned).ravel(), RelativeBias()
-        if self.bias.reads_inputs:
+        if self.bias.per_head:
             by_query, by_key = at.reads[3:]
             rows = self.bias.rows(to.context).tolist()
-            relative = RelativeBias(by_query, by_key, at.widths[3] // queries, rows)
+            relative = RelativeBias(by_query, by_key, self.bias.per_head, rows)
         q, k, v = (*at.reads, NOWHERE, NOWHERE)[:3]
         return AttendCall((q, k, v, at.out), shape, rotation, sinks, bias, relative)
 
@@ -277,11 +277,11 @@ class AttentionMethods(Wiring):
                 f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
                 f"{queries} heads of {dim} sharing {kv} kv heads"
             )
-        if isinstance(bias, Relative) and (
-            any(x.width != queries * 2 * bias.span for x in distances) or kv != queries
+        if bias.per_head and (
+            any(x.width != queries * bias.per_head for x in distances) or kv != queries
         ):
             raise FormatError(
-                f"layer {layer}: {queries} heads of {2 * bias.span} distances are wanted"
+                f"layer {layer}: {queries} heads of {bias.per_head} distances are wanted"
             )
         weights = {}
         if sinks:
