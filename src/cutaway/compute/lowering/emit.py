@@ -19,8 +19,6 @@ from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.norms import NormOp
 
 INNER = ".inner"  # see ``Inspectable.tap``
-_FUSED = ("given", "norm", "quantise", "linear", "gate", "residual")
-"""Of what is lowered: what is not one op as it is."""
 PLAIN = calls.Finish()
 
 
@@ -55,10 +53,8 @@ class Emitter:
         self.widths: dict[str, int] = {}
         self.after: dict[str, int] = {}
         for op in lowered:
-            if op.kind in _FUSED:
-                getattr(self, f"_{op.kind}")(op)
-            else:
-                self._ops.append(op.ops[0].lower(self, self._site(op)))
+            emit = _EMIT.get(op.kind, Emitter._one_op)
+            emit(self, op)
             self.after |= dict.fromkeys((name for name, _, _ in op.writes), len(self._ops))
         out = calls.SetOutput(self.view(output))
         self.calls: list[Call] = [*self._buffers, *self._inputs, *self._ops, out]
@@ -123,6 +119,9 @@ class Emitter:
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
 
+    def _one_op(self, op: Lowered) -> None:
+        self._ops.append(op.ops[0].lower(self, self._site(op)))
+
     def _given(self, op: Lowered) -> None:
         self._inputs.append(calls.SetInput(self.view(op.writes[0][0])))
 
@@ -156,6 +155,17 @@ class Emitter:
         layers = (o for o in op.ops if isinstance(o, Linear))
         parts = [layer.part(self, self.view(out)) for layer, out in zip(layers, outs, strict=True)]
         self._ops.append(calls.LinearCall(self._is_late(op), self._places(reads), finish, parts))
+
+
+_EMIT = {
+    "given": Emitter._given,
+    "norm": Emitter._norm,
+    "quantise": Emitter._quantise,
+    "linear": Emitter._linear,
+    "gate": Emitter._gate,
+    "residual": Emitter._residual,
+}
+"""By kind of what is lowered; another kind is that of one op, which is emitted as it is."""
 
 
 def lower(
