@@ -110,7 +110,7 @@ def test_it_computes_what_its_definition_says(path, backend, most):
     with open_model(path) as file:
         shapes = {name: info.shape for name, info in file.tensors.items()}
         graph = model.build_draft_head(file.metadata, shapes)
-        head = llm.backend.beside(graph, file)
+        head = llm.backend.with_graph(graph, file)
         told = by_definition(file, hidden, TEXT)
     unread = np.where(np.arange(32) > 0, np.inf, 0).astype(np.float32)[None]
     found, _ = head.run_whole(batch(TEXT, 1, hidden_from=unread, given=hidden[:-1].copy()))

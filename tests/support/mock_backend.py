@@ -189,7 +189,7 @@ class MockBackend(HostSampling):
         """The first numbers of the rows' logits, exactly."""
         return self.run(batch)[:, :WIDTH].copy()
 
-    def beside(self, graph, file):
+    def with_graph(self, graph, file):
         raise NotImplementedError
 
     def run_whole(self, batch, names=()):
@@ -268,7 +268,7 @@ class MockBackend(HostSampling):
     def head(self, x):
         raise NotImplementedError
 
-    def adapted(self, graph, file):
+    def with_adapter(self, graph, file):
         raise NotImplementedError
 
     def with_weights(self, file, names):

@@ -146,11 +146,11 @@ def _tell(
     args: Namespace, before: "ModelFile", after: "QuantisedFile", without: list[str],
     seconds: float,
 ) -> None:  # fmt: skip
-    from cutaway.compute.loading.info import by_format
+    from cutaway.compute.loading.info import group_by_format
     from cutaway.compute.loading.open import size_of
 
     output = Path(args.output).expanduser()
-    old, new = by_format(before.tensors.values()), by_format(after.tensors.values())
+    old, new = group_by_format(before.tensors.values()), group_by_format(after.tensors.values())
     if args.json:
         streams.print_json({
             "input": str(before.path), "output": str(output), "to": args.to,

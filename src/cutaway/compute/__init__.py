@@ -1,1 +1,1 @@
-"""From a model's file to logits: loading, the graph of ops, the backends that compute them."""
+"""All between a model's file and its logits: loading, the graph of ops, and the backends."""

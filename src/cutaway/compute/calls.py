@@ -126,7 +126,7 @@ class Finish(NamedTuple):
 
 
 class ConvWeights(NamedTuple):
-    """Of each number of a row a weight for each tap: (taps, width)."""
+    """A weight for each tap and each number of a row: (taps, width)."""
 
     weight: Floats
     bias: Floats
@@ -181,7 +181,7 @@ class Gather(NamedTuple):
 
 
 class JoinCall(NamedTuple):
-    """Of each group the numbers of a, then those of b; with each, how many of a group."""
+    """The numbers of a, then those of b, group by group; with each, how many of a group."""
 
     late: bool
     a: tuple[View, int]

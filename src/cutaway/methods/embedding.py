@@ -201,9 +201,9 @@ def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
             "the model makes a vector for each token, for late interaction: ask for embed_tokens "
             "or rerank, or name pooling to have one vector of its body"
         )
-    if said.refused:
+    if said.unsupported:
         raise InputError(
-            f"the model's files ask for {said.refused}, which is not supported: name pooling "
+            f"the model's files ask for {said.unsupported}, which is not supported: name pooling "
             "to have vectors without it"
         )
     return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")

@@ -138,9 +138,9 @@ def splits(llm: "BaseLLM") -> bool:
 
 def pools_by_mean(llm: "BaseLLM") -> bool:
     """Whether a vector of the model is the mean of its tokens' rows, all of them."""
-    whole = llm.model.pooling.whole and llm.model.graph.after_pooling() is None
+    whole = llm.model.pooling.whole and llm.model.graph.pooled_graph() is None
     kind = llm.model.pooling.kind or ("last" if llm.config.is_causal else "mean")
-    return kind == "mean" and whole and not llm.model.pooling.refused
+    return kind == "mean" and whole and not llm.model.pooling.unsupported
 
 
 # -- vectors -----------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
 
 
 def _draft_head(target: LoadedModel) -> DraftHead:
-    with target.opened() as file:
+    with target.open_file() as file:
         shapes = {name: info.shape for name, info in file.tensors.items()}
         try:
             graph = model.build_draft_head(file.metadata, shapes, target.context)
@@ -338,7 +338,7 @@ def _draft_head(target: LoadedModel) -> DraftHead:
             raise InputError(
                 "speculate", f": {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
             ) from error
-        backend = target.backend.beside(graph, file)
+        backend = target.backend.with_graph(graph, file)
         read = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
         read |= {
             name for op in graph.ops if isinstance(op, Experts) for name in op.weights.values()
@@ -357,11 +357,11 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
         with EagleFolder(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
             made = model.build_eagle(file.metadata, shapes, target.graph)
-            backend = target.backend.beside(made.graph, file)
+            backend = target.backend.with_graph(made.graph, file)
             share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
     except FormatError as error:
         raise InputError("speculate", f": {path.name}: {error}") from error
-    own, tokens = (made.own, made.hidden), target.graph.ops[-1].out.width
+    own, tokens = (made.output, made.hidden), target.graph.ops[-1].out.width
     of = EagleTensors(made.streams, own, made.target_ids, tokens)
     return EagleHead(backend, share, name, of)
 

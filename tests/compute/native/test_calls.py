@@ -9,7 +9,7 @@ from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import plain
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.lowering import read_vectors
-from cutaway.compute.lowering.compile import ordered
+from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
 from cutaway.compute.model import build
 from cutaway.features.page.plan import as_lists
@@ -69,7 +69,9 @@ def lowered(path, apart):
         graph = build(file.metadata, {name: info.shape for name, info in file.tensors.items()})[1]
         matrices, vectors = pack_matrices(graph, file, _native.Pool(1)), read_vectors(graph, file)
     weights = PackedWeights(matrices, vectors, {}).table()
-    emitter = lower(ordered(graph, vectors), weights, CONTEXT, apart=apart, kept=apart)
+    emitter = lower(
+        spell_out_orders(graph, vectors), weights, CONTEXT, apart=apart, keeps_all=apart
+    )
     return as_lists(plain(emitter.calls)), [*matrices.values()]
 
 

@@ -329,18 +329,18 @@ def check(lowered, output):
     unmet: set[int] = set()  # buffers that some thread may still be reading
     for op in lowered:
         for name in op.reads:
-            assert holds[placed.where[name]] == name
-        targets = {placed.where[name] for name, _, _ in op.writes}
+            assert holds[placed.slot_of[name]] == name
+        targets = {placed.slot_of[name] for name, _, _ in op.writes}
         assert not targets & unmet
-        kept = {placed.where[name] for name in op.reads if name != op.in_place}
+        kept = {placed.slot_of[name] for name in op.reads if name != op.in_place}
         assert not targets & kept
         for name, width, is_quantised in op.writes:
-            slot = placed.where[name]
+            slot = placed.slot_of[name]
             holds[slot] = name
             assert placed.slots[slot][0] >= width
             assert placed.slots[slot][1] == is_quantised
         alone = all(is_quantised for _, _, is_quantised in op.writes)
-        unmet = unmet | {placed.where[name] for name in op.reads} if alone else set()
+        unmet = unmet | {placed.slot_of[name] for name in op.reads} if alone else set()
     return placed
 
 
@@ -357,7 +357,7 @@ def test_a_buffer_that_was_quantised_is_not_free_for_the_next_op():
         op(["y"], [("z", 64, False)]),
     ]
     placed = check(lowered, "z")
-    assert placed.where["x"] != placed.where["y"]
+    assert placed.slot_of["x"] != placed.where["y"]
 
 
 def test_what_becomes_the_output_has_a_buffer_of_its_own():
@@ -367,8 +367,8 @@ def test_what_becomes_the_output_has_a_buffer_of_its_own():
         op(["logits"], [("capped", 64, False)], in_place="logits"),
     ]
     placed = check(lowered, "capped")
-    assert placed.where["capped"] == placed.where["logits"]
-    assert placed.slots[placed.where["capped"]] == (64, False)
+    assert placed.slot_of["capped"] == placed.where["logits"]
+    assert placed.slots[placed.slot_of["capped"]] == (64, False)
 
 
 @given(st.data())

@@ -342,7 +342,7 @@ def test_attributions_of_a_row_with_interventions_add_up(llm, tmp_path, name):
         assert {"L0.intervention", "L1.intervention"} <= found.parts.keys()
         assert (found.parts["L0.mlp"] == 0) == (name == "stream patched")
     seen, noise = look._decomposition, RNG.normal(size=512)
-    mlps = {seen.anatomy.added[part.name] for part in seen.anatomy.parts if not part.path}
+    mlps = {seen.anatomy.added_tensors[part.name] for part in seen.anatomy.parts if not part.path}
     for place, made in seen.interventions.items():
         if place in mlps or name == "stream patched":  # of which nothing is the sum
             continue

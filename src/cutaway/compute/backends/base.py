@@ -97,10 +97,10 @@ class Backend(Protocol):
     threads: int
     """How many threads compute; 0 where a library decides."""
 
-    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+    def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
         """The same model with an adapter.
 
-        graph: made by ``model.adapted``; file: has the adapter's tensors
+        graph: made by ``model.add_adapter``; file: has the adapter's tensors
         Both backends share weights, threads, keys and values, so only one may run at a time.
         """
         ...
@@ -113,7 +113,7 @@ class Backend(Protocol):
         """
         ...
 
-    def beside(self, graph: Graph, file: ModelFile) -> Self:
+    def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """Another graph over the same KV blocks, such as a head that drafts for this model.
 
         It shares threads and the weights that both graphs read. Its keys and values are its own, in
@@ -128,12 +128,12 @@ class Backend(Protocol):
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
         ValueError where a limit is negative, outside the block table, or before the row's window,
-        or where a row sees a block that was freed, or a sequence goes on from a state that was.
+        or where a row sees a block, or a sequence continues from a state, that was freed.
         """
         ...
 
     def hidden(self, batch: Batch) -> NDArray[np.float32]:
-        """As ``run`` but without the head: what it would read, (L, hidden).
+        """Run without the head: return what it would read, (L, hidden).
 
         The result may be reused by the next ``hidden``.
         """
@@ -150,7 +150,7 @@ class Backend(Protocol):
         ...
 
     def finish(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the graph has after pooling, of pooled rows (R, width): (R, n); else x itself.
+        """Compute the ops after pooling on pooled rows (R, width): (R, n); without any, x itself.
 
         Each row is computed as if it were alone. The result may be reused by the next call.
         """
@@ -174,7 +174,7 @@ class Backend(Protocol):
         ...
 
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
-        """As ``copy_blocks``, in the layers with a window only, pair after pair.
+        """Copy as ``copy_blocks`` does, but only in the layers with a window, pair after pair.
 
         The target -1 frees the source: other blocks may take its memory, and it must be written
         again before a row sees it. ValueError where an id names no block.
@@ -266,13 +266,13 @@ def inspectable(backend: Backend) -> Inspectable:
     )
 
 
-def in_place(matrix: Logits, order: Logits | None) -> Logits:
-    """A matrix with column i in the place that order[i] says; None: as it is."""
+def reorder_columns(matrix: Logits, order: Logits | None) -> Logits:
+    """Return a matrix whose column order[i] is column i of this one; None: this one."""
     if order is None:
         return matrix
-    made = np.empty_like(matrix)
-    made[:, order.astype(np.intp)] = matrix
-    return made
+    out = np.empty_like(matrix)
+    out[:, order.astype(np.intp)] = matrix
+    return out
 
 
 class HostSampling:

@@ -73,7 +73,7 @@ class KVLayout(NamedTuple):
 
     @property
     def bytes_per_token(self) -> int:
-        """Of one token in all layers."""
+        """Bytes of one token in all layers."""
         return sum(group.bytes_per_token for group in self.groups)
 
     @property
@@ -107,15 +107,15 @@ class KVLayout(NamedTuple):
     def bytes_stored(self, tokens: int) -> int:
         """The most bytes that a text of this many tokens takes, in whole blocks.
 
-        With its own state, that at the last block's end, and those that are kept for later texts.
+        This includes its own state, that at the last block's end, and those kept for later texts.
         """
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
-        each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
-        return self.block_tokens * sum(each) + self.state_bytes(tokens)
+        sizes = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
+        return self.block_tokens * sum(sizes) + self.state_bytes(tokens)
 
     def state_bytes(self, tokens: int) -> int:
-        """Of these, those of states."""
+        """The bytes of recurrent states among those of ``bytes_stored``."""
         return (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
 
     def __str__(self) -> str:
@@ -153,18 +153,21 @@ def kv_groups(
     """
     groups = []
     for is_windowed in (False, True):
-        if mine := [op for op in graph.stores if (op.mask.window > 0) is is_windowed]:
-            layers, window = tuple(op.layer for op in mine), max(op.mask.window for op in mine)
+        if group_ops := [op for op in graph.stores if (op.mask.window > 0) is is_windowed]:
+            layers, window = (
+                tuple(op.layer for op in group_ops),
+                max(op.mask.window for op in group_ops),
+            )
             nbytes = sum(
                 bytes_of(op.heads.kv, op.heads.dim, 2 if op.values_from is None else 1)
-                for op in mine
+                for op in group_ops
             )
             groups.append(KVGroup(layers, window, format, nbytes))
     return tuple(groups)
 
 
 def state_group(graph: Graph) -> StateGroup | None:
-    """Of the layers that keep a state in float32; None where none does."""
+    """Return the group of layers that keep a state, in float32; None where none does."""
     if not graph.states:
         return None
     layers = tuple(dict.fromkeys(op.layer for op in graph.states))
@@ -191,9 +194,9 @@ def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
 
 
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")
-"""Of what ``kv=`` names. f16: the cpu backend stores halves, and the reference float32."""
+"""The formats that ``kv=`` names. f16: the cpu backend stores halves, and the reference float32."""
 PER_SCALE = 32
-_MOST = np.float32(65504)  # of a half
+_LARGEST_HALF = np.float32(65504)  # of a half
 
 Floats = NDArray[np.float32]
 
@@ -227,11 +230,11 @@ class Coded(NamedTuple):
     minima: NDArray[np.float32]
 
     def numbers(self) -> Floats:
-        """What they stand for: every format's numbers are exact in float64."""
+        """Return the numbers that the codes mean: every format's numbers are exact in float64."""
         dim = self.codes.shape[-1]
         scales, minima = (
-            np.repeat(each.astype(np.float64), PER_SCALE, axis=-1)[..., :dim]
-            for each in (self.scales, self.minima)
+            np.repeat(per_block.astype(np.float64), PER_SCALE, axis=-1)[..., :dim]
+            for per_block in (self.scales, self.minima)
         )
         return (self.codes * scales + minima).astype(np.float32)
 
@@ -258,8 +261,8 @@ def q4_0(x: Floats) -> Coded:
     A code is 0 … 15, and stands for eight less.
     """
     blocks = _blocks(x)
-    most, least = blocks.max(-1), blocks.min(-1)
-    farthest = np.where(most >= -least, most, least)
+    largest, smallest = blocks.max(-1), blocks.min(-1)
+    farthest = np.where(largest >= -smallest, largest, smallest)
     scales = (np.float32(0) - farthest / np.float32(8)).astype(np.float16)
     codes = _codes(x, blocks, scales, -8, 7) + np.int8(8)
     return Coded(codes, scales, scales.astype(np.float32) * np.float32(-8))
@@ -268,18 +271,18 @@ def q4_0(x: Floats) -> Coded:
 def _keeping_nan(coder: Callable[[Floats], Coded]) -> Callable[[Floats], Coded]:
     """A coder whose scale of 32 numbers is NaN where one of them is."""
 
-    def coded(x: Floats) -> Coded:
+    def code_with_nan(x: Floats) -> Coded:
         codes, scales, minima = coder(x)
-        lacking = np.isnan(_padded(x)).any(-1)
+        lacking = np.isnan(_pad(x)).any(-1)
         return Coded(codes, np.where(lacking, np.float16(np.nan), scales), minima)
 
-    return coded
+    return code_with_nan
 
 
 CODERS: dict[str, Callable[[Floats], Coded]] = {
     "q8_0": _keeping_nan(q8_0), "q5_1": _keeping_nan(q5_1), "q4_0": _keeping_nan(q4_0),
 }  # fmt: skip
-"""By format; f16 has no codes."""
+"""Format -> coder; f16 has no codes."""
 
 
 def as_stored(format: str, x: Floats) -> Floats:
@@ -289,10 +292,12 @@ def as_stored(format: str, x: Floats) -> Floats:
 
 def _blocks(x: Floats) -> Floats:
     """(…, ceil(head_dim / 32), 32): as far as a half goes."""
-    return _padded(np.maximum(np.where(x < _MOST, x, _MOST), -_MOST))  # NaN is the largest
+    return _pad(
+        np.maximum(np.where(x < _LARGEST_HALF, x, _LARGEST_HALF), -_LARGEST_HALF)
+    )  # NaN is the largest
 
 
-def _padded(x: Floats) -> Floats:
+def _pad(x: Floats) -> Floats:
     """(…, ceil(head_dim / 32), 32): the last number fills up the last 32."""
     pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % PER_SCALE)]
     return np.pad(x, pad, mode="edge").reshape(*x.shape[:-1], -1, PER_SCALE)

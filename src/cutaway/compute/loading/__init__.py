@@ -1,1 +1,1 @@
-"""From a model's file or folder on disk to the parts that compute and read it."""
+"""Open a model's file or folder, and make the parts that compute and that read it."""

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from cutaway.base.checks import check_finite, existing, shown
 from cutaway.compute.backends import Backend
-from cutaway.compute.model import Graph, ModelConfig, adapted
-from cutaway.compute.model.lora import B, matrices_of, numbered
+from cutaway.compute.model import Graph, ModelConfig, add_adapter
+from cutaway.compute.model.lora import B, matrices_of, numbered_name
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorBytes, open_gguf, pieces
 from cutaway.files.weights.cursor import quoted
 
 _FORMATS = ("F32", "F16", "BF16")
-_MOST = 1e6  # a larger factor is a mistake
+_LARGEST_SCALE = 1e6  # a larger factor is a mistake
 _TOGETHER = 16  # files of one adapter, at most
 
 
@@ -50,12 +50,14 @@ class AdapterFile(NamedTuple):
             name, scale = text, 1.0
         if not name or not (path := existing(name)):
             raise InputError(field, f": there is no file or folder {shown(name or text)}")
-        if not -_MOST <= scale <= _MOST:
-            raise InputError(field, f": the scale must be between -{_MOST:g} and {_MOST:g}")
+        if not -_LARGEST_SCALE <= scale <= _LARGEST_SCALE:
+            raise InputError(
+                field, f": the scale must be between -{_LARGEST_SCALE:g} and {_LARGEST_SCALE:g}"
+            )
         return cls(path, scale)
 
     def __str__(self) -> str:
-        """With an absolute path."""
+        """Return FILE:SCALE with an absolute path."""
         return f"{self.path.resolve()}:{self.scale!r}"
 
     @property
@@ -71,24 +73,24 @@ class AdapterFiles(NamedTuple):
     files: tuple[AdapterFile, ...]
 
     @classmethod
-    def read(cls, field: str, given: Any) -> "AdapterFiles":
+    def read(cls, field: str, paths: Any) -> "AdapterFiles":
         """Parse a text or path, with commas between files. InputError names the field."""
-        if not isinstance(given, (str, os.PathLike)) or not str(given):
-            raise InputError(field, f" must be FILE or FILE:SCALE, not {shown(given)}")
-        text = os.fspath(given)
-        each = [text] if _is_one(text) else text.split(",")
-        if len(each) > _TOGETHER:
-            raise InputError(field, f" has {len(each)} files; at most {_TOGETHER} are added")
-        return cls(tuple(AdapterFile.read(field, one) for one in each))
+        if not isinstance(paths, (str, os.PathLike)) or not str(paths):
+            raise InputError(field, f" must be FILE or FILE:SCALE, not {shown(paths)}")
+        text = os.fspath(paths)
+        names = [text] if _is_one(text) else text.split(",")
+        if len(names) > _TOGETHER:
+            raise InputError(field, f" has {len(names)} files; at most {_TOGETHER} are added")
+        return cls(tuple(AdapterFile.read(field, name) for name in names))
 
     def __str__(self) -> str:
-        """With absolute paths."""
+        """Return all of them with absolute paths, and commas between."""
         return ",".join(map(str, self.files))
 
     @property
     def name(self) -> str:
         """The files' names with "+" between them."""
-        return "+".join(one.name for one in self.files)
+        return "+".join(file.name for file in self.files)
 
 
 def _is_one(text: str) -> bool:
@@ -118,23 +120,23 @@ class Adapter:
     def open(cls, files: AdapterFiles, graph: Graph, config: ModelConfig) -> "Adapter":
         """InputError where it cannot be read, FormatError where it is no adapter of this model."""
         digests, nbytes = list[str](), 0
-        for number, one in enumerate(files.files):
-            with _opened(one, config) as (file, scales):
+        for number, adapter_file in enumerate(files.files):
+            with _open(adapter_file, config) as (file, scales):
                 shapes = {name: info.shape for name, info in file.tensors.items()}
-                graph = adapted(graph, shapes, scales, number)
+                graph = add_adapter(graph, shapes, scales, number)
                 nbytes += sum(info.nbytes for info in file.tensors.values())
                 digests.append(_digest(file, scales))
-        return cls(files.name, graph, nbytes, _of_all(digests), files, config)
+        return cls(files.name, graph, nbytes, _combine_digests(digests), files, config)
 
     def put_on(self, backend: Backend) -> Backend:
         """The model's backend with the adapter. InputError where a file has changed since."""
         with ExitStack() as stack:
-            each = [stack.enter_context(_opened(one, self._config)) for one in self._files.files]
-            if _of_all([_digest(*one) for one in each]) != self.sha256:
+            pairs = [stack.enter_context(_open(f, self._config)) for f in self._files.files]
+            if _combine_digests([_digest(*pair) for pair in pairs]) != self.sha256:
                 raise InputError(
                     f"{self._files} has changed since it was opened: open the model again"
                 )
-            return backend.adapted(self.graph, _Together([file for file, _ in each]))
+            return backend.with_adapter(self.graph, _Together([file for file, _ in pairs]))
 
 
 class _Together(ModelFile):
@@ -143,7 +145,7 @@ class _Together(ModelFile):
     def __init__(self, files: Sequence[ModelFile]) -> None:
         self.path, self.metadata = files[0].path, MappingProxyType({})
         self._of = {
-            numbered(name, number): (file, name)
+            numbered_name(name, number): (file, name)
             for number, file in enumerate(files)
             for name in file.tensors
         }
@@ -154,38 +156,42 @@ class _Together(ModelFile):
     def raw(self, name: str) -> TensorBytes:
         """See ``ModelFile``."""
         self.info(name)
-        file, own = self._of[name]
-        return file.raw(own)
+        file, name_in_file = self._of[name]
+        return file.raw(name_in_file)
 
     def close(self) -> None:
         """Nothing: whoever opened the files closes them."""
 
 
-def _of_all(digests: Sequence[str]) -> str:
+def _combine_digests(digests: Sequence[str]) -> str:
     """The hash of an adapter, from the hashes of its files."""
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
 @contextmanager
-def _opened(
-    one: AdapterFile, config: ModelConfig
+def _open(
+    adapter_file: AdapterFile, config: ModelConfig
 ) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
     """A file's tensors, and by matrix the factor of its product."""
     try:
-        file, scales = _of_task(one) if one.task else _read(one.path, config)
+        file, scales = (
+            _open_task(adapter_file) if adapter_file.task else _read(adapter_file.path, config)
+        )
         with file:
             _check_formats(file)
-            yield file, {name: one.scale * scale for name, scale in scales.items()}
+            yield file, {name: adapter_file.scale * scale for name, scale in scales.items()}
     except FormatError as error:
-        said = str(error)
-        raise FormatError(said if str(one.path) in said else f"{one.path}: {said}") from error
+        message = str(error)
+        raise FormatError(
+            message if str(adapter_file.path) in message else f"{adapter_file.path}: {message}"
+        ) from error
 
 
-def _of_task(one: AdapterFile) -> tuple[ModelFile, Mapping[str, float]]:
+def _open_task(adapter_file: AdapterFile) -> tuple[ModelFile, Mapping[str, float]]:
     from cutaway.files.huggingface.adapters import TaskAdapter
 
-    found = TaskAdapter(one.path, one.task)
-    return found, found.scales
+    adapter = TaskAdapter(adapter_file.path, adapter_file.task)
+    return adapter, adapter.scales
 
 
 def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, float]]:
@@ -202,12 +208,12 @@ def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, floa
 
 def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
     """The factor of each matrix. FormatError where the metadata is not of a LoRA of this model."""
-    for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
-        if (found := file.metadata.get(key)) != wanted:
-            raise FormatError(f"{key} is {found!r:.40}, and a LoRA's is {wanted!r}")
-    if (found := file.metadata.get("general.architecture")) != architecture:
+    for key, expected in (("general.type", "adapter"), ("adapter.type", "lora")):
+        if (value := file.metadata.get(key)) != expected:
+            raise FormatError(f"{key} is {value!r:.40}, and a LoRA's is {expected!r}")
+    if (value := file.metadata.get("general.architecture")) != architecture:
         raise FormatError(
-            f"the adapter is of the architecture {found!r:.40}, and the model's is {architecture}"
+            f"the adapter is of the architecture {value!r:.40}, and the model's is {architecture}"
         )
     if "adapter.alora.invocation_tokens" in file.metadata:
         raise FormatError(
@@ -215,7 +221,11 @@ def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
             "tokens is not supported; only plain LoRA is"
         )
     alpha = file.metadata.get("adapter.lora.alpha", 0.0)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= _MOST:
+    if (
+        isinstance(alpha, bool)
+        or not isinstance(alpha, (int, float))
+        or not 0 <= alpha <= _LARGEST_SCALE
+    ):
         raise FormatError(f"adapter.lora.alpha is {alpha!r:.40}; it must be a number, 0 or above")
     ranks = {name: file.info(name + B).shape[-1] for name in matrices_of(file.tensors)}
     return {name: alpha / rank if alpha else 1.0 for name, rank in ranks.items()}

@@ -43,14 +43,14 @@ class Identity:
 
     def loaded_as(self, quantize: str | None, kv: str) -> "Identity":
         """The identity of the same file as ``Setup`` loads it, whose numbers may be others."""
-        said = {"quantize": quantize, "kv": None if kv == "f16" else kv}
+        settings = {"quantize": quantize, "kv": None if kv == "f16" else kv}
         weights = self.weights
-        for name, value in said.items():
+        for name, value in settings.items():
             if value is not None:
                 weights = sha256(f"{weights} {name}={value}".encode()).hexdigest()
         return replace(self, weights=weights)
 
-    def adapted(self, adapter: str) -> "Identity":
+    def with_adapter(self, adapter: str) -> "Identity":
         """The identity of the same model with an adapter of this hash."""
         return replace(self, weights=sha256(f"{self.weights} lora={adapter}".encode()).hexdigest())
 
@@ -62,10 +62,10 @@ def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False
     Raises InputError where the file has changed since, or is gone.
     """
     whole, then = path.resolve(), stamp(loaded)  # a link's name may say of which part it is
-    if (known := _remembered(whole, then)) is not None:
-        return known
+    if (cached := _recall(whole, then)) is not None:
+        return cached
     try:
-        size = sum(one.st_size for one in loaded)
+        size = sum(status.st_size for status in loaded)
         with Bar("hashing the model, once", size, show=show, after=1) as bar:
             identity = Identity(_weights_hash(path, bar), _tokenizer_hash(path))
         now = stamp(stat_model(path))
@@ -116,8 +116,12 @@ def _parts(value: Any) -> Iterator[bytes]:
         value = [value.tobytes()]
     values = [] if value is None else [value] if isinstance(value, str) else value
     yield str(len(values)).encode()
-    for one in values:
-        yield one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogateescape")
+    for element in values:
+        yield (
+            element
+            if isinstance(element, bytes)
+            else str(element).encode("utf-8", "surrogateescape")
+        )
 
 
 # -- the cache -----------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ def _note(path: Path) -> Path:
     return cache_dir() / "identities" / f"{sha256(os.fsencode(path)).hexdigest()}.json"
 
 
-def _remembered(path: Path, stamp: list[list[int]]) -> Identity | None:
+def _recall(path: Path, stamp: list[list[int]]) -> Identity | None:
     try:
         note = json.loads(_note(path).read_bytes())
         return Identity(**note["identity"]) if note["stamp"] == stamp else None
@@ -136,7 +140,7 @@ def _remembered(path: Path, stamp: list[list[int]]) -> Identity | None:
 
 
 def _remember(path: Path, stamp: list[list[int]], identity: Identity) -> None:
-    if time_ns() - max(max(one[-2:]) for one in stamp) < _SETTLED_NS:
+    if time_ns() - max(max(numbers[-2:]) for numbers in stamp) < _SETTLED_NS:
         return
     note, text = _note(path), json.dumps({"stamp": stamp, "identity": asdict(identity)})
     # A cache that cannot be written costs the next run a second.

@@ -91,8 +91,8 @@ class ModelInfo:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer
             layout = backends.kv_layout(parts.graph, kv)
-            found = file.metadata.get(FIELD)
-            template = found if isinstance(found, str) else None
+            field = file.metadata.get(FIELD)
+            template = field if isinstance(field, str) else None
             return cls(
                 name=model_name(path),
                 path=path,
@@ -102,13 +102,13 @@ class ModelInfo:
                 parameters=parts.parameters,
                 active_parameters=parts.parameters - _idle(parts.graph, file.tensors, _numbers),
                 active_bytes=_read(parts.graph, file.tensors),
-                formats=by_format(file.tensors.values()),
+                formats=group_by_format(file.tensors.values()),
                 left_bytes=backends.stored_bytes(parts.graph, file.tensors),
                 kv_bytes=layout.bytes_per_token,
                 kv=layout,
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
-                begin=_of_field(
+                begin=_special_token(
                     tokenizer, tokenizer.bos_id, "bos", file.metadata.get(BEGIN_ORIGIN)
                 ),
                 add_begin=tokenizer.add_bos,
@@ -116,15 +116,15 @@ class ModelInfo:
                     Special(token_id, tokenizer.token_name(token_id), origin)
                     for token_id, origin in tokenizer.end_ids.items()
                 ),
-                behind=_of_field(tokenizer, tokenizer.sep_id, "seperator"),
-                mask=_of_field(tokenizer, tokenizer.mask_id, "mask"),
+                behind=_special_token(tokenizer, tokenizer.sep_id, "seperator"),
+                mask=_special_token(tokenizer, tokenizer.mask_id, "mask"),
                 unread=_unread(file.metadata, config),
                 sampling=_sampling(file.metadata),
             )
 
     @property
     def weight_bytes(self) -> int:
-        """Of all tensors that are loaded; packing them for the processor adds nothing."""
+        """Bytes of all tensors that are loaded; packing them for the processor adds nothing."""
         return sum(stored.bytes for stored in self.formats.values()) - self.left_bytes
 
     def memory(self, context: int) -> int:
@@ -133,10 +133,10 @@ class ModelInfo:
 
 
 def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:
-    found = metadata.get("cutaway.unread")
-    known = found if isinstance(found, list) else []
+    parts = metadata.get("cutaway.unread")
+    names = parts if isinstance(parts, list) else []
     ahead = ["tokens ahead"] if config.unrun_layers and not has_draft_head(config) else []
-    return tuple(sorted({*filter(_UNREAD.__contains__, known), *ahead}))
+    return tuple(sorted({*filter(_UNREAD.__contains__, names), *ahead}))
 
 
 def _sampling(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,23 +164,23 @@ def _idle(
 
 
 def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Of matrices: norms and the embedding's row are left out."""
+    """Bytes of matrices that a row reads, without norms and the row of the embedding."""
     matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
     matrices |= _shares(graph, tensors).keys()
-    every = sum(tensors[name].nbytes for name in matrices)
-    return every - _idle(graph, tensors, lambda tensor: tensor.nbytes)
+    whole = sum(tensors[name].nbytes for name in matrices)
+    return whole - _idle(graph, tensors, lambda tensor: tensor.nbytes)
 
 
-def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
+def group_by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
     """The tensors of each format, the one with the most bytes first."""
-    found: dict[str, Stored] = {}
+    groups: dict[str, Stored] = {}
     for info in tensors:
-        before = found.get(info.format, Stored(0, 0))
-        found[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
-    return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
+        before = groups.get(info.format, Stored(0, 0))
+        groups[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
+    return dict(sorted(groups.items(), key=lambda item: -item[1].bytes))
 
 
-def _of_field(
+def _special_token(
     tokenizer: Tokenizer, token_id: int | None, name: str, origin: str | None = None
 ) -> Special | None:
     if token_id is None:

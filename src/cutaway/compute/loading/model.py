@@ -68,7 +68,7 @@ class LoadedModel:
         self._backend: Backend | None = None
         self._adapters = LoadedAdapters()
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
-        with self.opened() as file:
+        with self.open_file() as file:
             self._read(file)
         self.load_s = perf_counter() - started
 
@@ -85,7 +85,7 @@ class LoadedModel:
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     @contextmanager
-    def opened(self) -> Iterator[ModelFile]:
+    def open_file(self) -> Iterator[ModelFile]:
         """The model's file, to be read in the block; InputError where memory runs out in it."""
         setup = self._setup
         with PlainArithmetic(), open_as(self.path, setup.quantize, setup.threads) as file:
@@ -102,16 +102,16 @@ class LoadedModel:
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
             self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
             self._adapters.read(self._setup, self.path, graph, config)
-            if own := self._adapters.own:
-                self.name += f"+{own.name}"
+            if adapter := self._adapters.common:
+                self.name += f"+{adapter.name}"
             if self._weights:
                 self._load(graph, file, show=self._progress)
 
         self.parts = parts = Parts.read(file, self._setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.adapter = ""
-        if own := self._adapters.own:
-            self.graph, self.adapter = own.graph, own.sha256
+        if common := self._adapters.common:
+            self.graph, self.adapter = common.graph, common.sha256
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata, self.graph)
 
@@ -126,7 +126,7 @@ class LoadedModel:
         """
         started = perf_counter()
         self._check_unchanged()
-        with self.opened() as file:
+        with self.open_file() as file:
             self._check_unchanged()  # from now on another file may take its name
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = self.computer
@@ -238,7 +238,7 @@ class LoadedModel:
 
         identity = identify(self.path, self._stat, show=self._progress)
         identity = identity.loaded_as(self._setup.quantize, self._setup.kv)
-        return identity.adapted(self.adapter) if self.adapter else identity
+        return identity.with_adapter(self.adapter) if self.adapter else identity
 
     @property
     def arithmetic(self) -> str:
@@ -358,7 +358,7 @@ class AdaptedModel(LoadedModel):
     @property
     def identity(self) -> "Identity":
         """See ``LoadedModel``."""
-        return self._model.identity.adapted(self.adapter)
+        return self._model.identity.with_adapter(self.adapter)
 
     @property
     def thinking(self) -> "Thinking | None":

@@ -68,10 +68,12 @@ def stat_model(path: Path) -> list[os.stat_result]:
 
 
 def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
-    """Of each file the numbers that change when it does; the times come last."""
-    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
+    """Return for each file numbers that change when it does; its times come last."""
+    return [
+        [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns] for status in files
+    ]
 
 
 def size_of(path: Path) -> int:
     """Bytes of these files together."""
-    return sum(found.st_size for found in stat_model(path))
+    return sum(status.st_size for status in stat_model(path))

@@ -73,9 +73,9 @@ class Parts:
         stored = Counter[str]()
         for info in file.tensors.values():
             stored[info.format] += info.nbytes
-        [(most, _)] = stored.most_common(1)
+        [(main_format, _)] = stored.most_common(1)
         parameters = sum(prod(shape) for shape in shapes.values())
-        return cls(config, graph, tokenizer, stored.total(), parameters, most)
+        return cls(config, graph, tokenizer, stored.total(), parameters, main_format)
 
 
 def start(work: Callable[[], T]) -> Callable[[], T]:
@@ -83,14 +83,14 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
 
     The answer is a function that waits for its result or error.
     """
-    made: list[T] = []
-    raised: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            made.append(work())
+            results.append(work())
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
     thread = Thread(target=run, daemon=True)  # not joined where something else fails first
     try:
@@ -101,8 +101,8 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
     def result() -> T:
         if thread.ident is not None:
             thread.join()
-        if raised:
-            raise raised[0]
-        return made[0]
+        if errors:
+            raise errors[0]
+        return results[0]
 
     return result

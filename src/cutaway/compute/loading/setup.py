@@ -65,7 +65,7 @@ class Setup:
         self.adapter_files()
 
     def adapter_files(self) -> "dict[str, AdapterFiles]":
-        """By name; ``lora`` has the name "". InputError for one that cannot be."""
+        """Return the adapters' files by name, ``lora`` as ""; InputError for one that cannot be."""
         if self.lora is None and self.adapters == {}:
             return {}
         from cutaway.compute.loading.adapter import AdapterFiles  # few models have some

@@ -47,14 +47,14 @@ def load_weights(
         _check_fits(name, size)
     with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
 
-        def loaded(done: int) -> None:
+        def report(done: int) -> None:
             bar.update(done)
             on_progress(done)
 
         return backends.load(
             setup.backend, graph, file,
             kv_blocks=kv_tokens // backends.KV_BLOCK, context=context,
-            threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
+            threads=setup.threads, kv=setup.kv, offload=offload, on_progress=report,
         )  # fmt: skip
 
 
@@ -68,9 +68,9 @@ def _offload(
 
     kv = backends.kv_layout(graph, setup.kv).bytes_stored(kv_tokens)
 
-    def tell(what: str) -> None:
+    def tell(message: str) -> None:
         if tells:
-            say(f"{name}: {what}")
+            say(f"{name}: {message}")
 
     return Offload(Path(setup.offload_folder), kv, tell)
 

@@ -1,8 +1,8 @@
-"""From a graph to the calls that make a plan: what is fused, and which buffer each tensor has.
+"""Lower a graph to the calls that make a plan: fuse its ops, and give each tensor a buffer.
 
-Knows here which weights a plan may read, by number, and what the ops of a graph read: names and
-shapes, not how a backend keeps them. Imports no backend. On the CPU and in a page native/calls.cpp
-makes a plan of the calls.
+This module knows which weights a plan may read, by number, and which rows of matrices the ops of a
+graph read: names and shapes, not how a backend stores them. It imports no backend. On
+the CPU and in a page native/calls.cpp makes a plan of the calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class WeightTable(NamedTuple):
     vectors: Mapping[str, Floats]
     stored: Sequence[str] = ()
 
-    def of(self, op: Op, graph: Graph, role: str = "weight") -> list[Matrix]:
+    def matrices_of(self, op: Op, graph: Graph, role: str = "weight") -> list[Matrix]:
         """The matrices that an op reads in a role, of each of its experts or heads."""
         parts = op.matrices(graph.shapes)
         return [self.matrices[part] for part in parts if part[0] == op.weights[role]]

@@ -1,13 +1,13 @@
-"""From a graph to the ops of a plan, with neighbouring ops fused.
+"""GraphCompiler lowers a graph to the ops of a plan, and fuses neighbours.
 
-Knows which ops are fused:
+These are fused:
 * linear layers with one input (q, k, v; gate, up), which is then quantised and read once;
 * a gate with its two linear layers, a residual add with its one; any other elementwise op is an op
   of its own;
 * rope with the attention that it feeds, quantising with the norm before it.
-What follows the last attention, or op with a state, works row by row, so it is computed only for
-the rows whose logits are wanted. In a plan to be read or edited (``apart``) nothing is fused, and
-each result has its own floats. The bits are the same.
+The ops after the last attention, or the last op with a state, work row by row, so they are computed
+only for the rows whose logits are wanted. In a plan to be read or edited (``apart``) nothing is
+fused, and each result has floats of its own. The bits are the same.
 
 Act-order and adapters are spelt out first, as ops that there are kernels for. Knows names and ops,
 no buffers.
@@ -52,28 +52,28 @@ class Lowered:
 INT8 = " as int8"
 
 
-def quantised(name: str) -> str:
+def quantised_name(name: str) -> str:
     """The name of a tensor's quantised twin."""
     return name + INT8
 
 
 def hoist_logit_rows(ops: list[Op]) -> list[Op]:
     """Choose the wanted rows right after the last op that reads others. Same bits."""
-    chosen = next((i for i, op in enumerate(ops) if isinstance(op, LogitRows)), 0)
-    first = next((i + 1 for i in reversed(range(chosen)) if isinstance(ops[i], TokenMixer)), 0)
+    choice = next((i for i, op in enumerate(ops) if isinstance(op, LogitRows)), 0)
+    first = next((i + 1 for i in reversed(range(choice)) if isinstance(ops[i], TokenMixer)), 0)
     if not first:
         return ops
-    made = {op.out.name: op.out for op in ops[:first]}
-    needed = dict.fromkeys(n for op in ops[first:chosen] for n in op.inputs if n in made)
-    rows = {name: Tensor(f"{name} rows", made[name].width) for name in needed}
+    tensors = {op.out.name: op.out for op in ops[:first]}
+    inputs = dict.fromkeys(n for op in ops[first:choice] for n in op.inputs if n in tensors)
+    rows = {name: Tensor(f"{name} rows", tensors[name].width) for name in inputs}
     late = {name: tensor.name for name, tensor in rows.items()}
-    late[ops[chosen].out.name] = late.get(ops[chosen].inputs[0], ops[chosen].inputs[0])
+    late[ops[choice].out.name] = late.get(ops[choice].inputs[0], ops[choice].inputs[0])
     return [
         *ops[:first],
         *(LogitRows(tensor, (name,)) for name, tensor in rows.items()),
         *(
             replace(op, inputs=tuple(late.get(n, n) for n in op.inputs))
-            for op in (*ops[first:chosen], *ops[chosen + 1 :])
+            for op in (*ops[first:choice], *ops[choice + 1 :])
         ),
     ]
 
@@ -123,7 +123,7 @@ class GraphCompiler:
                 case Rotate():
                     self._rope(op)
                 case Experts() | HeadsLinear():
-                    self._stacked(op)
+                    self._stacked_matrices(op)
                 case _:
                     self._emit(op.kind, [op], [self.views.get(n, n) for n in op.inputs], [op.out])
         return self.lowered
@@ -140,13 +140,13 @@ class GraphCompiler:
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
 
     def _norm(self, op: Op) -> None:
-        """To floats, to quant blocks or to both, as the ops after it read them."""
+        """Write floats, quant blocks or both, whichever the ops after it read."""
         x = op.out.name
         wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
         if not all(wants):
             floats = self.lowered[-1].writes if any(wants) or self.apart else []
-            self.lowered[-1].writes = [*floats, self._quantised(op.out)]
+            self.lowered[-1].writes = [*floats, self._quantised_write(op.out)]
 
     def _elementwise(self, op: Op) -> None:
         """Written over the first input, unless another op reads it; never over a narrower one."""
@@ -183,7 +183,7 @@ class GraphCompiler:
         reads = [x] if any(self._is_float(o) for o in group) else []
         if any(not self._is_float(o) for o in group):
             self._quantise(x)
-            reads.append(quantised(x))
+            reads.append(quantised_name(x))
         fused = None if self.apart else self._gate_of(group) or self._residual_of(group)
         if fused is None:
             self._emit("linear", [*group], reads, [o.out for o in group])
@@ -196,12 +196,12 @@ class GraphCompiler:
             self._emit("residual", ops, [*reads, base], [fused.out], in_place=base)
 
     def _gate_of(self, group: list[Linear]) -> Op | None:
-        made = {o.out.name for o in group}
-        afters = {id(o): o for name in made for o in self.consumers.get(name, [])}
-        if len(made) != 2 or len(afters) != 1:
+        outputs = {o.out.name for o in group}
+        afters = {id(o): o for name in outputs for o in self.consumers.get(name, [])}
+        if len(outputs) != 2 or len(afters) != 1:
             return None
         (after,) = afters.values()
-        return after if after.kind in _native.GATES and set(after.inputs) == made else None
+        return after if after.kind in _native.GATES and set(after.inputs) == outputs else None
 
     def _residual_of(self, group: list[Linear]) -> Op | None:
         if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:
@@ -213,26 +213,28 @@ class GraphCompiler:
 
     def _is_free(self, x: str, op: Op) -> bool:
         """Whether op may write over x: no other op will read it, and no thread still does."""
-        others = [o for o in self.consumers[x] if o is not op]
+        readers = [o for o in self.consumers[x] if o is not op]
         unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))
-        is_done = all(o.out.name in self.done for o in others)
+        is_done = all(o.out.name in self.done for o in readers)
         return is_done and not any(x in before.reads for before in unmet)
 
     def _quantise(self, x: str) -> None:
         """Quantise x just before its first use, unless the norm that makes it does so."""
         if x not in self.quantised:
-            self.lowered.append(Lowered("quantise", [x], [self._quantised(self.maker[x].out)]))
+            self.lowered.append(
+                Lowered("quantise", [x], [self._quantised_write(self.maker[x].out)])
+            )
 
-    def _quantised(self, x: Tensor) -> tuple[str, int, bool]:
+    def _quantised_write(self, x: Tensor) -> tuple[str, int, bool]:
         self.quantised.add(x.name)
         if x.width % 32:
             raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
-        return quantised(x.name), x.width, True
+        return quantised_name(x.name), x.width, True
 
     def _is_float(self, op: Op, role: str = "weight") -> bool:
         if isinstance(op, Linear):  # asked often, of the one that it has
             return self.weights.matrices[op.matrix].is_float
-        return self.weights.of(op, self.graph, role)[0].is_float
+        return self.weights.matrices_of(op, self.graph, role)[0].is_float
 
     def _wants_floats(self, op: Op, x: str) -> bool:
         """Whether an op reads the numbers of x themselves."""
@@ -240,25 +242,25 @@ class GraphCompiler:
             return self._is_float(op, "up" if isinstance(op, Experts) else "weight")
         return not isinstance(op, Linear) or self._is_float(op)
 
-    def _stacked(self, op: Op) -> None:
+    def _stacked_matrices(self, op: Op) -> None:
         """Matrices of experts or heads, on one input; experts read scores, too."""
         x, *scores = op.inputs
         if not (floats := self._wants_floats(op, x)):
             self._quantise(x)
-        self._emit(op.kind, [op], [x if floats else quantised(x), *scores], [op.out])
+        self._emit(op.kind, [op], [x if floats else quantised_name(x), *scores], [op.out])
 
 
 # -- act-order: columns in another order than the input's numbers read a copy of these -------------
 
 
-def ordered(graph: Graph, vectors: Mapping[str, Floats]) -> Graph:
+def spell_out_orders(graph: Graph, vectors: Mapping[str, Floats]) -> Graph:
     """The same graph, with the same results by name, in which no linear layer has an order.
 
     vectors: the orders by their names
     """
-    made, copies = Graph(graph.shapes), dict[tuple[str, bytes], str]()
-    made.ops = [one for op in graph.ops for one in _ordering_ops(op, vectors, copies)]
-    return made
+    plain, copies = Graph(graph.shapes), dict[tuple[str, bytes], str]()
+    plain.ops = [plain_op for op in graph.ops for plain_op in _ordering_ops(op, vectors, copies)]
+    return plain
 
 
 def _ordering_ops(
@@ -280,11 +282,11 @@ def _ordering_ops(
 # -- adapters: y = W x + B (scale · A x); layers that share an input and an A compute A x once -----
 
 
-def spelled_out(graph: Graph) -> Graph:
+def spell_out_adapters(graph: Graph) -> Graph:
     """The same graph, with the same results by name, without ``loras`` in its ops."""
-    made, within = Graph(graph.shapes), dict[tuple[str, tuple[str, ...]], str]()
-    made.ops = [one for op in graph.ops for one in _adapter_ops(op, graph, within)]
-    return made
+    plain, within = Graph(graph.shapes), dict[tuple[str, tuple[str, ...]], str]()
+    plain.ops = [plain_op for op in graph.ops for plain_op in _adapter_ops(op, graph, within)]
+    return plain
 
 
 def _adapter_ops(
@@ -296,16 +298,16 @@ def _adapter_ops(
     name, width = op.out.name, op.out.width
     alone = Tensor(f"{name} alone", width)
     yield replace(op, out=alone, loras=())
-    others = range(1, len(op.loras))
-    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in others), op.out]
+    counts = range(1, len(op.loras))
+    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in counts), op.out]
     for n, lora in enumerate(op.loras):
         if (lora.a, op.inputs) not in within:
             yield from _inner(op, graph.shapes[lora.b][1], lora, f"{name} inner {n}", within)
-        added = Tensor(f"{name} added {n}", width)
+        product = Tensor(f"{name} added {n}", width)
         rows = op.rows if isinstance(op, Linear) else (0, width)
         read = (within[lora.a, op.inputs],)
-        yield Linear(added, read, {"weight": lora.b}, rows=rows)
-        yield Add(so_far[n + 1], (so_far[n].name, added.name))
+        yield Linear(product, read, {"weight": lora.b}, rows=rows)
+        yield Add(so_far[n + 1], (so_far[n].name, product.name))
 
 
 def _inner(
@@ -318,7 +320,7 @@ def _inner(
     """scale · A x, or scale times A's row of a token; its name is added to ``within``."""
     inner = Tensor(name, rank)
     within[lora.a, op.inputs] = inner.name
-    yield op.through(lora.a, inner)
+    yield op.with_matrix(lora.a, inner)
     if lora.scale != 1:
         scaled = Tensor(f"{name} scaled", rank)
         within[lora.a, op.inputs] = scaled.name

@@ -1,7 +1,7 @@
-"""From lowered ops to the calls that make a plan, bound to buffers and weights.
+"""Emitter turns lowered ops into the calls that make a plan, bound to buffers and weights.
 
-Knows lifetimes, and that a buffer must not be written before every thread has read it. Which ops
-are fused is decided before.
+It knows how long each tensor lives, and that a buffer must not be written before every thread has
+read it. Which ops are fused was decided before, in ``compile``.
 """
 
 from collections.abc import Iterable
@@ -36,19 +36,19 @@ class Emitter:
         compiler: GraphCompiler,
         context: int,
         *,
-        kept: bool = False,
+        keeps_all: bool = False,
         also: Iterable[str] = (),
     ) -> None:
-        """kept: no buffer is shared, so that every tensor can be read after the run.
+        """keeps_all: no buffer is shared, so that every tensor can be read after the run.
 
         also: tensors that can be read then
         """
-        self.c, self.context, self._kept = compiler, context, kept
+        self.c, self.context, self._keeps_all = compiler, context, keeps_all
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
-        placement = Placement(lowered, output, kept=kept, also=also)
+        placement = Placement(lowered, output, keeps_all=keeps_all, also=also)
         self._buffers = [calls.AddBuffer(*slot) for slot in placement.slots]
-        self._where = placement.where
+        self._slot_of = placement.slot_of
         self._inputs, self._ops = list[calls.SetInput](), list[calls.OpCall]()
         self.widths: dict[str, int] = {}
         self.after: dict[str, int] = {}
@@ -61,14 +61,14 @@ class Emitter:
 
     def view(self, name: str) -> View:
         """The place of a tensor, from the end of its op until the buffer is written over."""
-        return self._where[name], 0
+        return self._slot_of[name], 0
 
     def has(self, name: str) -> bool:
         """Whether the plan computes a tensor."""
-        return name in self._where
+        return name in self._slot_of
 
     def _places(self, names: Iterable[str]) -> Places:
-        """Of a tensor that has the first of these names as floats, the other as quant blocks."""
+        """Return where a tensor lies: names with the suffix ``INT8`` are its quant blocks."""
         floats, act = NOWHERE, -1
         for name in names:
             if name.endswith(INT8):
@@ -88,7 +88,7 @@ class Emitter:
 
     def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
         """See ``Lowering``."""
-        return self.c.weights.of(op, self.c.graph, role)
+        return self.c.weights.matrices_of(op, self.c.graph, role)
 
     def table(self, name: str) -> int:
         """See ``Lowering``."""
@@ -103,10 +103,10 @@ class Emitter:
 
     def inner(self, name: str, width: int) -> View:
         """See ``Lowering``: a buffer of its own where every tensor is kept."""
-        if not self._kept:
+        if not self._keeps_all:
             return NOWHERE
         self.widths[name := name + INNER] = width
-        self._where[name] = len(self._buffers)
+        self._slot_of[name] = len(self._buffers)
         self._buffers.append(calls.AddBuffer(width, False))
         return self.view(name)
 
@@ -122,7 +122,7 @@ class Emitter:
     def _one_op(self, op: Lowered) -> None:
         self._ops.append(op.ops[0].lower(self, self._site(op)))
 
-    def _given(self, op: Lowered) -> None:
+    def _given_rows(self, op: Lowered) -> None:
         self._inputs.append(calls.SetInput(self.view(op.writes[0][0])))
 
     def _norm(self, op: Lowered) -> None:
@@ -158,23 +158,26 @@ class Emitter:
 
 
 _EMIT = {
-    "given": Emitter._given,
+    "given": Emitter._given_rows,
     "norm": Emitter._norm,
     "quantise": Emitter._quantise,
     "linear": Emitter._linear,
     "gate": Emitter._gate,
     "residual": Emitter._residual,
 }
-"""By kind of what is lowered; another kind is that of one op, which is emitted as it is."""
+"""``Lowered.kind`` -> the method that emits it; any other kind is one op, emitted as it is."""
 
 
 def lower(
     graph: Graph, weights: WeightTable, context: int, *, apart: bool = False, hoist: bool = True,
-    kept: bool = False, also: Iterable[str] = (),
+    keeps_all: bool = False, also: Iterable[str] = (),
 ) -> Emitter:  # fmt: skip
     """A graph's plan as calls; see ``GraphCompiler`` and ``Emitter``."""
     return Emitter(
-        GraphCompiler(graph, weights, apart=apart, hoist=hoist), context, kept=kept, also=also
+        GraphCompiler(graph, weights, apart=apart, hoist=hoist),
+        context,
+        keeps_all=keeps_all,
+        also=also,
     )
 
 
@@ -182,26 +185,34 @@ def lower(
 
 
 class Placement:
-    """A linear scan over the lowered ops that reuses buffers once they are free, unless kept.
+    """A linear scan over the lowered ops that reuses buffers once they are free.
 
     where  by tensor: the number of its slot
     slots  of each slot: its width, and whether it holds quant blocks
     """
 
     def __init__(
-        self, lowered: list[Lowered], output: str, *, kept: bool = False, also: Iterable[str] = ()
+        self,
+        lowered: list[Lowered],
+        output: str,
+        *,
+        keeps_all: bool = False,
+        also: Iterable[str] = (),
     ) -> None:
-        """kept: no buffer is reused; also: tensors whose buffers are not, to be read afterwards."""
-        self.where: dict[str, int] = {}
+        """keeps_all: no buffer is reused.
+
+        also: tensors whose buffers are not reused, since they are read after the run
+        """
+        self.slot_of: dict[str, int] = {}
         self.slots: list[tuple[int, bool]] = []
-        met = _meetings(lowered)
-        last = {name: met[i] for i, op in enumerate(lowered) for name in op.reads}
+        meetings = _meetings(lowered)
+        last = {name: meetings[i] for i, op in enumerate(lowered) for name in op.reads}
         ends: dict[int, list[str]] = {}
         for name, i in last.items():
             ends.setdefault(i, []).append(name)
         taken_over = {op.in_place for op in lowered}
-        outputs = _in_the_place_of(output, lowered)
-        held = {
+        outputs = _tensors_in_buffer_of(output, lowered)
+        pinned = {
             *also,
             *(op.writes[0][0] for op in lowered if op.kind == "given"),
         }  # as wide as told
@@ -209,13 +220,13 @@ class Placement:
         for i, op in enumerate(lowered):
             for name, width, is_quantised in op.writes:
                 if op.in_place is not None:
-                    self.where[name] = self.where[op.in_place]
-                elif name in outputs or name in held or (kept and not is_quantised):
-                    self.where[name] = self._new(width, is_quantised)  # rows lie side by side
+                    self.slot_of[name] = self.slot_of[op.in_place]
+                elif name in outputs or name in pinned or (keeps_all and not is_quantised):
+                    self.slot_of[name] = self._new(width, is_quantised)  # rows lie side by side
                 else:
-                    self.where[name] = self._reuse(free, width, is_quantised)
-            over = (n for n in ends.get(i, ()) if n not in taken_over and n not in held)
-            free += [self.where[n] for n in over]
+                    self.slot_of[name] = self._reuse(free, width, is_quantised)
+            over = (n for n in ends.get(i, ()) if n not in taken_over and n not in pinned)
+            free += [self.slot_of[n] for n in over]
 
     def _new(self, width: int, is_quantised: bool) -> int:
         self.slots.append((width, is_quantised))
@@ -232,20 +243,20 @@ class Placement:
 
 
 def _meetings(lowered: list[Lowered]) -> list[int]:
-    """By op: the first op, itself or later, at whose end all threads meet.
+    """Return for each op the first one, itself or later, at whose end all threads meet.
 
-    They do not meet after an op that each thread does for itself.
+    They do not meet after an op that each thread runs for itself.
     """
-    met: list[int] = []
+    meetings: list[int] = []
     for i in reversed(range(len(lowered))):
-        met.append(met[-1] if lowered[i].is_alone and met else i)
-    return met[::-1]
+        meetings.append(meetings[-1] if lowered[i].is_alone and meetings else i)
+    return meetings[::-1]
 
 
-def _in_the_place_of(output: str, lowered: list[Lowered]) -> set[str]:
+def _tensors_in_buffer_of(output: str, lowered: list[Lowered]) -> set[str]:
     """The tensors whose buffer becomes the output's."""
-    found = {output}
+    names = {output}
     for op in reversed(lowered):
-        if op.in_place is not None and op.writes[0][0] in found:
-            found.add(op.in_place)
-    return found
+        if op.in_place is not None and op.writes[0][0] in names:
+            names.add(op.in_place)
+    return names

@@ -7,7 +7,7 @@ from cutaway.compute.model.architectures import architecture_of
 from cutaway.compute.model.config import ModelConfig, config_from_gguf
 from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
-from cutaway.compute.model.lora import adapted
+from cutaway.compute.model.lora import add_adapter
 from cutaway.compute.model.mixture import GATING_KEY, SIGMOID
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
@@ -21,7 +21,7 @@ __all__ = [
     "Op",
     "Pooling",
     "Tensor",
-    "adapted",
+    "add_adapter",
     "build",
     "build_draft_head",
     "build_eagle",
@@ -67,9 +67,9 @@ def build(
 
 
 def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[str, Any]:
-    """With a sigmoid where experts are chosen with a bias, as DeepSeek V3 does (arXiv 2408.15664).
+    """Add a sigmoid where experts are chosen with a bias, as in DeepSeek V3 (arXiv 2408.15664).
 
-    Unless file or row say otherwise: V3's files and V2's, which has no bias, do not.
+    A file or row that names a gating keeps it: V3's files name none, nor V2's, which has no bias.
     """
     row = architecture_of(name := metadata.get("general.architecture"))
     is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
@@ -96,10 +96,10 @@ def build_draft_head(
     layer = architecture_of(config.architecture).layer
     if layer is None or not has_draft_head(config):
         raise FormatError("the model has no draft head (multi-token prediction)")
-    mine = f"blk.{config.layers}."
+    prefix = f"blk.{config.layers}."
     outside = {name: shape for name, shape in shapes.items() if not name.startswith("blk.")}
-    own = {name: shape for name, shape in shapes.items() if name.startswith(mine)}
-    graph = Graph(outside | own)
+    inside = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+    graph = Graph(outside | inside)
     for name in outside:
         graph.allow_unused(name)
     draft_head(graph, config, layer)
@@ -108,7 +108,7 @@ def build_draft_head(
 
 
 def _run(shapes: Mapping[str, tuple[int, ...]], c: ModelConfig) -> Mapping[str, tuple[int, ...]]:
-    """Without the tensors of blocks that are read past."""
+    """Leave out the tensors of draft heads, the blocks after the model's own."""
     unrun = tuple(f"blk.{i}." for i in range(c.layers, c.layers + c.unrun_layers))
     return {k: v for k, v in shapes.items() if not k.startswith(unrun)} if unrun else shapes
 

@@ -55,7 +55,7 @@ class Anatomy:
         return {op.out.name: op for op in self.graph.ops}
 
     @cached_property
-    def chosen(self) -> Op:
+    def logit_rows(self) -> Op:
         """The op that picks the rows that want logits from the stream."""
         return next(op for op in self.graph.ops if isinstance(op, LogitRows))
 
@@ -71,8 +71,8 @@ class Anatomy:
 
     @cached_property
     def _end(self) -> tuple[NormOp, Linear]:
-        norm, head, *_ = self.graph.ops[self.graph.ops.index(self.chosen) + 1 :]
-        reads = (norm.inputs, head.inputs) == ((self.chosen.out.name,), (norm.out.name,))
+        norm, head, *_ = self.graph.ops[self.graph.ops.index(self.logit_rows) + 1 :]
+        reads = (norm.inputs, head.inputs) == ((self.logit_rows.out.name,), (norm.out.name,))
         if reads and isinstance(norm, NormOp) and isinstance(head, Linear):
             return norm, head
         raise InputError("this architecture cannot be looked into: it has no norm before its head")
@@ -84,17 +84,17 @@ class Anatomy:
 
     @cached_property
     def heads(self) -> dict[int, tuple[Op, int]]:
-        """By layer: the op whose result has that of each head side by side, and a head's width.
+        """Layer -> the op that gives the results of its heads side by side, and a head's width.
 
-        Of a layer that attends it is attention; of others one whose heads have states, if any.
+        It is attention in a layer that attends, else the op whose heads have states, if any.
         """
         states: dict[int, tuple[Op, int]] = {op.layer: (op, op.state[2]) for op in self._states}
         return states | {op.layer: (op, op.heads.dim) for op in self.attends}
 
     @cached_property
     def values(self) -> dict[int, tuple[str, int, int, int]]:
-        """By layer: the tensor with each token's values, their first column there, a value's width
-        and how many there are. Of a layer that attends they are its keys' companions.
+        """Layer -> the tensor of each token's values, their first column, a value's width, and how
+        many they are. In a layer that attends they are the values beside its keys.
         """
         values = {}
         for net in self._states:
@@ -113,17 +113,17 @@ class Anatomy:
     @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
         """The terms whose sum the stream is, in the order of the graph."""
-        found, open_ = [], [(self.chosen.inputs[0], 1.0)]
+        parts, open_ = [], [(self.logit_rows.inputs[0], 1.0)]
         while open_:
             name, factor = open_.pop()
             op = self.maker[name]
             if isinstance(op, Add):
-                open_ += [(each, factor) for each in op.inputs]
+                open_ += [(term, factor) for term in op.inputs]
             elif isinstance(op, Scale):
                 open_.append((op.inputs[0], factor * op.number))
             else:
-                found.append(self._part(op, factor))
-        return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
+                parts.append(self._part(op, factor))
+        return tuple(sorted(parts, key=lambda part: self._place[part.op.out.name]))
 
     def check_paths(self) -> None:
         """InputError unless each attention reaches the stream by one matrix, norms and gates."""
@@ -135,20 +135,20 @@ class Anatomy:
             )
 
     @cached_property
-    def added(self) -> dict[str, str]:
-        """By part: the tensor that is added to the stream, its factor included."""
+    def added_tensors(self) -> dict[str, str]:
+        """Part -> the tensor that is added to the stream, its factor included."""
         scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if isinstance(op, Scale)}
-        found = {}
+        tensors = {}
         for part in self.parts:
             name = part.op.out.name
             while name in scaled:
                 name = scaled[name]
-            found[part.name] = name
-        return found
+            tensors[part.name] = name
+        return tensors
 
     def factor_within(self, part: StreamPart) -> float:
         """The factor by which the op's result is multiplied before it is added to the stream."""
-        factor, name = 1.0, self.added[part.name]
+        factor, name = 1.0, self.added_tensors[part.name]
         while name != part.op.out.name:
             op = self.maker[name]
             assert isinstance(op, Scale)
@@ -159,7 +159,7 @@ class Anatomy:
     def stream(self) -> tuple[str, ...]:
         """The tensors that are the stream before the first layer and after each."""
         after: dict[int, str] = {}
-        name = self.chosen.inputs[0]
+        name = self.logit_rows.inputs[0]
         while isinstance(op := self.maker[name], Add):
             stream, branch = op.inputs
             if isinstance(self._base(branch), Add):
@@ -214,8 +214,8 @@ class Anatomy:
             op = self.maker[op.inputs[0]]
         if isinstance(op, Add):
             return False
-        others = (o for o in self.graph.ops if isinstance(o, Experts) and o is not op)
-        return any(o.out.name.startswith(f"blk.{layer}.") for o in others)
+        mixtures = (o for o in self.graph.ops if isinstance(o, Experts) and o is not op)
+        return any(o.out.name.startswith(f"blk.{layer}.") for o in mixtures)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """The ops back through one matrix, norms and gates to a ``TokenMixer``; none, if not so."""

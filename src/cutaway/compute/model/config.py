@@ -180,7 +180,7 @@ def config_from_gguf(
     windows = windows_of(read, layers, attention)
     heads = row.heads(read, windows) if row.heads else heads_of(read, has_states=row.has_states)
     width = heads.dim or 2  # where nothing attends, none is rotated either
-    longest = read.size("context_length", most=MAX_CONTEXT)
+    longest = read.size("context_length", largest=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(read, width, interleaved=row.interleaved_rope)
     experts = read.size_or_zero("expert_count")
@@ -207,8 +207,8 @@ def config_from_gguf(
 
 
 def _layers(read: MetadataReader) -> tuple[int, int]:
-    """Those of the model, and those behind them that guess tokens ahead; files count both."""
-    layers = read.size("block_count", most=_MOST_LAYERS)
+    """Return how many layers run, and how many draft after them; files count both together."""
+    layers = read.size("block_count", largest=_MOST_LAYERS)
     unrun = read.size_or_zero("nextn_predict_layers")
     if unrun >= layers:
         raise FormatError(
@@ -221,16 +221,16 @@ def _recurrent(
     read: MetadataReader, row: Architecture, layers: int, attention: Attention
 ) -> tuple[bool, ...]:
     """Whether each layer has a state."""
-    found = recurrent_layers(read, layers, has_states=row.has_states)
-    if any(found) and attention != "causal":
+    flags = recurrent_layers(read, layers, has_states=row.has_states)
+    if any(flags) and attention != "causal":
         raise FormatError(
             f"{read.prefix}: layers with a recurrent state read no token after theirs"
         )
-    return found
+    return flags
 
 
 def _local(read: MetadataReader, rope: Rope, width: int) -> Rope:
-    """Of layers with a window. FormatError where it does not fit their heads."""
+    """Return the rope of layers with a window; FormatError where it does not fit their heads."""
     dim = read.size("rope.dimension_count_swa", rope.dim)
     check_dim(dim, read.size("attention.key_length_swa", width))
     base = read.or_zero("rope.freq_base_swa", 10000.0) or rope.base
@@ -238,9 +238,9 @@ def _local(read: MetadataReader, rope: Rope, width: int) -> Rope:
 
 
 def _attention(read: MetadataReader) -> Attention:
-    own = MetadataReader(read.metadata, "cutaway")
-    if own.value("block_size") is not None:
-        return own.size("block_size")
+    extra = MetadataReader(read.metadata, "cutaway")
+    if extra.value("block_size") is not None:
+        return extra.size("block_size")
     return "causal" if read.flag("attention.causal", True) else "bidirectional"
 
 

@@ -35,23 +35,23 @@ Layer = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
 def draft_head(g: Graph, c: ModelConfig, layer: Layer) -> Tensor:
     """The first of the blocks behind the model. Returns the logits, (L, vocab).
 
-    Given are the hidden states that the model's head read of the tokens before, or this head of
-    its own drafts: behind the last norm, as vLLM and llama.cpp have it.
+    Its input rows are what the model's head read for the tokens before, or this head for its own
+    drafts: the stream after the last norm, as in vLLM and llama.cpp.
     """
     c = replace(c, windows=(*c.windows, 0), recurrent=(*c.recurrent, False))
     p = next(g.layers(1, first=c.layers))
     n, norm = f"{p}nextn.", "output_norm"
-    hidden = g.given(c.hidden)  # (M, hidden), of the tokens before
-    own = f"{n}embed_tokens"
-    x = embedding(g, c, own if g.has(f"{own}.weight") else "token_embd")
+    hidden = g.given_rows(c.hidden)  # (M, hidden), of the tokens before
+    weight = f"{n}embed_tokens"
+    x = embedding(g, c, weight if g.has(f"{weight}.weight") else "token_embd")
     x, hidden = g.rms_norm(x, f"{n}enorm", c.norm_eps), g.rms_norm(hidden, f"{n}hnorm", c.norm_eps)
     x = layer(g, c, g.linear(g.join(x, hidden, 1), f"{n}eh_proj"), c.layers)
 
     if g.has(f"{n}shared_head_norm.weight"):
         norm = f"{n}shared_head_norm"
-    own = f"{n}shared_head_head"
+    weight = f"{n}shared_head_head"
     x = g.rms_norm(g.logit_rows(x), norm, c.norm_eps)
-    return head(g, c, x, own if g.has(f"{own}.weight") else "")
+    return head(g, c, x, weight if g.has(f"{weight}.weight") else "")
 
 
 # -- EAGLE-3 ---------------------------------------------------------------------------------------
@@ -64,17 +64,17 @@ _P = "eagle."
 class Eagle:
     """A head, and what it reads.
 
-    graph       given of each row are the model's streams side by side, then its own result; zeros
-                stand for whichever it lacks
+    graph       it reads for each row the model's streams side by side, then its own result, with
+                zeros for whichever of them a row lacks
     streams     the model's tensors, by name
-    own         the tensor of ``graph`` that is given of its own drafts
+    output      the tensor of ``graph`` that it reads back for its own drafts
     hidden      how wide that is
     target_ids  of its vocabulary, the model's token ids; None: it has all of the model's
     """
 
     graph: Graph
     streams: tuple[str, ...]
-    own: str
+    output: str
     hidden: int
     target_ids: NDArray[np.int64] | None
 
@@ -93,7 +93,7 @@ def build_eagle(
     stream = Anatomy(target).stream
     depths = _depths(read, len(stream) - 1)
     width = {op.out.name: op.out.width for op in target.ops}[stream[0]]
-    own = _wire(graph, read, len(depths) * width)
+    output = _wire(graph, read, len(depths) * width)
     graph.check_all_used()
     ids = read.value("target_ids")
     tokens, drafted = target.ops[-1].out.width, graph.ops[-1].out.width
@@ -106,20 +106,20 @@ def build_eagle(
         raise FormatError(
             f"the head guesses tokens that the model, which has {tokens}, lacks: it is another's"
         )
-    return Eagle(graph, tuple(stream[i] for i in depths), own.name, own.width, ids)
+    return Eagle(graph, tuple(stream[i] for i in depths), output.name, output.width, ids)
 
 
 def _depths(read: MetadataReader, layers: int) -> list[int]:
     """How many layers come before each stream that it reads."""
-    named = read.value("target_layers")
-    if named is None:
+    numbers = read.value("target_layers")
+    if numbers is None:
         return [min(2, layers), layers // 2, max(layers - 3, 0)]
-    if max(named) > layers:
+    if max(numbers) > layers:
         raise FormatError(
-            f"the head reads the stream behind {max(named)} layers, and the model has {layers}: it "
-            "is another's"
+            f"the head reads the stream behind {max(numbers)} layers, and the model has {layers}: "
+            "it is another's"
         )
-    return [*named]
+    return [*numbers]
 
 
 def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
@@ -132,12 +132,12 @@ def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
         )
     if g.has(f"{_P}fc.bias"):
         raise FormatError("the head's fc has a bias, which is not supported")
-    given = g.given(streams + n)
-    theirs = g.pick(given, given.width, 0, streams)
-    mine = g.pick(given, given.width, streams, given.width)
-    hidden = g.add(g.linear(theirs, f"{_P}fc"), mine)  # (M, n)
-    own = f"{_P}token_embd" if g.has(f"{_P}token_embd.weight") else "token_embd"
-    x = _layer(g, read, g.embed(own), hidden, eps)
+    inputs = g.given_rows(streams + n)
+    model_part = g.pick(inputs, inputs.width, 0, streams)
+    head_part = g.pick(inputs, inputs.width, streams, inputs.width)
+    hidden = g.add(g.linear(model_part, f"{_P}fc"), head_part)  # (M, n)
+    weight = f"{_P}token_embd" if g.has(f"{_P}token_embd.weight") else "token_embd"
+    x = _layer(g, read, g.embed(weight), hidden, eps)
     normed = g.rms_norm(g.logit_rows(x), f"{_P}output_norm", eps)
     g.linear(normed, f"{_P}output")
     return x
@@ -152,7 +152,7 @@ def _layer(g: Graph, read: MetadataReader, token: Tensor, hidden: Tensor, eps: f
     q, k, v = (g.linear(h, f"{_P}attn_{role}") for role in "qkv")
     rope = rope_of(read, head_dim, interleaved=False)
     factors = f"{_P}rope_freqs" if g.has(f"{_P}rope_freqs.weight") else None
-    q, k = (g.rope(each, rope, head_dim=head_dim, factors=factors) for each in (q, k))
+    q, k = (g.rope(part, rope, head_dim=head_dim, factors=factors) for part in (q, k))
     of = Heads(heads, kv_heads, head_dim)
     a = g.attend(q, k, v, layer=0, heads=of, scale=head_dim**-0.5)
     x = g.add(normed if read.flag("norm_before_residual", False) else hidden,

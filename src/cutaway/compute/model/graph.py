@@ -33,34 +33,34 @@ class Graph(
         self.ops = self.body().ops
         return self.ops[-1].out
 
-    def after_pooling(self) -> Self | None:
+    def pooled_graph(self) -> Self | None:
         """The ops on pooled rows, which are given; None where there are none."""
         at = _first(PooledRows, self.ops)
         if at is None:
             return None
-        return self._of([GivenRows(self.ops[at].out), *self.ops[at + 1 :]])
+        return self._part([GivenRows(self.ops[at].out), *self.ops[at + 1 :]])
 
-    def after_rows(self) -> Self:
+    def head_graph(self) -> Self:
         """The ops after the choice of rows, on numbers that are given in its place."""
-        chosen = self._choice()
-        return self._of([GivenRows(self.ops[chosen].out), *self.ops[chosen + 1 :]])
+        at = self._choice()
+        return self._part([GivenRows(self.ops[at].out), *self.ops[at + 1 :]])
 
     def body(self) -> Self:
         """The ops up to the rows that the head reads; all of them where there is no head."""
         if (pooled := _first(PooledRows, self.ops)) is not None:
-            return self._of(self.ops[:pooled])
-        chosen = self._choice()
-        head = _first(Linear, self.ops[chosen:])
-        return self._of(self.ops[: None if head is None else chosen + head])
+            return self._part(self.ops[:pooled])
+        at = self._choice()
+        head = _first(Linear, self.ops[at:])
+        return self._part(self.ops[: None if head is None else at + head])
 
     def choosing_last(self) -> tuple[Self, Tensor]:
         """The same ops, rows being chosen just before the head; and what is chosen from.
 
         That is what the head reads, of all rows.
         """
-        chosen, head = self._choice(), len(self.body().ops)
-        choice, between = self.ops[chosen], self.ops[chosen + 1 : head]
-        before = {op.out.name: op.out for op in self.ops[:chosen]}[choice.inputs[0]]
+        at, head = self._choice(), len(self.body().ops)
+        choice, between = self.ops[at], self.ops[at + 1 : head]
+        before = {op.out.name: op.out for op in self.ops[:at]}[choice.inputs[0]]
         between = [_reading(op, {choice.out.name: before.name}) for op in between]
         read = between[-1].out if between else before
         rows = Tensor(f"{read.name} rows", read.width)
@@ -69,12 +69,12 @@ class Graph(
             for op in self.ops[head:]
         ]
         last = LogitRows(rows, (read.name,))
-        return self._of([*self.ops[:chosen], *between, last, *after]), read
+        return self._part([*self.ops[:at], *between, last, *after]), read
 
     @property
     def has_head(self) -> bool:
         """Whether it predicts tokens; else it ends with the rows that a head would read."""
-        return self.after_pooling() is None and len(self.body().ops) < len(self.ops)
+        return self.pooled_graph() is None and len(self.body().ops) < len(self.ops)
 
     @property
     def attends(self) -> list[Attend]:
@@ -93,11 +93,11 @@ class Graph(
 
     def _choice(self) -> int:
         """Where the rows are chosen whose logits are wanted."""
-        chosen = _first(LogitRows, self.ops)
-        assert chosen is not None
-        return chosen
+        at = _first(LogitRows, self.ops)
+        assert at is not None
+        return at
 
-    def _of(self, ops: list[Op]) -> Self:
+    def _part(self, ops: list[Op]) -> Self:
         part = type(self)(self.shapes)
         part.ops = ops
         return part

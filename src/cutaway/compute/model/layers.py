@@ -37,9 +37,9 @@ def windows_of(
         if pattern.shape != (layers,):
             raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
         return tuple(window if slides else 0 for slides in pattern.tolist())
-    every = read.size_or_zero(key)
-    first = 0 if full_first else every - 1
-    return tuple(0 if every and i % every == first else window for i in range(layers))
+    period = read.size_or_zero(key)
+    first = 0 if full_first else period - 1
+    return tuple(0 if period and i % period == first else window for i in range(layers))
 
 
 # -- recurrent states, and the sizes of heads ------------------------------------------------------
@@ -55,22 +55,22 @@ def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> 
     width of 0 for the MLP where it is a layer.
     """
     if _PATTERN in read.defaults:
-        every = read.size(_PATTERN)
+        period = read.size(_PATTERN)
         flags = read.value("attention.recurrent_layers")
         if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and len(flags) >= layers:
             return tuple(flags[:layers].tolist())
-        return tuple((layer + 1) % every > 0 for layer in range(layers))
+        return tuple((layer + 1) % period > 0 for layer in range(layers))
     if has_states and read.value("attention.head_count") == 0:
         return (True,) * layers
-    found, widths = read.value(_KV_HEADS), read.value("feed_forward_length")
-    if not has_states or not isinstance(found, np.ndarray):
+    kv_heads, widths = read.value(_KV_HEADS), read.value("feed_forward_length")
+    if not has_states or not isinstance(kv_heads, np.ndarray):
         return (False,) * layers
-    if found.shape != (layers,) or found.dtype.kind not in "iu":
+    if kv_heads.shape != (layers,) or kv_heads.dtype.kind not in "iu":
         raise FormatError(f"metadata key {read.prefix}.{_KV_HEADS} is not one number a layer")
     is_mlp = np.zeros(layers, bool)
     if isinstance(widths, np.ndarray) and widths.shape == (layers,) and (widths == 0).any():
         is_mlp = widths != 0
-    return tuple(((found == 0) & ~is_mlp).tolist())
+    return tuple(((kv_heads == 0) & ~is_mlp).tolist())
 
 
 def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
@@ -79,12 +79,14 @@ def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
     if not heads and has_states:
         return Heads(0, 0, 0)
     heads = read.size("attention.head_count")
-    found = read.value(_KV_HEADS)
-    if has_states and isinstance(found, np.ndarray):
-        if not len(others := found[found != 0]):
+    counts = read.value(_KV_HEADS)
+    if has_states and isinstance(counts, np.ndarray):
+        if not len(positive := counts[counts != 0]):
             raise FormatError("a model without any attention is not supported")
-        others = np.where(found == 0, others[0], found)
-        read = MetadataReader({**read.metadata, f"{read.prefix}.{_KV_HEADS}": others}, read.prefix)
+        positive = np.where(counts == 0, positive[0], counts)
+        read = MetadataReader(
+            {**read.metadata, f"{read.prefix}.{_KV_HEADS}": positive}, read.prefix
+        )
     kv_heads = read.size(_KV_HEADS, heads)
     if heads % kv_heads:
         raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")

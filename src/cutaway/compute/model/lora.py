@@ -21,12 +21,14 @@ Of an embedding (tokens, hidden): (tokens, rank) and (hidden, rank), as llama.cp
 """
 
 
-def numbered(name: str, number: int) -> str:
+def numbered_name(name: str, number: int) -> str:
     """The name in the graph of a tensor of the adapter of this number."""
     return f"{name}.{number}" if number else name
 
 
-def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0) -> Graph:
+def add_adapter(
+    graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0
+) -> Graph:
     """The graph with an adapter.
 
     shapes: of the adapter's tensors; scales: the factor of each matrix's product
@@ -37,45 +39,45 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: i
     plain = [op for op in graph.ops if isinstance(op, Adaptable)]
     layers = {op.weights["weight"] for op in plain if isinstance(op, Linear)}
     tables = {op.weights["weight"] for op in plain if not isinstance(op, Linear)}
-    others = {
+    fixed = {
         name for op in graph.ops if not isinstance(op, Adaptable) for name in op.weights.values()
     }
-    others |= layers & tables
+    fixed |= layers & tables
     for name in matrices:
-        is_plain = name in layers | tables and name not in others
+        is_plain = name in layers | tables and name not in fixed
         _check(name, graph.shapes.get(name), is_plain, name in tables, shapes)
-    own = {numbered(name, number): shape for name, shape in shapes.items()}
-    made = Graph({**graph.shapes, **own})
-    made.ops = [
-        _with(op, scales, number)
+    adapter_shapes = {numbered_name(name, number): shape for name, shape in shapes.items()}
+    adapted_graph = Graph({**graph.shapes, **adapter_shapes})
+    adapted_graph.ops = [
+        _add_lora(op, scales, number)
         if isinstance(op, Adaptable) and op.weights["weight"] in matrices
         else op
         for op in graph.ops
     ]
-    return made
+    return adapted_graph
 
 
 def matrices_of(names: Iterable[str]) -> list[str]:
     """The matrices that an adapter's tensors are for, in their order; FormatError for others."""
-    known = dict.fromkeys(names)
-    if not known:
+    tensors = dict.fromkeys(names)
+    if not tensors:
         raise FormatError("the adapter has no tensors")
-    found = dict.fromkeys(name.removesuffix(A).removesuffix(B) for name in known)
-    for name in found:
-        if name in known:
+    matrices = dict.fromkeys(name.removesuffix(A).removesuffix(B) for name in tensors)
+    for name in matrices:
+        if name in tensors:
             raise FormatError(
                 f"the tensor {quoted(name)} is none of an adapter's, which end in {A} or {B}"
             )
         for ending in (A, B):
-            if name + ending not in known:
+            if name + ending not in tensors:
                 raise FormatError(f"the adapter lacks the tensor {quoted(name + ending)}")
-    return [*found]
+    return [*matrices]
 
 
-def _with(op: Adaptable, scales: Mapping[str, float], number: int) -> Op:
+def _add_lora(op: Adaptable, scales: Mapping[str, float], number: int) -> Op:
     name = op.weights["weight"]
-    added = Lora(numbered(name + A, number), numbered(name + B, number), scales[name])
-    return replace(op, loras=(*op.loras, added))
+    lora = Lora(numbered_name(name + A, number), numbered_name(name + B, number), scales[name])
+    return replace(op, loras=(*op.loras, lora))
 
 
 def _check(
@@ -95,8 +97,8 @@ def _check(
     rank = a[-1] if is_table else a[0]
     first, second = (shape[0], rank) if is_table else (rank, shape[1]), shape[1 if is_table else 0]
     if (a, b) != (first, (second, rank)):
-        wanted = f"({shape[0]}, rank)" if is_table else f"(rank, {shape[1]})"
+        expected = f"({shape[0]}, rank)" if is_table else f"(rank, {shape[1]})"
         raise FormatError(
             f"the adapter has {a} and {b} for {quoted(name)}, which is {shape}: it must be "
-            f"{wanted} and ({second}, rank), so it was made for another model"
+            f"{expected} and ({second}, rank), so it was made for another model"
         )

@@ -8,7 +8,7 @@ import numpy as np
 from cutaway.errors import FormatError
 
 _LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
-_MOST = 2**31 - 1  # of sizes, which the kernels count in 32 bits
+_LARGEST_SIZE = 2**31 - 1  # of sizes, which the kernels count in 32 bits
 
 
 class MetadataReader:
@@ -34,8 +34,8 @@ class MetadataReader:
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
             self._check_layers(key, value.size)
             value = value.flat[0].item()  # one value per layer, all the same
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if known and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
             return float(value)
         raise FormatError(
             f"metadata key {self.prefix}.{key} must be a positive number of an ordinary size"
@@ -54,18 +54,18 @@ class MetadataReader:
         value = self.value(key, default)
         return 0.0 if type(value) in (int, float) and value == 0 else self.number(key, default)
 
-    def size(self, key: str, default: int | None = None, most: int = _MOST) -> int:
+    def size(self, key: str, default: int | None = None, largest: int = _LARGEST_SIZE) -> int:
         """A positive whole number up to ``most``."""
-        return self._whole(key, self.number(key, default), most)
+        return self._whole(key, self.number(key, default), largest)
 
     def size_or_zero(self, key: str, default: int = 0) -> int:
         """A size that files also write as 0, or leave out, where there is none."""
-        return self._whole(key, self.or_zero(key, default), _MOST)
+        return self._whole(key, self.or_zero(key, default), _LARGEST_SIZE)
 
-    def _whole(self, key: str, value: float, most: int) -> int:
-        if value != int(value) or value > most:
+    def _whole(self, key: str, value: float, largest: int) -> int:
+        if value != int(value) or value > largest:
             raise FormatError(
-                f"metadata key {self.prefix}.{key} must be a whole number up to {most}"
+                f"metadata key {self.prefix}.{key} must be a whole number up to {largest}"
             )
         return int(value)
 
@@ -82,5 +82,5 @@ class MetadataReader:
         if type(value) not in (int, float, bool) or value not in values:
             raise FormatError(
                 f"metadata key {self.prefix}.{key} is {value!r:.40}, which is not supported; "
-                f"only {' or '.join(str(known).lower() for known in values)} is"
+                f"only {' or '.join(str(allowed).lower() for allowed in values)} is"
             )

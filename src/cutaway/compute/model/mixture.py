@@ -60,9 +60,9 @@ class Mixture:
 
     def check(self, experts: int, prefix: str) -> None:
         """FormatError where a row cannot have its experts among so many of a layer."""
-        each, left = divmod(experts, self.groups)
-        fits = self.used_groups <= self.groups and self.used <= each * self.used_groups
-        if left or not fits or (self.groups > 1 and each < 2):
+        per_group, left = divmod(experts, self.groups)
+        fits = self.used_groups <= self.groups and self.used <= per_group * self.used_groups
+        if left or not fits or (self.groups > 1 and per_group < 2):
             raise FormatError(
                 f"{prefix}: {self.used} of {experts} experts cannot be chosen from "
                 f"{self.used_groups} of {self.groups} groups (expert_used_count, "
@@ -81,14 +81,14 @@ class Mixture:
         if self.gating == "sparsemixer":
             return self._one_by_one(scores)
         weights = _softmax(scores) if self.gating == "softmax" else _sigmoid(scores)
-        wanted = scores if bias is None else weights + bias.astype(np.float64)
+        ranking = scores if bias is None else weights + bias.astype(np.float64)
         if self.groups > 1:
-            wanted = self._within_groups(weights if bias is None else wanted)
-        ids = np.argsort(-wanted, axis=-1, kind="stable")[:, : self.used]
-        chosen = np.take_along_axis(weights, ids, axis=-1)
+            ranking = self._mask_groups(weights if bias is None else ranking)
+        ids = np.argsort(-ranking, axis=-1, kind="stable")[:, : self.used]
+        shares = np.take_along_axis(weights, ids, axis=-1)
         if self.normed:
-            chosen /= chosen.sum(axis=-1, keepdims=True)
-        return ids, chosen * self.scale
+            shares /= shares.sum(axis=-1, keepdims=True)
+        return ids, shares * self.scale
 
     def _one_by_one(self, scores: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Each the best of those that are left."""
@@ -96,24 +96,24 @@ class Mixture:
         ids = np.empty((len(scores), self.used), np.int64)
         weights = np.empty(ids.shape)
         for rank in range(self.used):
-            chosen = ids[:, rank] = left.argmax(axis=-1)
-            best = left[rows, chosen][:, None]
+            winner = ids[:, rank] = left.argmax(axis=-1)
+            best = left[rows, winner][:, None]
             with np.errstate(divide="ignore", invalid="ignore"):
                 is_far = (best - left) / np.maximum(abs(left), best) > self.tolerance
             left_out = is_far | np.isneginf(left)
             weights[:, rank] = 1 / np.exp(np.where(left_out, -np.inf, left - best)).sum(axis=-1)
-            left[rows, chosen] = -np.inf
+            left[rows, winner] = -np.inf
         return ids, weights * self.scale
 
-    def _within_groups(self, wanted: Floats) -> Floats:
+    def _mask_groups(self, ranking: Floats) -> Floats:
         """Minus infinity for the experts of other groups than the best."""
-        grouped = wanted.reshape(len(wanted), self.groups, -1)
+        grouped = ranking.reshape(len(ranking), self.groups, -1)
         best = np.sort(grouped, axis=-1)[..., -self.best_of_group :].sum(axis=-1)  # (M, groups)
         order = np.argsort(-best, axis=-1, kind="stable")
         left_out = order[:, self.used_groups :]
-        kept = grouped.copy()
-        np.put_along_axis(kept, left_out[..., None], -np.inf, axis=1)
-        return kept.reshape(wanted.shape)
+        masked = grouped.copy()
+        np.put_along_axis(masked, left_out[..., None], -np.inf, axis=1)
+        return masked.reshape(ranking.shape)
 
 
 def _softmax(scores: Floats) -> Floats:
@@ -150,7 +150,7 @@ def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
         )
     groups = read.size_or_zero("expert_group_count") or usual.groups
     used_groups = read.size_or_zero("expert_group_used_count") or groups
-    used = read.size("expert_used_count", most=experts)
+    used = read.size("expert_used_count", largest=experts)
     if groups in (1, used_groups):
         groups = used_groups = 1
     kind = _GATINGS.get(gating, usual.gating)

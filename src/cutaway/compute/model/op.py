@@ -69,12 +69,12 @@ class Op:
         return call
 
     def matrices(self, shapes: Shapes) -> list[Slice]:
-        """The rows of matrices that it reads, in the order in which they are packed."""
-        found = list[Slice]()
+        """Return the rows of matrices that it reads, in the order in which they are packed."""
+        slices = list[Slice]()
         for name in self.matrix_names:
             *count, rows, _ = (1, *shapes[name])  # files may have a vector of one row
-            found += [(name, i * rows, (i + 1) * rows) for i in range(np.prod(count, dtype=int))]
-        return found
+            slices += [(name, i * rows, (i + 1) * rows) for i in range(np.prod(count, dtype=int))]
+        return slices
 
     @property
     def matrix_names(self) -> list[str]:
@@ -126,11 +126,11 @@ class Run(Protocol):
 
     @property
     def positions(self) -> Ints:
-        """Of each token in its text, (M,)."""
+        """Each token's position in its text, (M,)."""
 
     @property
     def types(self) -> Ints:
-        """Of each token, (M,)."""
+        """Each token's type, (M,)."""
 
     @property
     def logit_rows(self) -> Ints:

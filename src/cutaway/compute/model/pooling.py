@@ -12,13 +12,13 @@ from cutaway.text.late_interaction import LateInteraction, late_interaction
 
 POOLINGS = ("mean", "cls", "last", "weighted")
 TOKENS = "tokens"
-"""Of late interaction: each token has a vector."""
+"""The pooling of late interaction: each token keeps a vector."""
 _TYPES = ("", "mean", "cls", "last", "rank")  # by GGUF's pooling_type
-OWN, RANK = "cutaway.embedding", "cutaway.rank"
+EMBEDDING, RANK = "cutaway.embedding", "cutaway.rank"
 ACTIVATIONS = ("identity", "tanh", "gelu", "relu")
-"""Of dense layers and heads."""
+"""The activations that dense layers and heads may have."""
 PLUS_INPUT = "+input"
-"""Behind a dense layer's activation: what it reads is added, through a matrix if there is one."""
+"""A suffix of a dense layer's activation: its input is added, through a matrix if it has one."""
 _HEAD = "cls.output.weight"  # as GGUF calls the last matrix of a head that scores
 _DENSE = ("dense_2", "dense_3")  # as GGUF calls those of EmbeddingGemma
 
@@ -45,7 +45,7 @@ class Pooling(NamedTuple):
     kind: str | None = None
     normalize: bool | None = None
     max_tokens: int | None = None
-    refused: str = ""
+    unsupported: str = ""
     prompts: Mapping[str, str] = {}
     default: str = ""
     whole: bool = True
@@ -60,24 +60,27 @@ class Pooling(NamedTuple):
 def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     """Read from metadata; FormatError naming the key that is absurd."""
     architecture = MetadataReader(metadata, str(metadata["general.architecture"]))
-    number, own = architecture.size_or_zero("pooling_type"), MetadataReader(metadata, OWN)
-    normalize = None if own.value("normalize") is None else own.flag("normalize", True)
-    refused, known = str(own.value("refused", "")), number < len(_TYPES)
-    kind = str(own.value("pooling", "")) or (_TYPES[number] if known else "")
-    is_rank, after = _HEAD in graph.shapes, graph.after_pooling()
-    prompts = _json(own, "prompts", {})
+    number, settings = (
+        architecture.size_or_zero("pooling_type"),
+        MetadataReader(metadata, EMBEDDING),
+    )
+    normalize = None if settings.value("normalize") is None else settings.flag("normalize", True)
+    unsupported, is_known = str(settings.value("refused", "")), number < len(_TYPES)
+    kind = str(settings.value("pooling", "")) or (_TYPES[number] if is_known else "")
+    is_rank, after = _HEAD in graph.shapes, graph.pooled_graph()
+    prompts = _json(settings, "prompts", {})
     late = late_interaction(metadata, graph.shapes["token_embd.weight"][0])
     return Pooling(
         "rank" if is_rank else TOKENS if late else (kind or None),
         normalize,
-        own.size_or_zero("max_tokens") or None,
-        refused or ("" if known else f"pooling_type {number}"),
+        settings.size_or_zero("max_tokens") or None,
+        unsupported or ("" if is_known else f"pooling_type {number}"),
         {str(name): str(text) for name, text in prompts.items()},
-        str(own.value("default_prompt", "")),
-        own.flag("include_prompt", True),
-        own.flag("lower", False),
+        str(settings.value("default_prompt", "")),
+        settings.flag("include_prompt", True),
+        settings.flag("lower", False),
         _end_id(metadata),
-        (str(own.value("rank_pooling", "")) or "cls") if is_rank else "",
+        (str(settings.value("rank_pooling", "")) or "cls") if is_rank else "",
         _labels(architecture) if is_rank else (),
         (after or graph.body()).ops[-1].out.width,
         late,
@@ -85,48 +88,48 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
 
 
 def _labels(architecture: MetadataReader) -> tuple[str, ...]:
-    said = architecture.value("classifier.output_labels")
-    return tuple(map(str, said)) if isinstance(said, list) else ()
+    labels = architecture.value("classifier.output_labels")
+    return tuple(map(str, labels)) if isinstance(labels, list) else ()
 
 
 def _end_id(metadata: Mapping[str, Any]) -> int | None:
-    """What a folder says, else the end token of a file whose tokenizer adds one."""
+    """Return what a folder says, else the end token of a file whose tokenizer adds one."""
     tokenizer = MetadataReader(metadata, "tokenizer.ggml")
-    own = MetadataReader(metadata, OWN).value("end_token_id")
-    if own is None and tokenizer.value("add_eos_token") is True:
-        own = tokenizer.value("eos_token_id")
-    return int(own) if isinstance(own, int) and own >= 0 else None
+    end_id = MetadataReader(metadata, EMBEDDING).value("end_token_id")
+    if end_id is None and tokenizer.value("add_eos_token") is True:
+        end_id = tokenizer.value("eos_token_id")
+    return int(end_id) if isinstance(end_id, int) and end_id >= 0 else None
 
 
 def finish(g: Graph, metadata: Mapping[str, Any]) -> None:
-    """Add to a graph what the file has for pooled rows, in the place of a head that predicts."""
+    """Add the file's layers for pooled rows to a graph, in place of a head that predicts."""
     if g.has(_HEAD):
-        own = MetadataReader(metadata, RANK)
-        x = g.pooled(g.cut_head())
+        head = MetadataReader(metadata, RANK)
+        x = g.pooled_rows(g.cut_head())
         if g.has("cls.weight"):
-            x = _activated(g, g.linear(x, "cls"), str(own.value("activation", "tanh")))
+            x = _activate(g, g.linear(x, "cls"), str(head.value("activation", "tanh")))
         if g.has("cls.norm.weight"):
             x = g.layer_norm(
-                x, "cls.norm", own.number("norm_epsilon", 1e-5), bias=g.has("cls.norm.bias")
+                x, "cls.norm", head.number("norm_epsilon", 1e-5), bias=g.has("cls.norm.bias")
             )
         g.linear(x, "cls.output")
         return
-    held = [[name, "identity"] for name in _DENSE if g.has(f"{name}.weight")]
-    layers = _json(MetadataReader(metadata, OWN), "dense", held)
+    default = [[name, "identity"] for name in _DENSE if g.has(f"{name}.weight")]
+    layers = _json(MetadataReader(metadata, EMBEDDING), "dense", default)
     if not (layers and g.has(f"{layers[0][0]}.weight")):
-        if MetadataReader(metadata, OWN).flag("body", False):
+        if MetadataReader(metadata, EMBEDDING).flag("body", False):
             g.cut_head()
         return
-    x = g.pooled(g.cut_head())
+    x = g.pooled_rows(g.cut_head())
     for name, activation in layers:
         before, kind = x, activation.removesuffix(PLUS_INPUT)
-        x = _activated(g, g.linear(x, name), kind)
+        x = _activate(g, g.linear(x, name), kind)
         if kind != activation:
             beside = f"{name}.residual"
             x = g.add(x, g.linear(before, beside) if g.has(f"{beside}.weight") else before)
 
 
-def _activated(g: Graph, x: Any, name: str) -> Any:
+def _activate(g: Graph, x: Any, name: str) -> Any:
     if name not in ACTIVATIONS:
         raise FormatError(
             f"a layer after pooling has the activation {name!r:.40}, which is not supported; "
@@ -139,14 +142,14 @@ def _activated(g: Graph, x: Any, name: str) -> Any:
 
 def _json(read: MetadataReader, key: str, default: Any) -> Any:
     """A key that holds JSON of the default's kind."""
-    said = read.value(key)
+    text = read.value(key)
     try:
-        found = default if said is None else json.loads(said)
+        value = default if text is None else json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        found = None
-    if type(found) is not type(default) or (
-        isinstance(found, list)
-        and not all(isinstance(one, list) and len(one) == 2 for one in found)
+        value = None
+    if type(value) is not type(default) or (
+        isinstance(value, list)
+        and not all(isinstance(layer, list) and len(layer) == 2 for layer in value)
     ):
         raise FormatError(f"metadata key {read.prefix}.{key} is damaged: convert the model again")
-    return found
+    return value

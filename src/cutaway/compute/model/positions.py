@@ -41,10 +41,10 @@ class Yarn:
 
     @property
     def attention_factor(self) -> float:
-        """By which queries and keys grow, so that attention stays as sharp."""
+        """The factor of queries and keys, which keeps attention as sharp."""
         return 0.1 * log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def scaled(self, frequencies: list[float], base: float) -> list[float]:
+    def scale(self, frequencies: list[float], base: float) -> list[float]:
         """The frequencies of all pairs."""
         last = 2 * len(frequencies) - 1
         low, high = (
@@ -90,13 +90,13 @@ class Rope:
                 )
             plain = [f / float(factor) for f, factor in zip(plain, factors, strict=True)]
         if self.yarn is not None:
-            return self.yarn.scaled(plain, self.base)
+            return self.yarn.scale(plain, self.base)
         return [f / self.linear_factor for f in plain] if self.linear_factor != 1 else plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowingRope(Rope):
-    """Of queries that grow with their positions, as Llama 4's do (Ministral 3).
+    """A rope of queries that grow with their positions, as in Ministral 3 and Llama 4.
 
     What is rotated is multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋), too.
     turns: whether anything is rotated; else that is all (Llama 4)
@@ -132,14 +132,14 @@ def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
             f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
         )
     yarn = _yarn(read) if kind == "yarn" else None
-    own = read.number("rope.scaling.attn_factor", 1.0)
+    factor = read.number("rope.scaling.attn_factor", 1.0)
     return Rope(
         dim=dim,
         base=read.number("rope.freq_base", 10000.0),
         rotate_half=not interleaved,
         linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
         yarn=yarn,
-        attention_factor=own * (_sharpness(read, yarn) if yarn else 1.0),
+        attention_factor=factor * (_sharpness(read, yarn) if yarn else 1.0),
     )
 
 

@@ -57,9 +57,9 @@ class Wiring:
     def mlp_width(self) -> int:
         """Width of the inner layer of the first MLP, or of one of its experts; 0 without any."""
         down = re.compile(r"blk\.(\d+)\.ffn_down(_exps)?\.weight")
-        every = ((down.fullmatch(name), shape[-1]) for name, shape in self.shapes.items())
-        found = [(int(named[1]), named[2] or "", width) for named, width in every if named]
-        return min(found)[2] if found else 0
+        matches = ((down.fullmatch(name), shape[-1]) for name, shape in self.shapes.items())
+        widths = [(int(match[1]), match[2] or "", width) for match, width in matches if match]
+        return min(widths)[2] if widths else 0
 
     def allow_unused(self, weight: str) -> None:
         """Let a tensor be unused: the architecture knows it and chose another."""

@@ -260,13 +260,13 @@ def find(anatomy: Anatomy, place: str) -> tuple[str, int, int]:
         return name, first + value * width, first + (value + 1) * width
     elif part[0] == "S":
         return STATE, *_find_in_state(anatomy, layer, part, place)
-    elif place not in anatomy.added:
-        here = [name for name in anatomy.added if name.startswith(f"L{layer}.")]
+    elif place not in anatomy.added_tensors:
+        here = [name for name in anatomy.added_tensors if name.startswith(f"L{layer}.")]
         raise InputError(
             "intervention", f": there is no {place}: layer {layer} has {', '.join(here)}"
         )
     else:
-        name = anatomy.added[place]
+        name = anatomy.added_tensors[place]
     return name, 0, anatomy.maker[name].out.width
 
 

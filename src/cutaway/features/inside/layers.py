@@ -19,7 +19,7 @@ from cutaway.compute.backends import Inspectable, inspectable
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model import Op
 from cutaway.compute.model.ops.attention import Attend
-from cutaway.compute.model.ops.mixture import Experts, activated
+from cutaway.compute.model.ops.mixture import Experts, activate
 from cutaway.compute.model.ops.states import Conv, DeltaNet, HeadStates, Mamba2, StateOp
 from cutaway.engine.interventions import Affine, BoundInterventions
 from cutaway.errors import CutawayError
@@ -317,7 +317,7 @@ def given_by(
     inner = backend.weight(op.weights["down"], 0, 1).shape[1]
     read = backend.as_read(op.weights["up"], x[None])[0].astype(np.float64)
     roles = [role for role in ("gate", "up") if role in op.weights]
-    middle = activated(op.mixture, *(before * (matrix(role) @ read) + bias(role) for role in roles))
+    middle = activate(op.mixture, *(before * (matrix(role) @ read) + bias(role) for role in roles))
     middle = middle.astype(np.float32)
     last = backend.as_read(op.weights["down"], middle[None])[0].astype(np.float64)
     little = _LITTLE * np.where(np.arange(inner) % 2, 1, -1).astype(np.float32)

@@ -86,14 +86,16 @@ class Decomposition:
         each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
         each += self.put_in.values()
         bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
-        if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
+        if not (
+            np.abs(np.sum(each, axis=0) - self[self.anatomy.logit_rows.out.name]) <= bound
+        ).all():
             raise CutawayError("the parts do not add up to the stream: this is a bug in cutaway")
 
     # -- interventions ---------------------------------------------------------------------------
 
     def given(self, part: StreamPart) -> Floats:
         """What a part added to the stream."""
-        name = self.anatomy.added[part.name]
+        name = self.anatomy.added_tensors[part.name]
         if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
@@ -128,7 +130,7 @@ class Decomposition:
 
     def _of_op(self, here: Direction, part: StreamPart) -> Direction:
         """The same function, of the output of the part's op instead of what was added."""
-        before = self._before_intervention(self.anatomy.added[part.name], here)
+        before = self._before_intervention(self.anatomy.added_tensors[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
@@ -233,8 +235,10 @@ class Decomposition:
             matrix = matrix * self.interventions[part.path[-1].out.name].factor
         for op in part.path[:at]:
             matrix = np.reshape(self._factor(op), (-1, 1)) * matrix
-        if self.anatomy.added[part.name] in self.interventions:
-            matrix = self.interventions[self.anatomy.added[part.name]].factor[:, None] * matrix
+        if self.anatomy.added_tensors[part.name] in self.interventions:
+            matrix = (
+                self.interventions[self.anatomy.added_tensors[part.name]].factor[:, None] * matrix
+            )
         return matrix
 
     def _factor(self, op: Op) -> Floats | float:

@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     if args.out.exists():
         raise InputError(f"{args.out} exists already: name a new folder, or delete it")
     model = LoadedModel.open(args.model, Setup(context=args.context), weights=False)
-    with model.opened() as file:
+    with model.open_file() as file:
         size = sum(info.nbytes for info in file.tensors.values())
     context = args.context or min(model.context, _CONTEXT)
 

@@ -107,7 +107,7 @@ def _write_all(
     on_progress: Callable[[int], None],
 ) -> list[str]:
     (folder := out / "model").mkdir()
-    with model.opened() as file:
+    with model.open_file() as file:
         _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
         weights = folder / "weights"
         plan, read = write_plan(model.graph, file, weights, context, on_progress)

@@ -15,7 +15,7 @@ from cutaway.base import _native
 from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering import read_vectors
-from cutaway.compute.lowering.compile import ordered
+from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
@@ -68,7 +68,7 @@ def write_plan(
     InputError where the model needs what the core does not have.
     """
     vectors, pool = read_vectors(graph, file), _native.Pool(1)
-    if graph.after_pooling():
+    if graph.pooled_graph():
         raise InputError("the model computes vectors or scores, and a page writes texts")
     if any(isinstance(op, EmbedStored) for op in graph.ops):
         raise InputError(
@@ -76,8 +76,8 @@ def write_plan(
             "yet"
         )
     packed = pack_matrices(graph, file, pool, on_progress, _Into(weights))
-    graph, table = ordered(graph, vectors), PackedWeights(packed, vectors, {}).table()
-    tap = lower(graph, table, context, apart=True, kept=True)
+    graph, table = spell_out_orders(graph, vectors), PackedWeights(packed, vectors, {}).table()
+    tap = lower(graph, table, context, apart=True, keeps_all=True)
     plan = PagePlan(
         context,
         [
@@ -86,7 +86,7 @@ def write_plan(
         ],
         as_lists(plain(lower(graph, table, context).calls)),
         as_lists(plain(tap.calls)),
-        as_lists(plain(lower(graph.after_rows(), table, context).calls)),
+        as_lists(plain(lower(graph.head_graph(), table, context).calls)),
     )
     read = {
         op.out.name: (tap.view(op.out.name)[0], op.out.width)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, in_place
+from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, reorder_columns
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
     pack_matrices,
@@ -32,7 +32,7 @@ from cutaway.compute.backends.cpu.packing import (
 )
 from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
 from cutaway.compute.lowering import read_vectors
-from cutaway.compute.lowering.compile import ordered, spelled_out
+from cutaway.compute.lowering.compile import spell_out_adapters, spell_out_orders
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.errors import CutawayError, FormatError, InputError
@@ -122,8 +122,8 @@ class CpuBackend:
             1.0 if offload is None else reads_of(graph, file.tensors).kept_share(offload.kept)
         )
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
-        self._after = graph.after_pooling()
-        self._graph = ordered(graph.body() if self._after else graph, self._packed.vectors)
+        self._after = graph.pooled_graph()
+        self._graph = spell_out_orders(graph.body() if self._after else graph, self._packed.vectors)
         self._plan = plan
         self._emit(self._graph, plan)
         self.kv, self._kv = kv_layout(graph, kv), kv
@@ -132,49 +132,58 @@ class CpuBackend:
         """An empty one, with KV blocks of its own."""
         return new_plan(self.pool, self.kv_blocks, self._context, kv)
 
-    def beside(self, graph: Graph, file: ModelFile) -> Self:
+    def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the other graph's own matrices are in memory."""
-        known = {name for op in self._graph.ops for name in op.weights.values()}
-        packed = self._with(graph, file, lambda name: name not in known)
-        made = self._twin(ordered(graph, packed.vectors), packed, self._new_plan(self._kv))
-        made.kv = kv_layout(graph, self._kv)
-        return made
+        shared = {name for op in self._graph.ops for name in op.weights.values()}
+        packed = self._add_weights(graph, file, lambda name: name not in shared)
+        backend = self._twin(
+            spell_out_orders(graph, packed.vectors), packed, self._new_plan(self._kv)
+        )
+        backend.kv = kv_layout(graph, self._kv)
+        return backend
 
-    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+    def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
         matrices = self._packed.matrices
-        graph, only = ordered(spelled_out(graph), self._packed.vectors), Graph(graph.shapes)
+        graph, only = (
+            spell_out_orders(spell_out_adapters(graph), self._packed.vectors),
+            Graph(graph.shapes),
+        )
         only.ops = [
             op
             for op in graph.ops
             if isinstance(op, Adaptable) and not matrices.keys() >= {*op.matrices(graph.shapes)}
         ]
-        added = pack_matrices(only, file, self.pool)
-        return self._twin(graph, self._packed._replace(matrices=matrices | added))
+        adapter_matrices = pack_matrices(only, file, self.pool)
+        return self._twin(graph, self._packed._replace(matrices=matrices | adapter_matrices))
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
         """See ``Backend``; the other weights are in memory, wherever the model's are."""
-        return self._twin(self._graph, self._with(self._graph, file, lambda name: name in names))
+        return self._twin(
+            self._graph, self._add_weights(self._graph, file, lambda name: name in names)
+        )
 
-    def _with(self, graph: Graph, file: ModelFile, wanted: Callable[[str], bool]) -> PackedWeights:
-        """The weights, and beside them or in their place those of wanted names."""
+    def _add_weights(
+        self, graph: Graph, file: ModelFile, is_wanted: Callable[[str], bool]
+    ) -> PackedWeights:
+        """Return the weights with those of the wanted names added, or put in their place."""
         packed, only = self._packed, Graph(graph.shapes)
-        only.ops = [op for op in graph.ops if any(map(wanted, op.weights.values()))]
+        only.ops = [op for op in graph.ops if any(map(is_wanted, op.weights.values()))]
         matrices = packed.matrices | pack_matrices(only, file, self.pool)
         vectors = packed.vectors | read_vectors(only, file)
         return PackedWeights(matrices, vectors, packed.stored | read_stored(only, file))
 
     def _twin(self, graph: Graph, packed: PackedWeights, plan: _native.Plan | None = None) -> Self:
-        """A plan on the same threads, and the same keys and values unless it has its own."""
-        made = copy(self)
-        for name in [each for each in vars(made) if _is_cached(each)]:
-            delattr(made, name)  # made again, from the new graph, when it is first wanted
-        made._graph, made._plan, made._packed = graph, plan or self._plan.beside(), packed
-        made._emit(graph, made._plan)
-        return made
+        """Return a backend with a plan on the same threads, by default with the same KV blocks."""
+        twin = copy(self)
+        for name in [attribute for attribute in vars(twin) if _is_cached(attribute)]:
+            delattr(twin, name)  # made again, from the new graph, when it is first wanted
+        twin._graph, twin._plan, twin._packed = graph, plan or self._plan.beside(), packed
+        twin._emit(graph, twin._plan)
+        return twin
 
     def _emit(self, graph: Graph, plan: _native.Plan) -> None:
-        """Into an empty plan that reads all weights."""
+        """Lower a graph into an empty plan that reads all weights."""
         if self._resident_budget is not None:
             plan.set_resident_budget(self._resident_budget, self._experts_share)
         try:
@@ -189,18 +198,18 @@ class CpuBackend:
 
     @property
     def kept_experts(self) -> list[tuple[list[int], int, int]]:
-        """Of each layer of whose experts the folder of ``offload_folder`` has some alone.
+        """Three counts for each layer with experts that only the file of ``offload_folder`` has.
 
-        How many rows chose each of late (older ones count less); how many that a step wanted were
-        in memory, and how many were read.
+        They are: how many rows chose each expert of late (older ones count less); how many of those
+        that a step wanted were in memory; how many were read.
         """
         return self._plan.kept_experts
 
     @property
     def prefetch(self) -> str:
         """The fastest prefetch for steps of 1 row, 2 rows and more: "far, near, far"."""
-        found: str = self._plan.prefetch
-        return found
+        fastest: str = self._plan.prefetch
+        return fastest
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
@@ -209,7 +218,7 @@ class CpuBackend:
     @cached_property
     def _body(self) -> _native.Plan:
         """The plan without the head."""
-        return self._plan if not self._graph.has_head else self._beside(self._graph.body())
+        return self._plan if not self._graph.has_head else self._plan_part(self._graph.body())
 
     def hidden(self, batch: Batch) -> Array:
         """See ``Backend``."""
@@ -217,7 +226,7 @@ class CpuBackend:
 
     @cached_property
     def _wholes(self) -> "dict[tuple[str, ...], WholeRun]":
-        """By the names of the tensors that are read."""
+        """The runs of ``run_whole``, by the names of the tensors that they read."""
         return {}
 
     def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Array]:
@@ -225,15 +234,15 @@ class CpuBackend:
         from cutaway.compute.backends.cpu.tap import WholeRun
 
         if names not in self._wholes:
-            made = WholeRun(self._graph, self._packed, self._plan.beside(), names)
-            self._wholes[names] = made
+            whole_run = WholeRun(self._graph, self._packed, self._plan.beside(), names)
+            self._wholes[names] = whole_run
         return self._wholes[names].run(batch)
 
     @cached_property
     def _finish(self) -> _native.Plan:
         """The plan of what follows pooling."""
         assert self._after is not None
-        return self._beside(self._after)
+        return self._plan_part(self._after)
 
     def finish(self, x: Array) -> Array:
         """See ``Backend``."""
@@ -243,16 +252,16 @@ class CpuBackend:
 
     @cached_property
     def _tap(self) -> "Tap":
-        return self._new_tap(kept=True)
+        return self._new_tap(keeps_all=True)
 
     @cached_property
     def _changed(self) -> "Tap":
-        return self._new_tap(kept=False)
+        return self._new_tap(keeps_all=False)
 
-    def _new_tap(self, *, kept: bool) -> "Tap":
+    def _new_tap(self, *, keeps_all: bool) -> "Tap":
         from cutaway.compute.backends.cpu.tap import Tap
 
-        return Tap(self._graph, self._packed, self._plan.beside(), kept=kept)
+        return Tap(self._graph, self._packed, self._plan.beside(), keeps_all=keeps_all)
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
@@ -268,9 +277,9 @@ class CpuBackend:
     @cached_property
     def _head(self) -> _native.Plan:
         """The plan of the head alone."""
-        return self._beside(self._graph.after_rows())
+        return self._plan_part(self._graph.head_graph())
 
-    def _beside(self, graph: Graph) -> _native.Plan:
+    def _plan_part(self, graph: Graph) -> _native.Plan:
         """A plan of a part of the graph that shares weights, threads, keys and values."""
         plan = self._plan.beside()
         self._packed.plan(plan, graph)
@@ -301,18 +310,18 @@ class CpuBackend:
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
         """See ``Inspectable``."""
-        return in_place(self._weights.rows(name, first, last), self._orders.get(name))
+        return reorder_columns(self._weights.rows(name, first, last), self._orders.get(name))
 
     def as_read(self, name: str, x: Array) -> Array:
         """See ``Inspectable``: quantised matrices read activations of 8 bits."""
-        from cutaway.compute.backends.cpu.stored import rounded
+        from cutaway.compute.backends.cpu.stored import round_activations
 
         if self._weights.is_float(name):
             return x
         order = self._orders.get(name)
         if order is None:
-            return rounded(x)
-        return in_place(rounded(x[:, order.astype(np.intp)]), order)
+            return round_activations(x)
+        return reorder_columns(round_activations(x[:, order.astype(np.intp)]), order)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits, the rows shared out to the threads."""

@@ -48,9 +48,9 @@ class PackedWeights(NamedTuple):
         }
         return WeightTable(matrices, self.vectors, [*self.stored])
 
-    def plan(self, plan: _native.Plan, graph: Graph, **how: Any) -> Emitter:
+    def plan(self, plan: _native.Plan, graph: Graph, **options: Any) -> Emitter:
         """Make an empty plan that of a graph; how: see ``lower``."""
-        emitter = lower(graph, self.table(), plan.context, **how)
+        emitter = lower(graph, self.table(), plan.context, **options)
         plan.add(plain(emitter.calls), [*self.matrices.values()], [*self.stored.values()])
         return emitter
 
@@ -131,7 +131,7 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
     """Bytes of matrices that a row multiplies by."""
     from cutaway.base.offload import Reads  # few models are larger than memory
 
-    shapes, always, experts, chosen = matrix_shapes(graph), 0, 0, 0.0
+    shapes, always, experts, active = matrix_shapes(graph), 0, 0, 0.0
     for op in graph.ops:
         size = sum(
             _native.packed_bytes(tensors[part[0]].format, *shapes[part])
@@ -139,7 +139,7 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
         )
         if isinstance(op, Experts):
             experts += size
-            chosen += size * op.mixture.used / graph.shapes[op.weights["up"]][0]
+            active += size * op.mixture.used / graph.shapes[op.weights["up"]][0]
         elif isinstance(op, (Linear, HeadsLinear)):
             always += size
-    return Reads(weight_bytes(graph, tensors), always, experts, int(chosen))
+    return Reads(weight_bytes(graph, tensors), always, experts, int(active))

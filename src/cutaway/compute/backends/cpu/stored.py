@@ -25,9 +25,11 @@ _TINY = np.float32(1e-36)  # activations all smaller than this are rounded to 0
 
 
 class _Place(NamedTuple):
-    """Of a layer: whether it is apart, where in a block its bytes begin, its heads, their width.
+    """Where a layer's keys and values lie in a KV block.
 
-    values_from: where values begin in a key; None where they are stored beside it
+    windowed     whether they are in the part for layers that see a window
+    at           the first byte
+    values_from  where values begin in a key; None where they are stored beside it
     """
 
     windowed: bool
@@ -49,7 +51,7 @@ class StoredKV:
             windowed, (_, heads, dim), first = op.mask.window > 0, op.heads, op.values_from
             self._layers[op.layer] = _Place(windowed, ends[windowed], heads, dim, first)
             parts = self._heads(dim) if first is None else self._heads(dim)[:1]
-            ends[windowed] += sum(_claim(heads * one.bytes) for one in parts)
+            ends[windowed] += sum(_claim(heads * head.bytes) for head in parts)
             self._has_whole |= not windowed
         for op in graph.attends:
             if op.reads is not None:
@@ -71,7 +73,7 @@ class StoredKV:
             memory = memory[_claim(heads * of_keys.bytes) :]
             values.append(of_values.read(memory, heads)[..., :dim])
         part = slice(first - begin * KV_BLOCK, last - begin * KV_BLOCK)
-        return _joined(keys)[:, part], _joined(values)[:, part]
+        return _join(keys)[:, part], _join(values)[:, part]
 
     def _heads(self, dim: int) -> "tuple[_Head, _Head]":
         keys, values = self._formats
@@ -103,50 +105,50 @@ class _Head:
 
     def read(self, memory: NDArray[np.uint8], heads: int) -> Numbers:
         """(heads, KV_BLOCK, dim), from what begins with all heads' bytes."""
-        each = memory[: heads * self.bytes].reshape(heads, self.bytes)
-        codes, fifth, scales, minima = np.split(each, np.cumsum(self._sizes)[:-1], axis=1)
+        by_head = memory[: heads * self.bytes].reshape(heads, self.bytes)
+        codes, fifth, scales, minima = np.split(by_head, np.cumsum(self._sizes)[:-1], axis=1)
         if self._format == "f16":
-            return self._by_token(_as(np.float16, codes))
-        steps = self._by_token(_as(np.float16, scales))
+            return self._order_by_token(_view_as(np.float16, codes))
+        steps = self._order_by_token(_view_as(np.float16, scales))
         if self._format == "q8_0":
-            whole = self._by_token(codes.view(np.int8))
+            whole = self._order_by_token(codes.view(np.int8))
             return Coded(whole, steps, np.zeros(steps.shape, np.float32)).numbers()
-        whole = self._by_token(self._unpacked(codes, fifth))
+        whole = self._order_by_token(self._unpack(codes, fifth))
         if self._format == "q4_0":
             return Coded(whole, steps, steps.astype(np.float32) * np.float32(-8)).numbers()
-        return Coded(whole, steps, self._by_token(_as(np.float16, minima))).numbers()
+        return Coded(whole, steps, self._order_by_token(_view_as(np.float16, minima))).numbers()
 
-    def _unpacked(self, codes: NDArray[np.uint8], fifth: NDArray[np.uint8]) -> Numbers:
+    def _unpack(self, codes: NDArray[np.uint8], fifth: NDArray[np.uint8]) -> Numbers:
         """Codes of a byte each, in the order of the others."""
         heads, sixteens = len(codes), self._dim // _LANES
         if self._is_key:  # q, r, token; of the result q, h, r, token
             bytes_ = codes.reshape(heads, sixteens, 4, 2, KV_BLOCK)
-            found = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
+            nibbles = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
             bits = fifth.reshape(heads, sixteens if fifth.size else 0, 2, KV_BLOCK)
             above = [[bits >> (2 * q + h) & 1 for h in range(2)] for q in range(4)]
             places = [2, 3, 0, 1, 4, 5]  # from q, h, heads, sixteens, r, token
         else:  # token, sixteen, byte; of the result token, sixteen, half, byte
             bytes_ = codes.reshape(heads, KV_BLOCK, sixteens, 8)
-            found = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
+            nibbles = np.stack([bytes_ & 15, bytes_ >> 4], axis=3)
             bits = fifth.reshape(heads, KV_BLOCK, sixteens if fifth.size else 0, 2)
             above = [[bits[..., h] >> i & 1 for i in range(8)] for h in range(2)]
             places = [2, 3, 4, 0, 1]  # from half, byte, heads, token, sixteens
         if fifth.size:
-            found = found | np.array(above).transpose(places) << 4
-        return found.reshape(heads, -1).astype(np.int8)
+            nibbles = nibbles | np.array(above).transpose(places) << 4
+        return nibbles.reshape(heads, -1).astype(np.int8)
 
-    def _by_token(self, numbers: Numbers) -> Numbers:
+    def _order_by_token(self, numbers: Numbers) -> Numbers:
         """(heads, KV_BLOCK, n), from keys, which are (heads, n, KV_BLOCK), or values."""
         if self._is_key:
             return numbers.reshape(len(numbers), -1, KV_BLOCK).swapaxes(1, 2)
         return numbers.reshape(len(numbers), KV_BLOCK, -1)
 
 
-def _as(dtype: type[np.float16], memory: NDArray[np.uint8]) -> Numbers:
+def _view_as(dtype: type[np.float16], memory: NDArray[np.uint8]) -> Numbers:
     return np.ascontiguousarray(memory).view(dtype)
 
 
-def _joined(blocks: list[Numbers]) -> Numbers:
+def _join(blocks: list[Numbers]) -> Numbers:
     """A copy of all blocks: (heads, tokens, dim)."""
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))
 
@@ -177,19 +179,19 @@ class Weights:
             return self._vectors[name][first:last]
         parts = self._parts[name]
         last = parts[-1][1] if last is None else last
-        found = [
+        pieces = [
             packed.decode(max(first, a) - a, min(last, b) - a)
             for a, b, packed in parts
             if a < last and first < b
         ]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def is_float(self, name: str) -> bool:
         """Whether a matrix reads activations unrounded."""
         return bool(self._parts[name][0][2].is_float)
 
 
-def rounded(x: Floats) -> Floats:
+def round_activations(x: Floats) -> Floats:
     """Activations as quantised matrices read them: every 32 are whole multiples of one step."""
     blocks = x.reshape(-1, _QUANT)
     peak = np.abs(blocks).max(axis=-1, keepdims=True)

@@ -23,14 +23,14 @@ class Tap:
     """A plan whose tensors can be read and edited."""
 
     def __init__(
-        self, graph: Graph, packed: PackedWeights, plan: _native.Plan, *, kept: bool
+        self, graph: Graph, packed: PackedWeights, plan: _native.Plan, *, keeps_all: bool
     ) -> None:
         """plan: empty, and beside the ordinary one.
 
-        kept: every tensor can still be read after the run, which takes much memory for many rows
+        keeps_all: every tensor can be read after the run, which takes much memory for many rows
         """
         self._plan = plan
-        self._emitter = packed.plan(plan, graph, apart=True, kept=kept)
+        self._emitter = packed.plan(plan, graph, apart=True, keeps_all=keeps_all)
         widths = {op.out.name: op.out.width for op in self._emitter.c.ops}
         self._widths = widths | self._emitter.widths
 
@@ -38,11 +38,11 @@ class Tap:
         """See ``Inspectable``; valid until the next run."""
         done = 0
         ordered = sorted(edits, key=lambda edit: (self._emitter.after[edit.tensor], edit.tensor))
-        for name, mine in groupby(ordered, lambda edit: edit.tensor):
+        for name, tensor_edits in groupby(ordered, lambda edit: edit.tensor):
             if (after := self._emitter.after[name]) > done:
                 self._plan.run(batch, done, after)
                 done = after
-            self._edit(name, mine, len(batch.tokens))
+            self._edit(name, tensor_edits, len(batch.tokens))
         return self._plan.run(batch, done)
 
     def read(self, name: str, batch: Batch) -> Array:
@@ -74,7 +74,7 @@ class WholeRun:
         last, read = graph.choosing_last()
         by_name = {op.out.name: op.out for op in last.ops}
         self._read = [by_name[name] for name in names] or [read]
-        also = {one.name for one in self._read}
+        also = {tensor.name for tensor in self._read}
         self._plan = plan
         self._emitter = packed.plan(plan, last, hoist=False, apart=bool(names), also=also)
 
@@ -82,5 +82,5 @@ class WholeRun:
         """The logits are valid until the next run."""
         logits = self._plan.run(batch)
         rows, view = len(batch.tokens), self._emitter.view
-        found = [self._plan.read(view(one.name), rows, one.width) for one in self._read]
-        return logits, found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        tensors = [self._plan.read(view(tensor.name), rows, tensor.width) for tensor in self._read]
+        return logits, tensors[0] if len(tensors) == 1 else np.concatenate(tensors, axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, in_place
+from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, reorder_columns
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.run import BatchRun, KVBlocks, StateSlots, kv_layout
 from cutaway.compute.model import Graph, Op
@@ -41,25 +41,25 @@ class ReferenceBackend(HostSampling):
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self.kv, self._format = kv_layout(graph), kv
         self._stored, self._states = KVBlocks(graph, kv_blocks, kv), StateSlots(graph, kv_blocks)
-        self._wanted: frozenset[str] = frozenset()  # names of tensors to note
-        self._noted: dict[str, Array] = {}
+        self._note_names: frozenset[str] = frozenset()  # names of tensors to note
+        self._notes: dict[str, Array] = {}
         self._edits: Sequence[Edit] = ()
 
-    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+    def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
-        made = copy(self)
-        made.graph = graph
-        made.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
-        return made
+        backend = copy(self)
+        backend.graph = graph
+        backend.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
+        return backend
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
         """See ``Backend``."""
-        made = copy(self)
+        backend = copy(self)
         of_names = {name: file.multiplied(name) for name in self.weights if name in names}
-        made.weights = {**self.weights, **of_names}
-        return made
+        backend.weights = {**self.weights, **of_names}
+        return backend
 
-    def beside(self, graph: Graph, file: ModelFile) -> Self:
+    def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
         names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
         weights = {**self.weights, **{name: file.multiplied(name) for name in names}}
@@ -71,7 +71,7 @@ class ReferenceBackend(HostSampling):
 
     def finish(self, x: Array) -> Array:
         """See ``Backend``."""
-        after = self.graph.after_pooling()
+        after = self.graph.pooled_graph()
         return x if after is None else self._run_on(x, after)
 
     def hidden(self, batch: Batch) -> Array:
@@ -82,12 +82,12 @@ class ReferenceBackend(HostSampling):
         """See ``Backend``."""
         graph, read = self.graph.choosing_last()
         names = names or (read.name,)
-        self._wanted, self._noted = frozenset(names), {}
+        self._note_names, self._notes = frozenset(names), {}
         try:
             logits = self._run(graph.ops, batch)
-            return logits, np.concatenate([self._noted[name] for name in names], axis=1)
+            return logits, np.concatenate([self._notes[name] for name in names], axis=1)
         finally:
-            self._wanted = frozenset()
+            self._note_names = frozenset()
 
     def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
         """See ``Inspectable``."""
@@ -101,33 +101,35 @@ class ReferenceBackend(HostSampling):
         Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
         output and ".weights".
         """
-        self._wanted, self._noted, self._edits = frozenset(names), {}, edits
+        self._note_names, self._notes, self._edits = frozenset(names), {}, edits
         try:
-            run = self.run if self.graph.after_pooling() is None else self.hidden
-            return run(batch), self._noted
+            run = self.run if self.graph.pooled_graph() is None else self.hidden
+            return run(batch), self._notes
         finally:
-            self._wanted, self._edits = frozenset(), ()
+            self._note_names, self._edits = frozenset(), ()
 
     def head(self, x: Array) -> Logits:
         """See ``Inspectable``."""
-        return self._run_on(x, self.graph.after_rows())
+        return self._run_on(x, self.graph.head_graph())
 
     @plainly
     def _run_on(self, x: Array, graph: Graph) -> Array:
         """Ops on rows that are given, row by row."""
-        chosen, *ops = graph.ops
+        given_rows, *ops = graph.ops
         none = np.empty(0, np.int32)
         empty = Batch(none, none, none, np.empty((0, 0), np.int32), none)
-        return np.concatenate([self._run(ops, empty, {chosen.out.name: row[None]}) for row in x])
+        return np.concatenate(
+            [self._run(ops, empty, {given_rows.out.name: row[None]}) for row in x]
+        )
 
     @plainly
     def _run(
-        self, ops: Sequence[Op], batch: Batch, given: Mapping[str, Array] = MappingProxyType({})
+        self, ops: Sequence[Op], batch: Batch, inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> Array:
         """The last op's result. given: tensors that no op makes."""
         _check_limits(batch)
         run = BatchRun(self.weights, batch, self._stored, self._states, self._note)
-        values = dict(given)
+        values = dict(inputs)
         if isinstance(ops[0], GivenRows) and batch.given is not None:
             values[ops[0].out.name], ops = batch.given, ops[1:]
         last_use = {name: op for op in ops for name in op.inputs}
@@ -144,8 +146,8 @@ class ReferenceBackend(HostSampling):
         return result
 
     def _note(self, name: str, value: Array) -> None:
-        if name in self._wanted:
-            self._noted[name] = value.copy()
+        if name in self._note_names:
+            self._notes[name] = value.copy()
 
     # -- what is stored ------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class ReferenceBackend(HostSampling):
         """See ``Inspectable``."""
         whole = self.weights[name]
         if (order := self.graph.orders.get(name)) is not None:
-            return in_place(whole[first:last], self.weights[order])
+            return reorder_columns(whole[first:last], self.weights[order])
         return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
 
     def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002

@@ -46,7 +46,7 @@ class _Layer(NamedTuple):
     has_window: bool
 
     @classmethod
-    def of(cls, op: Attend, count: int) -> "_Layer":
+    def from_op(cls, op: Attend, count: int) -> "_Layer":
         # np.empty takes address space only; pages come when a block is first written.
         shape = (count, KV_BLOCK, op.heads.kv, op.heads.dim)
         keys, has_window = np.empty(shape, np.float32), op.mask.window > 0
@@ -62,9 +62,9 @@ class KVBlocks:
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
         """count: how many blocks there are; kv: as ``check_kv`` gave it, codes round numbers."""
         self._formats = keys_and_values(kv)
-        layers = self._layers = {op.layer: _Layer.of(op, count) for op in graph.stores}
-        self._whole = [x for one in layers.values() if not one.has_window for x in one.stored]
-        self._windowed = [x for one in layers.values() if one.has_window for x in one.stored]
+        layers = self._layers = {op.layer: _Layer.from_op(op, count) for op in graph.stores}
+        self._whole = [x for layer in layers.values() if not layer.has_window for x in layer.stored]
+        self._windowed = [x for layer in layers.values() if layer.has_window for x in layer.stored]
         for op in graph.attends:
             if op.reads is not None:
                 layers[op.layer] = layers[op.reads]
@@ -79,9 +79,11 @@ class KVBlocks:
 
     def write(self, layer: int, blocks: Integers, at: Integers, *keys_values: Array) -> None:
         """Store keys, and values, (M, kv_heads · head_dim): in blocks (M,), at (M,) in each."""
-        one = self._layers[layer]
-        places = self._places[blocks] if one.has_window else blocks
-        for stored, format, numbers in zip(one.stored, self._formats, keys_values, strict=False):
+        layer_kv = self._layers[layer]
+        places = self._places[blocks] if layer_kv.has_window else blocks
+        for stored, format, numbers in zip(
+            layer_kv.stored, self._formats, keys_values, strict=False
+        ):
             shape = (len(numbers), *stored.shape[2:])
             stored[places, at] = as_stored(format, numbers.reshape(shape))
 
@@ -283,11 +285,11 @@ def attention_of(
     batch: all rows of one text; nothing is stored in its blocks
     tensors: the ops' inputs by name, (tokens, width)
     """
-    blocks, noted = -(-len(batch.tokens) // KV_BLOCK), dict[str, Array]()
+    blocks, notes = -(-len(batch.tokens) // KV_BLOCK), dict[str, Array]()
     batch = batch._replace(block_tables=np.arange(blocks, dtype=np.int32)[None])
     stored, states = KVBlocks(graph, blocks, "f16"), StateSlots(graph, blocks)
-    run = BatchRun(weights, batch, stored, states, noted.__setitem__)
+    run = BatchRun(weights, batch, stored, states, notes.__setitem__)
     for op in graph.attends:
         output = op.compute(run, *(tensors[name] for name in op.inputs))
-        shares = noted.pop(f"{op.out.name}.weights")
+        shares = notes.pop(f"{op.out.name}.weights")
         yield Attended(op, output, shares.reshape(op.heads.queries, len(output), -1))

@@ -17,7 +17,7 @@ MODULES = (
     "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
     "deberta",
 )  # fmt: skip
-"""Those with rows; each is imported where none before it has the row that is looked for."""
+"""The modules with rows; one is imported when no earlier one has the row in question."""
 
 
 def architecture_of(name: object) -> Architecture:

@@ -135,10 +135,10 @@ def _plain(c: ModelConfig) -> Callable[[Graph, Tensor], Tensor]:
 
 def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
     if g.has(f"{p}ffn_gate_inp.weight"):  # nomic v2 (arXiv 2502.07972)
-        own = f"{p}ffn_exps_out"
-        chosen = experts(g, c, x, p)
+        weight = f"{p}ffn_exps_out"
+        mixture = experts(g, c, x, p)
         # A bias behind all experts is a row for the one type of tokens.
-        return g.add(chosen, g.embed_types(own)) if g.has(f"{own}.weight") else chosen
+        return g.add(mixture, g.embed_types(weight)) if g.has(f"{weight}.weight") else mixture
     if gated:
         return gated_mlp(g, x, p, partial(_GATED[c.activation], g))
     return plain_mlp(g, x, p, partial(_plain(c), g))
@@ -170,7 +170,7 @@ def eurobert(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def _norm(g: Graph, c: ModelConfig, x: Tensor, name: str) -> Tensor:
-    """With a bias where the model's norms have one: the first says so for all."""
+    """Norm, with a bias where the model's first norm has one, which speaks for all."""
     return g.layer_norm(x, name, c.norm_eps, bias=g.has("token_embd_norm.bias"))
 
 

@@ -40,14 +40,14 @@ class Relative(Bias):
         return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)
 
     def _buckets(self, distances: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In float32, as the model was trained: a distance near a bucket's end is rounded there."""
+        """Compute in float32, as in training: it decides about distances at a bucket's end."""
         middle = self.span // 2
         apart = np.maximum(abs(distances), middle).astype(np.float32)
         share = np.log(apart / np.float32(middle)) / np.log(
             np.float32((self.farthest - 1) / middle)
         )
-        grown = np.ceil(share * np.float32(middle - 1)).astype(np.int64) + middle
-        return np.where(abs(distances) <= middle, distances, np.sign(distances) * grown)
+        far = np.ceil(share * np.float32(middle - 1)).astype(np.int64) + middle
+        return np.where(abs(distances) <= middle, distances, np.sign(distances) * far)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Deberta(ModelConfig):
 
 
 def _read_deberta(read: MetadataReader, c: ModelConfig) -> Deberta:
-    span = read.size("attention.relative_buckets_count", most=MAX_CONTEXT)
+    span = read.size("attention.relative_buckets_count", largest=MAX_CONTEXT)
     farthest = read.size_or_zero("attention.relative_farthest")
     if farthest and farthest <= span // 2 + 1:
         raise FormatError(

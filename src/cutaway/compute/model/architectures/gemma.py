@@ -49,7 +49,7 @@ def _mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
 
 
 def gemma3(g: Graph, c: ModelConfig) -> Tensor:
-    """With a norm of each head's query and key (Gemma Team 2025, arXiv 2503.19786)."""
+    """Gemma 2 with a norm of each head's query and key (Gemma Team 2025, arXiv 2503.19786)."""
     return gemma2(g, c, norms="head")
 
 
@@ -76,8 +76,8 @@ class OwnHeads(NamedTuple):
 def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
     """Read each layer's; the last ones, as many as a key says, use those of the last such layer."""
     layers, heads = len(windows), read.size("attention.head_count")
-    found = read.value("attention.head_count_kv", heads)
-    counts = found.tolist() if isinstance(found, np.ndarray) else [found] * layers
+    value = read.value("attention.head_count_kv", heads)
+    counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
     width = max(read.size("embedding_length") // heads, 1)
     full, local = (head_dim(read, width, ending) for ending in ("", "_swa"))
     dims = [local if window else full for window in windows]
@@ -117,7 +117,7 @@ def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
 def gemma4(g: Graph, c: Gemma4) -> Tensor:
     """Gemma Team 2026: E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
-    beside = _of_layers(g, c, x)
+    beside = _embed_layers(g, c, x)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         a = _attention(g, c, h, layer)
@@ -126,16 +126,16 @@ def gemma4(g: Graph, c: Gemma4) -> Tensor:
         x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
         if beside is not None:
             n = beside.width // c.layers
-            mine = g.pick(beside, beside.width, layer * n, (layer + 1) * n)
-            mine = g.gelu_mul(g.linear(x, f"{p}inp_gate"), mine)
-            x = g.add(x, g.rms_norm(g.linear(mine, f"{p}proj"), f"{p}post_norm", c.norm_eps))
+            part = g.pick(beside, beside.width, layer * n, (layer + 1) * n)
+            part = g.gelu_mul(g.linear(x, f"{p}inp_gate"), part)
+            x = g.add(x, g.rms_norm(g.linear(part, f"{p}proj"), f"{p}post_norm", c.norm_eps))
         if g.has(f"{p}layer_output_scale.weight"):
             x = g.scale_by(x, f"{p}layer_output_scale")
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def _of_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
+def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
     """What each layer adds of the token itself, all side by side: (M, layers·n); None: nothing."""
     if not g.has("per_layer_token_embd.weight"):
         return None
@@ -165,8 +165,8 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     q = g.rope(q, rope, head_dim=n, factors=factors)
     scale = c.attention_scale
     if reads != layer:
-        for one in ("attn_k", "attn_v", "attn_k_norm"):  # of which some files have copies
-            g.allow_unused(f"{p}{one}.weight")
+        for unused in ("attn_k", "attn_v", "attn_k_norm"):  # some files have copies of these
+            g.allow_unused(f"{p}{unused}.weight")
         a = g.attend_again(q, layer=layer, reads=reads, heads=c.heads, scale=scale)
         return g.linear(a, f"{p}attn_output")
     k = g.linear(h, f"{p}attn_k")

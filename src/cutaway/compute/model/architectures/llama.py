@@ -28,7 +28,7 @@ SECOND_NORM = "post_attention_norm"
 Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
 """What the MLP of a layer, or its experts, add to the stream, of its normed input."""
 Norm = Callable[[Graph, Tensor, str, float], Tensor]
-"""Of the stream, by the name of its weights and its epsilon."""
+"""A norm of the stream, given the name of its weights and its epsilon."""
 
 
 def llama(
@@ -122,8 +122,8 @@ class Xielu:
     below: float
     linear: float
 
-    def of(self, g: Graph, x: Tensor) -> Tensor:
-        """Of each number: (M, n) -> (M, n)."""
+    def apply(self, g: Graph, x: Tensor) -> Tensor:
+        """Apply it to each number: (M, n) -> (M, n)."""
         curved = g.add(g.scale(g.relu2(x), self.above), g.scale(g.elu_less_x(x), self.below))
         return g.add(curved, g.scale(x, self.linear))
 
@@ -149,12 +149,12 @@ def _constants(metadata: Mapping[str, Any], key: str, layers: int) -> np.ndarray
     """One a layer: (layers,); files also write one number for all."""
     value = metadata.get(key)
     try:
-        found = np.broadcast_to(np.asarray(value, np.float64), (layers,))
+        constants = np.broadcast_to(np.asarray(value, np.float64), (layers,))
     except (TypeError, ValueError):
-        found = np.full(layers, np.nan)
-    if value is None or not np.isfinite(found).all():
+        constants = np.full(layers, np.nan)
+    if value is None or not np.isfinite(constants).all():
         raise FormatError(f"metadata key {key} must be a number for each of {layers} layers")
-    return found
+    return constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def apertus(g: Graph, c: Apertus) -> Tensor:
     """Qwen 3's attention, and a plain MLP with xIELU (Apertus 2025, arXiv 2509.14233)."""
 
     def mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
-        return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].of(g, x))]
+        return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].apply(g, x))]
 
     return llama(g, c, norms="head", mlp=mlp)
 
@@ -217,15 +217,18 @@ def sandwich(
     g: Graph, c: ModelConfig, x: Tensor, ropes: Sequence[Rope | None],
     *, norms: str = "", has_gate: bool = False, mlp: Mlp = feed_forward,
 ) -> Tensor:  # fmt: skip
-    """From the embedding to the logits, (L, vocab). ropes: of each layer; others: see ``llama``."""
+    """Wire all after the embedding, with norms before and after each part; return the logits.
+
+    ropes: one a layer; the others: see ``llama``
+    """
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         a = attention(g, c, h, layer, ropes[layer], norms=norms, has_gate=has_gate)
         x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
 
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        first, *others = mlp(g, c, h, layer)
-        for other in others:
+        first, *terms = mlp(g, c, h, layer)
+        for other in terms:
             first = g.add(first, other)
         x = g.add(x, g.rms_norm(first, f"{p}post_ffw_norm", c.norm_eps))
 

@@ -88,14 +88,14 @@ def llama4(g: Graph, c: Llama4) -> Tensor:
     """Meta 2025: most layers see a chunk of the text and are rotated; the others see all of it,
     without positions, and their queries grow (arXiv 2501.19399)."""
     norms = "" if c.experts == 128 else "rotated head, unweighted"  # Maverick has none
-    grown = _grown(c)
+    query_growth = _query_growth(c)
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         if c.windows[layer] or not any(c.windows):
             a = attention(g, c, h, layer, c.rope, norms=norms, chunked=True)
         else:
-            a = attention(g, c, h, layer, None, grown=grown)
+            a = attention(g, c, h, layer, None, growth=query_growth)
         x = g.add(x, a)
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
         for m in feed_forward(g, c, h, layer):
@@ -104,11 +104,11 @@ def llama4(g: Graph, c: Llama4) -> Tensor:
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-def _grown(c: Llama4) -> GrowingRope | None:
+def _query_growth(c: Llama4) -> GrowingRope | None:
     """What queries that are not rotated are multiplied by."""
     if not c.temperature_period:
         return None
-    plain = {each.name: getattr(c.rope, each.name) for each in fields(c.rope)}
+    plain = {field.name: getattr(c.rope, field.name) for field in fields(c.rope)}
     plain |= {"dim": c.head_dim, "yarn": None, "attention_factor": 1.0}
     growth, period = c.temperature_growth, c.temperature_period
     return GrowingRope(**plain, growth=growth, period=period, offset=1, turns=False)
@@ -209,7 +209,7 @@ def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     shared = g.linear(h, f"{p}attn_kv_a_mqa", (rank, rank + rotated))
     k = g.join(shared, g.rms_norm(latent, f"{p}attn_kv_a_norm", _EPS), 1)  # (M, rotated + rank)
 
-    q, k = (g.rope(each, c.rope, head_dim=c.head_dim) for each in (q, k))
+    q, k = (g.rope(heads, c.rope, head_dim=c.head_dim) for heads in (q, k))
     a = g.attend_latent(
         q, k, layer=layer, heads=c.heads, first=rotated, scale=c.attention_scale
     )  # (M, heads·rank)

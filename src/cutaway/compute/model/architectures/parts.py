@@ -19,11 +19,11 @@ PLAIN = {
     "relu2": Graph.relu2,
     "relu": Graph.relu,
 }
-"""By ``ModelConfig.activation``, where nothing is gated."""
+"""``ModelConfig.activation`` -> the op of an MLP without a gate."""
 GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 """See ``Architecture.activations``."""
 SEES_ALL = {"attention.causal": False}
-"""Of ``Architecture.defaults``: each token sees the whole text."""
+"""An entry of ``Architecture.defaults``: each token sees the whole text."""
 
 
 def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
@@ -34,7 +34,7 @@ def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
-    grown: Rope | None = None, bias: Bias = NO_BIAS,
+    growth: Rope | None = None, bias: Bias = NO_BIAS,
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -49,20 +49,20 @@ def attention(
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
     if norms in ("head", "all"):
-        q = _normed(g, q, c, f"{p}attn_q_norm", norms)
-        k = _normed(g, k, c, f"{p}attn_k_norm", norms)
+        q = _norm(g, q, c, f"{p}attn_q_norm", norms)
+        k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
         factors = _rope_factors(g, c) if rope is c.rope else None  # a window's are never scaled
         of_q = c.rope_queries if rope is c.rope else rope
         q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
-    if grown is not None:
-        q = g.rope(q, grown, head_dim=c.head_dim)
+    if growth is not None:
+        q = g.rope(q, growth, head_dim=c.head_dim)
     if norms == "rotated head, unweighted":
         q, k = (g.rms_norm(x, "", c.norm_eps, group=c.head_dim) for x in (q, k))
     if norms == "rotated head":
-        q = _normed(g, q, c, f"{p}attn_q_norm", norms)
-        k = _normed(g, k, c, f"{p}attn_k_norm", norms)
+        q = _norm(g, q, c, f"{p}attn_q_norm", norms)
+        k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     window = c.windows[layer]
     mask = Mask(window, chunked=chunked and window > 0) if c.is_causal else Mask(reach=window)
     distances = _distances(g, q, k, p) if bias.per_head else ()
@@ -81,7 +81,7 @@ def _distances(g: Graph, q: Tensor, k: Tensor, p: str) -> tuple[Tensor, Tensor]:
     return g.heads_linear(q, f"{p}attn_k_rel"), g.heads_linear(k, f"{p}attn_q_rel")
 
 
-def _normed(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
+def _norm(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
     """Queries or keys."""
     return g.rms_norm(x, weight, c.norm_eps, group=None if norms == "all" else c.head_dim)
 
@@ -105,9 +105,9 @@ def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
     if not g.has("rope_factors_long.weight"):
         return None
     names = ("rope_factors_long", "rope_factors_short")
-    taken, other = names if c.extends_context else reversed(names)
+    name, other = names if c.extends_context else reversed(names)
     g.allow_unused(f"{other}.weight")
-    return taken
+    return name
 
 
 def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tensor:
@@ -115,10 +115,10 @@ def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tenso
 
     of: what the names of its tensors end with
     """
-    (both, _), (_, inner) = g.matrix(f"{p}ffn_up{of}"), g.matrix(f"{p}ffn_down{of}")
-    if both == 2 * inner:
+    (width, _), (_, inner) = g.matrix(f"{p}ffn_up{of}"), g.matrix(f"{p}ffn_down{of}")
+    if width == 2 * inner:
         first = g.linear(h, f"{p}ffn_up{of}", (0, inner))
-        second = g.linear(h, f"{p}ffn_up{of}", (inner, both))
+        second = g.linear(h, f"{p}ffn_up{of}", (inner, width))
     else:
         first, second = g.linear(h, f"{p}ffn_gate{of}"), g.linear(h, f"{p}ffn_up{of}")
     return g.linear(gate(first, second), f"{p}ffn_down{of}")
@@ -135,13 +135,13 @@ def feed_forward(
     p = f"blk.{layer}."
     if not g.has(f"{p}ffn_gate_inp.weight"):
         return [gated_mlp(g, h, p, g.silu_mul)]
-    chosen = experts(g, c, h, p)
+    mixture = experts(g, c, h, p)
     if not g.has(f"{p}ffn_up_shexp.weight"):
-        return [chosen]
+        return [mixture]
     shared = gated_mlp(g, h, p, g.silu_mul, of="_shexp")
     if shared_gate:
         shared = g.sigmoid_mul(g.linear(h, f"{p}ffn_gate_inp_shexp"), shared)
-    return [chosen, shared]
+    return [mixture, shared]
 
 
 def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
@@ -164,11 +164,11 @@ def plain_mlp(
     return g.linear(act(g.linear(h, f"{p}ffn_up{of}")), f"{p}ffn_down{of}")
 
 
-def head(g: Graph, c: ModelConfig, x: Tensor, own: str = "") -> Tensor:
-    """From the last norm's result to the logits: (L, n) -> (L, vocab).
+def head(g: Graph, c: ModelConfig, x: Tensor, matrix: str = "") -> Tensor:
+    """Multiply the last norm's result to logits: (L, n) -> (L, vocab).
 
     own: another matrix than the model's
     """
-    weight = own or ("output" if g.has("output.weight") else "token_embd")
+    weight = matrix or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")
     return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)

@@ -112,13 +112,13 @@ def qwen35_layer(
 def _gated_attention(g: Graph, c: WithStates, h: Tensor, layer: int) -> Tensor:
     """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
     p = f"blk.{layer}."
-    both = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
+    query_gate = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
     n = c.head_dim
-    q, gate = g.pick(both, 2 * n, 0, n), g.pick(both, 2 * n, n, 2 * n)
+    q, gate = g.pick(query_gate, 2 * n, 0, n), g.pick(query_gate, 2 * n, n, 2 * n)
     k, v = g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
     q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=c.head_dim)
     k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=c.head_dim)
-    q, k = (g.rope(each, c.rope, head_dim=c.head_dim) for each in (q, k))
+    q, k = (g.rope(part, c.rope, head_dim=c.head_dim) for part in (q, k))
     a = g.attend(
         q, k, v, layer=layer, heads=Heads(c.heads, c.kv_heads, c.head_dim), scale=c.attention_scale
     )  # fmt: skip
@@ -130,8 +130,11 @@ def _delta_net(g: Graph, c: WithStates, h: Tensor, layer: int, *, grouped: bool)
     p, heads = f"blk.{layer}.", c.state_heads
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
     if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
-        both, each = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
-        b, a = g.pick(both, 2 * each, 0, each), g.pick(both, 2 * each, each, 2 * each)
+        beta_alpha, width = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
+        b, a = (
+            g.pick(beta_alpha, 2 * width, 0, width),
+            g.pick(beta_alpha, 2 * width, width, 2 * width),
+        )
     else:
         a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
     y = g.delta_net(x, a, b, p, layer=layer, **heads._asdict(), grouped=grouped)

@@ -18,7 +18,7 @@ from cutaway.compute.calls import (
     Rotation,
 )
 from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor, TextRows, TokenMixer
-from cutaway.compute.model.ops.numbers import softcapped
+from cutaway.compute.model.ops.numbers import cap_softly
 from cutaway.compute.model.positions import NO_BIAS, Bias, GrowingRope, Rope
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
@@ -33,8 +33,8 @@ class Rotate(Op, kind="rope"):
 
     def _compute(self, run: Run, x: Array) -> Array:
         by, factors = self.rope, self.weights.get("factors")
-        own = None if factors is None else run.weight(factors).tolist()
-        frequency = np.array(by.frequencies(own))  # (n/2,)
+        divisors = None if factors is None else run.weight(factors).tolist()
+        frequency = np.array(by.frequencies(divisors))  # (n/2,)
         angle = run.positions[:, None, None] * frequency  # (M, 1, n/2)
         factor = by.attention_factor * _growth(by, run.positions)[:, None, None]
         cos = (factor * np.cos(angle)).astype(np.float32)
@@ -53,7 +53,7 @@ class Rotate(Op, kind="rope"):
         return RotateCall(at.reads[0], at.out, heads, self.head_dim, self.rotation(to))
 
     def rotation(self, to: Lowering) -> Rotation:
-        """Return how pairs are turned, as a plan has it."""
+        """Return how pairs are turned, in the form that a plan reads."""
         by, factors = self.rope, self.weights.get("factors")
         frequencies = by.frequencies(None if factors is None else to.vector(factors).tolist())
         grows = (by.growth, by.period, by.offset) if isinstance(by, GrowingRope) else ()
@@ -61,7 +61,7 @@ class Rotate(Op, kind="rope"):
 
 
 def _growth(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
-    """By how much rotated numbers grow at each position, (M,)."""
+    """Return the factor of rotated numbers at each position, (M,)."""
     if not isinstance(rope, GrowingRope):
         return np.ones(len(positions))
     periods = (positions + rope.offset) // rope.period
@@ -195,7 +195,7 @@ class Attend(TokenMixer, kind="attend"):
         groups = q.reshape(len(q), self.heads.kv, -1, self.heads.dim)  # (R, kv_heads, group, d)
         scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(self.scale)
         if self.softcap:
-            scores = softcapped(scores, self.softcap)
+            scores = cap_softly(scores, self.softcap)
         if bias is not None:
             scores = scores + bias.reshape(scores.shape)
         scores[..., unseen] = -np.inf
@@ -223,8 +223,8 @@ class Attend(TokenMixer, kind="attend"):
                 f"heads of {dim} are not supported here, only even ones up to {WIDEST_HEAD}; the "
                 "reference backend has no such limit"
             )
-        rotation, *others = map(to.rotation, self.inputs[:2])
-        if any(rotation != other for other in others):
+        rotation, *other_rotations = map(to.rotation, self.inputs[:2])
+        if any(rotation != other for other in other_rotations):
             raise FormatError(f"{self.out.name}: q and k must be rotated alike")
         first = self.values_from
         shape = AttendShape(

@@ -30,7 +30,7 @@ class Adaptable(Op):
 
     loras: tuple[Lora, ...] = ()
 
-    def through(self, weight: str, out: Tensor) -> Self:
+    def with_matrix(self, weight: str, out: Tensor) -> Self:
         """The same op with another matrix alone, as high as its result is wide."""
         return replace(self, out=out, weights={"weight": weight}, loras=())
 
@@ -52,9 +52,9 @@ class Linear(Adaptable, kind="linear"):
         """The rows of its matrix."""
         return self.weights["weight"], *self.rows
 
-    def through(self, weight: str, out: Tensor) -> Self:
+    def with_matrix(self, weight: str, out: Tensor) -> Self:
         """See ``Adaptable``."""
-        return replace(super().through(weight, out), rows=(0, out.width))
+        return replace(super().with_matrix(weight, out), rows=(0, out.width))
 
     def _compute(self, run: Run, x: Array) -> Array:
         rows, order = slice(*self.rows), self.weights.get("order")
@@ -111,9 +111,9 @@ class LinearMethods(Wiring):
         if inner != x.width:
             raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
         weights = {"weight": f"{weight}.weight"}
-        if self.has(named := f"{bias or weight}.bias"):
-            self._expect(named, (out,))
-            weights["bias"] = named
+        if self.has(bias_name := f"{bias or weight}.bias"):
+            self._expect(bias_name, (out,))
+            weights["bias"] = bias_name
         if self.has(order := f"{weight}.order"):
             self._expect(order, (inner,))
             weights["order"] = order
@@ -125,11 +125,11 @@ class LinearMethods(Wiring):
 
     def heads_linear(self, x: Tensor, weight: str) -> Tensor:
         """Each head's numbers times a matrix of its own: (M, heads·in) -> (M, heads·out)."""
-        named = f"{weight}.weight"
-        heads, out, inner = self._shape(named, 3)
+        name = f"{weight}.weight"
+        heads, out, inner = self._shape(name, 3)
         if x.width != heads * inner:
             raise FormatError(
-                f"tensor {named} takes {heads} heads of {inner} inputs; {x.width} come in"
+                f"tensor {name} takes {heads} heads of {inner} inputs; {x.width} come in"
             )
         self._allow_factors(weight, heads)
-        return self._add(HeadsLinear, heads * out, x, name=weight, weights={"weight": named})
+        return self._add(HeadsLinear, heads * out, x, name=weight, weights={"weight": name})

@@ -31,17 +31,17 @@ class Experts(Op, kind="experts"):
 
     def _compute(self, run: Run, x: Array, scores: Array) -> Array:
         """What the matrices "down" read is noted."""
-        named = self.weights.get("choosing_bias")
-        chosen, weights = self.mixture.choose(scores, None if named is None else run.weight(named))
+        bias = self.weights.get("choosing_bias")
+        experts, weights = self.mixture.choose(scores, None if bias is None else run.weight(bias))
         before, after = weights.astype(np.float32), np.ones(weights.shape, np.float32)
         if not self.mixture.weighs_input:
             before, after = after, before
         out, roles = np.zeros_like(x), [role for role in ("gate", "up") if role in self.weights]
-        inner = np.empty((*chosen.shape, run.weight(self.weights["up"]).shape[1]), np.float32)
-        for row, rank in np.ndindex(chosen.shape):
-            e = int(chosen[row, rank])
+        inner = np.empty((*experts.shape, run.weight(self.weights["up"]).shape[1]), np.float32)
+        for row, rank in np.ndindex(experts.shape):
+            e = int(experts[row, rank])
             read = (self._product(run, role, e, before[row, rank] * x[row]) for role in roles)
-            inner[row, rank] = activated(self.mixture, *read)
+            inner[row, rank] = activate(self.mixture, *read)
             out[row] += after[row, rank] * self._product(run, "down", e, inner[row, rank])
         run.note(f"{self.out.name}.inner", inner.reshape(len(x), -1))
         return out
@@ -52,25 +52,25 @@ class Experts(Op, kind="experts"):
         return y if bias is None else y + run.weight(bias)[expert]
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
-        up, down = self._biased(to, "up"), self._biased(to, "down")
+        up, down = self._matrices_and_biases(to, "up"), self._matrices_and_biases(to, "down")
         gates: list[tuple[()] | tuple[Biased]] = [()] * len(up)
         if "gate" in self.weights:
-            gates = [(gate,) for gate in self._biased(to, "gate")]
+            gates = [(gate,) for gate in self._matrices_and_biases(to, "gate")]
         width = self.mixture.used * to.matrices(self, "up")[0].rows
         bias = to.vector(self.weights.get("choosing_bias"))
         choice = ExpertsChoice(**asdict(self.mixture), bias=bias)
         scores, inner = at.reads[1], to.inner(self.out.name, width)
-        how = ExpertsArguments(at.late, at.x, scores, choice, at.out, inner)
-        return ExpertsCall(how, [*map(Expert, gates, up, down)])
+        arguments = ExpertsArguments(at.late, at.x, scores, choice, at.out, inner)
+        return ExpertsCall(arguments, [*map(Expert, gates, up, down)])
 
-    def _biased(self, to: Lowering, role: str) -> list[Biased]:
+    def _matrices_and_biases(self, to: Lowering, role: str) -> list[Biased]:
         """Each expert's matrix in a role, and its bias."""
         matrices, bias = to.matrices(self, role), self.weights.get(f"{role}_bias")
         biases = [NOTHING] * len(matrices) if bias is None else to.vector(bias)
         return [Biased(matrix.number, b) for matrix, b in zip(matrices, biases, strict=True)]
 
 
-def activated(mixture: Mixture, *read: Numbers) -> Numbers:
+def activate(mixture: Mixture, *read: Numbers) -> Numbers:
     """What an expert's last matrix reads, of what its first ones give: gate and up, or up alone."""
     op = Number.BY_KIND[mixture.activation]
     return op(Tensor("", read[0].shape[-1]), number=mixture.limit).result(*read)

@@ -23,7 +23,7 @@ class NormOp(Op):
     group: int
 
     def native(self, to: Lowering) -> Norm:
-        """Return the norm as a plan has it: a centred one has a bias."""
+        """Return the norm in the form that a plan reads: a centred one has a bias."""
         weight = np.ones(self.group, np.float32)
         if "weight" in self.weights:
             weight = to.vector(self.weights["weight"]).ravel()

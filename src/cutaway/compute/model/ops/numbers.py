@@ -17,20 +17,20 @@ from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
 Numbers = NDArray[Any]
-"""Of float32, and of float64 where something is computed again."""
+"""float32, or float64 where a step is computed again in full."""
 
 
 _erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
 
 
-def softcapped(x: Numbers, cap: float) -> Numbers:
+def cap_softly(x: Numbers, cap: float) -> Numbers:
     """cap · tanh(x / cap), of scores as of logits."""
     capped: Numbers = np.float32(cap) * np.tanh(x / np.float32(cap))
     return capped
 
 
 def _silu(x: Numbers) -> Numbers:
-    return _over_sigmoid(x, x)
+    return _scale_by_sigmoid(x, x)
 
 
 def _gelu(x: Numbers) -> Numbers:
@@ -45,7 +45,7 @@ def _gelu_exact(x: Numbers) -> Numbers:
     return y
 
 
-def _over_sigmoid(x: Numbers, a: Numbers) -> Numbers:
+def _scale_by_sigmoid(x: Numbers, a: Numbers) -> Numbers:
     """x · sigmoid(a)."""
     # For a below -88 exp overflows to infinity, and x / infinity is the right 0.
     with np.errstate(over="ignore"):
@@ -141,7 +141,7 @@ class Softcap(Number, kind="softcap"):
     """number · tanh(x / number)."""
 
     def _define(self, x: Numbers) -> Numbers:
-        return softcapped(x, self.number)
+        return cap_softly(x, self.number)
 
 
 class ScaleBy(Number, kind="scale_by"):
@@ -163,7 +163,7 @@ class ClampedSwiglu(Number, kind="clamped_swiglu"):
     def _define(self, gate: Numbers, up: Numbers) -> Numbers:
         limit = np.float32(self.number)
         gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
-        y: Numbers = _over_sigmoid(gate, np.float32(1.702) * gate) * (up + 1)
+        y: Numbers = _scale_by_sigmoid(gate, np.float32(1.702) * gate) * (up + 1)
         return y
 
 
@@ -200,11 +200,11 @@ class GeluExactMul(Gate, kind="gelu_exact_mul", share=_gelu_exact):
     """gelu(gate) · up, gelu by the normal distribution."""
 
 
-class SigmoidMul(Gate, kind="sigmoid_mul", share=lambda x: _over_sigmoid(np.ones_like(x), x)):
+class SigmoidMul(Gate, kind="sigmoid_mul", share=lambda x: _scale_by_sigmoid(np.ones_like(x), x)):
     """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row."""
 
     def _define(self, gate: Numbers, x: Numbers) -> Numbers:
-        return _over_sigmoid(x, gate)
+        return _scale_by_sigmoid(x, gate)
 
 
 # -- in a graph ------------------------------------------------------------------------------------
@@ -241,9 +241,9 @@ class NumberMethods(Wiring):
 
     def scale_by(self, x: Tensor, weight: str) -> Tensor:
         """x · the one number of a tensor."""
-        named = f"{weight}.weight"
-        self._expect(named, (1,))
-        return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": named})
+        factor = f"{weight}.weight"
+        self._expect(factor, (1,))
+        return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": factor})
 
     def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
         """See ``ClampedSwiglu``."""

@@ -95,7 +95,7 @@ class PooledRows(Op, kind="pooled"):
 class RowMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
-    def given(self, width: int) -> Tensor:
+    def given_rows(self, width: int) -> Tensor:
         """Numbers that a batch has of each row beside its token: -> (M, width). The first op."""
         return self._add(GivenRows, width)
 
@@ -127,6 +127,6 @@ class RowMethods(Wiring):
         """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
         return self._add(LogitRows, x.width, x)
 
-    def pooled(self, x: Tensor) -> Tensor:
+    def pooled_rows(self, x: Tensor) -> Tensor:
         """A text's rows as one: what follows reads that, each text by itself: (L, n) -> (L, n)."""
         return self._add(PooledRows, x.width, x)

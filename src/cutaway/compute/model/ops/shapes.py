@@ -66,7 +66,7 @@ class ShapeMethods(Wiring):
         return self._add(Pick, width, x, group=group, first=first, last=last)
 
     def join(self, a: Tensor, b: Tensor, groups: int) -> Tensor:
-        """Of each group the numbers of a, then those of b: (M, n) and (M, m) -> (M, n + m)."""
+        """Put numbers of a before those of b, group by group: (M, n), (M, m) -> (M, n + m)."""
         for x in (a, b):
             if x.width % groups:
                 raise FormatError(f"{x.name} is {x.width} wide, which is no {groups} groups")

@@ -147,8 +147,8 @@ class Mamba2(HeadStates, kind="mamba2"):
         for rows, before in run.states(self.out.name, self.state):
             state = before  # (heads, keys, values)
             for row in range(rows.start, rows.stop):
-                added = v[row] * step[row, :, None]
-                state = state * keep[row, :, None, None] + k[row, :, :, None] * added[:, None]
+                update = v[row] * step[row, :, None]
+                state = state * keep[row, :, None, None] + k[row, :, :, None] * update[:, None]
                 out[row] = np.einsum("hk,hkv->hv", q[row], state) + skip * v[row]
                 run.keep(self.out.name, row, state)
         return out.reshape(len(x), -1)
@@ -160,7 +160,7 @@ class Mamba2(HeadStates, kind="mamba2"):
 
 
 def _unit(x: Array) -> Array:
-    """Of length 1."""
+    """Scale each vector to length 1."""
     unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
     return unit
 
@@ -174,10 +174,10 @@ class StateMethods(Wiring):
         A depthwise causal convolution. The matrix has a row of weights for each number, oldest
         token first.
         """
-        named, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
-        if (taps := self._shape(named, 2)[1]) < 2:
-            raise FormatError(f"tensor {named} has weights of {taps} tokens, not of 2 or more")
-        self._expect(named, (x.width, taps))
+        matrix, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
+        if (taps := self._shape(matrix, 2)[1]) < 2:
+            raise FormatError(f"tensor {matrix} has weights of {taps} tokens, not of 2 or more")
+        self._expect(matrix, (x.width, taps))
         if self.has(bias := f"{weight}.bias"):
             self._expect(bias, (x.width,))
             weights["bias"] = bias
@@ -196,8 +196,8 @@ class StateMethods(Wiring):
         weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
         for name in weights.values():
             self._expect(name, (heads,))
-        wanted = 2 * k_heads * keys + heads * values, heads, heads
-        if (x.width, a.width, b.width) != wanted or heads % k_heads:
+        widths = 2 * k_heads * keys + heads * values, heads, heads
+        if (x.width, a.width, b.width) != widths or heads % k_heads:
             raise FormatError(
                 f"{prefix}: {x.width}, {a.width} and {b.width} numbers do not make {k_heads} heads "
                 f"of {keys} for keys and {heads} of {values} for values"
@@ -220,8 +220,8 @@ class StateMethods(Wiring):
         weights = {"a": f"{prefix}ssm_a", "d": f"{prefix}ssm_d", "dt": f"{prefix}ssm_dt.bias"}
         for role, name in weights.items():
             self._expect(name, (heads,) if role == "dt" else (heads, 1))
-        wanted = heads * values + 2 * k_heads * keys, heads
-        if (x.width, dt.width) != wanted or heads % k_heads:
+        widths = heads * values + 2 * k_heads * keys, heads
+        if (x.width, dt.width) != widths or heads % k_heads:
             raise FormatError(
                 f"{prefix}: {x.width} and {dt.width} numbers do not make {heads} heads of {values} "
                 f"for values and {k_heads} of {keys} for keys"
