@@ -224,7 +224,7 @@ def test_a_mark_stands_where_its_token_was_drawn(parts, begun, visible):
         return (MARKS[token].encode() if visible else b"") if token in MARKS else bytes([token])
 
     ids = [token for part in ([] if begun else [[OPENING]], parts) for one in part for token in one]
-    reader = AnswerReader(None, {}, token_bytes, Thinking(begun=begun, control=THINKING.control))
+    reader = AnswerReader(None, {}, token_bytes, Thinking(opened=begun, control=THINKING.control))
     stream = TextStream()
     texts = [stream.push(token_bytes(token)) for token in ids]
     rest = stream.flush()

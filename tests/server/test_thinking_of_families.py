@@ -83,14 +83,14 @@ def asked(family, path, wish=None, **fields):
     """(whether a thought was begun, what was thought, how many tokens of it were counted)"""
     llm, served = family
     prompt = llm.detokenize(llm.chat_prompt(ASK, think=wish), special=True)
-    thinking = llm.model.thinking.behind(prompt)
+    thinking = llm.model.thinking.with_prompt(prompt)
     body = {"model": "t", **FORMS[path], **fields}
-    begins = path != "/api/chat" and not thinking.begun  # Ollama's form cannot begin one
+    begins = path != "/api/chat" and not thinking.opened  # Ollama's form cannot begin one
     if begins:
         body |= {"forced": thinking.token_ids(thinking.opening, llm.tokenizer), "seed": 1}
     answer = httpx.post(served.url + path, json=body, timeout=60)
     assert answer.status_code == 200, answer.text
-    return begins or thinking.begun, *thought_and_count(path, answer.json())
+    return begins or thinking.opened, *thought_and_count(path, answer.json())
 
 
 def asked_by(index: int) -> str:

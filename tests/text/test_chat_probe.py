@@ -101,10 +101,10 @@ def test_a_template_that_drops_thoughts_has_known_marks(before, after):
 def test_a_prompt_may_have_opened_the_thought(tail):
     begun = TAIL.replace("<turn>assistant\n{% endif %}", f"<turn>assistant\n{tail}{{% endif %}}")
     found = thinking_of(family(THOUGHT + SAID, begun), byte_tokenizer())
-    assert found and found.begun
-    over = found.behind("<turn>assistant\n<think>\n\n</think>\n\n")
-    assert over.closed and not over.begun
-    assert found.behind("<turn>assistant\n<think>\n").begun
+    assert found and found.opened
+    over = found.with_prompt("<turn>assistant\n<think>\n\n</think>\n\n")
+    assert over.closed and not over.opened
+    assert found.with_prompt("<turn>assistant\n<think>\n").opened
 
 
 @pytest.mark.parametrize("kind", [CONTROL, USER], ids=["control", "user-defined"])
@@ -125,7 +125,7 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 
 
 def written(source):
-    return ChatPieces.of(ChatTemplate(source, "<s>", "</s>"))
+    return ChatPieces.from_template(ChatTemplate(source, "<s>", "</s>"))
 
 
 def test_what_stands_between_two_messages():
@@ -139,7 +139,7 @@ def test_what_stands_between_two_messages():
 def test_a_conversation_is_that_of_the_template(name):
     real, words = template(name), ("  What?\n", " This. ", "\tAnd\x1f", "é\u3000", "<|im_end|>")
     messages = [{"role": ("user", "assistant")[i % 2], "content": w} for i, w in enumerate(words)]
-    pieces = ChatPieces.of(real)
+    pieces = ChatPieces.from_template(real)
     assert pieces.text(messages) == real.render(messages)
     if pieces.takes_system:
         messages.insert(0, {"role": "system", "content": " Be brief. "})
@@ -161,7 +161,7 @@ def test_thoughts_of_earlier_answers_are_left_out_as_the_template_does(close):
      ("lfm2", ("", "", True)), ("step-3.5", ("</think>", "\n", False))],
 )  # fmt: skip
 def test_what_published_templates_do_beside_writing_between_messages(name, rule):
-    pieces = ChatPieces.of(template(name))
+    pieces = ChatPieces.from_template(template(name))
     assert (pieces.thought_end, pieces.blank, pieces.drops_empty) == rule
 
 

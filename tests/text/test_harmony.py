@@ -43,7 +43,7 @@ USER = {"role": "user", "content": "Hm?"}
 def form(header: str = "") -> Harmony:
     found = thinking_of(GPT_OSS, TOKENIZER)
     assert isinstance(found, Harmony)
-    return found.behind("<|start|>assistant" + header)
+    return found.with_prompt("<|start|>assistant" + header)
 
 
 THOUGHT = "<|channel|>analysis<|message|>Hm, {é}.<|end|><|start|>assistant"
@@ -101,8 +101,8 @@ def parsed(text: str, header: str = "") -> tuple[str, str, list[list]]:
 
 def test_it_is_known_by_what_its_template_writes():
     harmony = form()
-    assert (harmony.opening, harmony.begun) == ("<|channel|>analysis<|message|>", False)
-    assert form("<|channel|>analysis<|message|>").begun
+    assert (harmony.opening, harmony.opened) == ("<|channel|>analysis<|message|>", False)
+    assert form("<|channel|>analysis<|message|>").opened
     assert thinking_of(GPT_OSS, byte_tokenizer()) is None  # without its tokens
 
 

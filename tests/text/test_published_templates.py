@@ -20,7 +20,7 @@ import pytest
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import ChatTemplate, harmony, sandbox
-from cutaway.text.messages import for_template
+from cutaway.text.messages import to_template_messages
 from cutaway.text.tools import parse_tools
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
@@ -168,9 +168,9 @@ def ours(name: str, messages: Any, tools: Any = None, **given: Any) -> str | Non
 
 def bare(name: str, messages: Any, given: dict[str, Any]) -> str | None:
     """What the template writes of calls that we refuse, as we do not read them."""
-    described = [tool.described() for tool in parse_tools(TOOLS)]
+    described = [tool.describe() for tool in parse_tools(TOOLS)]
     try:
-        return template(name).written(for_template(messages), described, given)
+        return template(name).render_prepared(to_template_messages(messages), described, given)
     except (FormatError, InputError):
         return None
 
@@ -213,7 +213,7 @@ def test_tools_are_the_same(name: str, reference: PreTrainedTokenizerFast) -> No
             continue  # texts of ours
         asked = as_wanted(messages, support.text_arguments)
         if harmony.MARK in template(name).source:  # which would drop a second call
-            asked = harmony.for_harmony(asked)
+            asked = harmony.to_harmony(asked)
         goes_on = {"continue_final_message": True, "add_generation_prompt": False}
         more = [goes_on] if written and about == "after" else []
         for given in [*switches(name), *more]:

@@ -12,7 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.text import ChatTemplate, sandbox
-from cutaway.text.sandbox import rendered
+from cutaway.text.sandbox import render_pieces
 from support.chat_templates import FOLDER
 
 OUT = (
@@ -29,7 +29,7 @@ def unmade():
 
 def test_a_template_does_not_format_its_way_to_the_environment():
     with pytest.raises(SecurityError, match="__globals__"):
-        rendered(sandbox.environment().from_string(OUT).generate, 0)
+        render_pieces(sandbox.environment().from_string(OUT).generate, 0)
 
 
 @pytest.mark.parametrize("version", ["3.1.5", "3.1", "2.11.3", "3.0.99", "3.1.6", "3.2.0rc1"])
@@ -182,7 +182,7 @@ def test_a_published_template_writes_what_jinja_alone_writes(path):
             expected = plain.render(eos_token="</s>", **kept)
         except Exception:  # it needs more of a conversation
             continue
-        assert template.written(messages, tools, {}) == expected
+        assert template.render_prepared(messages, tools, {}) == expected
 
 
 def _plain() -> ImmutableSandboxedEnvironment:

@@ -64,7 +64,7 @@ def test_an_answer_may_follow_a_thought(kind, begun, control):
     compiler, tags = (CONTROL, TAGS) if control else (PLAIN, {})
     opening = [OPENING] if control else [*b"<think>"]
     closing = [CLOSING] if control else [*b"</think>"]
-    grammar = Grammar(kind, text, thought=Thinking(begun=begun, control=tags).grammar)
+    grammar = Grammar(kind, text, thought=Thinking(opened=begun, control=tags).grammar)
     thought = [*([] if begun else opening), *b"it is { hard\n", *closing, *b"\n\n"]
     assert writes(compiler, grammar, [*thought, *good])
     assert not writes(compiler, grammar, [*thought, *bad])
@@ -103,7 +103,7 @@ def apart(thinking: Thinking, pieces: list[bytes]) -> tuple[str, str]:
 def test_cut_anywhere_they_are_the_same(form, thought, answer, begun, cuts):
     """Also where the thought has white space of its own beside the template's."""
     thought = thought.replace(form.closing, "")
-    thinking, answer = dataclasses.replace(form, begun=begun), f"={answer}"
+    thinking, answer = dataclasses.replace(form, opened=begun), f"={answer}"
     text = f"{'' if begun else form.before}{thought}{form.after}\n{answer}"
     if begun:
         text = form.before.removeprefix(form.opening) + text
@@ -211,7 +211,7 @@ def test_no_prompt_opens_a_thought_that_is_not_wanted(name):
     assert off.is_off == (HOW[name] != NONE)
     thinking = thinking_of(template, Tokenizer())
     if off.is_off:
-        assert not thinking.behind(template.render(ASK, **off.variables)).begun
+        assert not thinking.with_prompt(template.render(ASK, **off.variables)).opened
         assert (off.tokens, off.opens, off.notes) == (0, False, ())
     else:  # what is left is to force the empty thought
         assert (off.tokens, off.opens, len(off.notes)) == (0, True, 1)

@@ -85,7 +85,7 @@ def test_a_template_without_tools_gets_a_system_message() -> None:
     text = template("smollm2").render([{"role": "system", "content": "Be brief."}, USER], [WEATHER])
     system, rest = text.split("<|im_end|>", 1)
     assert system.startswith("<|im_start|>system\nBe brief.\n\n")
-    assert json.dumps(WEATHER.described()["function"]) in system
+    assert json.dumps(WEATHER.describe()["function"]) in system
     assert '<tool_call>\n{"name": "NAME", "arguments": {' in system
     assert "get_weather" not in rest
 

@@ -49,7 +49,7 @@ def test_a_custom_tool_is_described_as_a_function_of_one_string() -> None:
     [tool] = parse_tools(
         [custom(format={"type": "grammar", "syntax": "regex", "definition": "a+"})]
     )
-    described = tool.described()["function"]
+    described = tool.describe()["function"]
     assert described["parameters"]["required"] == ["input"]
     assert described["parameters"]["properties"]["input"]["description"].endswith("a+")
 
@@ -123,13 +123,13 @@ TOOLS = (F, C)
         ("auto", ToolChoice("auto"), TOOLS),
         ("none", ToolChoice("none"), ()),
         ("required", ToolChoice("required"), TOOLS),
-        (function(), ToolChoice("required", frozenset("f"), named=True), (F,)),
+        (function(), ToolChoice("required", frozenset("f"), is_named=True), (F,)),
         (
             {"type": "function", "name": "f"},
-            ToolChoice("required", frozenset("f"), named=True),
+            ToolChoice("required", frozenset("f"), is_named=True),
             (F,),
         ),
-        (custom(), ToolChoice("required", frozenset("c"), named=True), (C,)),
+        (custom(), ToolChoice("required", frozenset("c"), is_named=True), (C,)),
         (
             {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [function()]}},
             ToolChoice("auto", frozenset("f")),
@@ -149,7 +149,7 @@ TOOLS = (F, C)
 def test_choices(value: Any, expected: ToolChoice, allowed: tuple[Tool, ...]) -> None:
     choice = parse_choice(value, TOOLS)
     assert choice == expected
-    assert choice.allowed(TOOLS) == allowed
+    assert choice.allowed_tools(TOOLS) == allowed
 
 
 def test_without_tools_nothing_is_called() -> None:

@@ -23,7 +23,7 @@ WEATHER, TIME = Tool("get_weather", "", CLOSED), Tool("get_weather_time")
 FREE = Tool("anything", "", {})
 TOOLS = (WEATHER, TIME, FREE)
 AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
-TIME_ONLY = ToolChoice("required", frozenset(["get_weather_time"]), named=True)
+TIME_ONLY = ToolChoice("required", frozenset(["get_weather_time"]), is_named=True)
 
 ROME = ("get_weather", '{"city": "Rom\\n<tool_call> [TOOL_CALLS]"}', "abcdefgh1")
 NOW = ("get_weather_time", "{}", "abcdefgh2")
@@ -64,8 +64,8 @@ def test_two_calls_pass_where_the_dialect_and_the_client_want_them(
 ) -> None:
     form = dialect(name, control)
     text = form.write([ROME, NOW])
-    assert can_write(form, text) is form.many
-    assert can_write(form, text, REQUIRED) is form.many
+    assert can_write(form, text) is form.allows_several
+    assert can_write(form, text, REQUIRED) is form.allows_several
     assert not can_write(form, text, AUTO, parallel=False)
     assert not can_write(form, text, REQUIRED, parallel=False)
 

@@ -384,7 +384,7 @@ class AsyncModel(Forwarding):
 
     async def _compiled(self, source: Grammar) -> "Compiled":
         grammars = self.model.grammars
-        known = grammars.known(source)
+        known = grammars.find(source)
         return await self._compile(grammars.compile, source) if known is None else known
 
     async def _compile(self, function: Callable[..., T], *args: Any) -> T:

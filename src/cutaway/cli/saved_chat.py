@@ -20,7 +20,7 @@ from cutaway.base.whole_files import check_place, whole_file
 from cutaway.cli.terminal import console
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.hub import cache_dir
-from cutaway.text.messages import for_template
+from cutaway.text.messages import to_template_messages
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -174,5 +174,5 @@ def _talk(said: Any) -> Talk:
     if not isinstance(system, str | None) or not isinstance(messages, list):
         raise InputError("system must be a text or null, and messages a list")
     if messages:
-        for_template(messages)
+        to_template_messages(messages)
     return Talk(system, messages)

@@ -107,10 +107,10 @@ class ToolUse:
         """
         self._begun, thinking = begun, self._usual
         if thinking and begun and begun["content"].strip():
-            thinking = thinking.within(begun["content"])
+            thinking = thinking.with_start(begun["content"])
         elif thinking:
             end = self._model.tokenizer.decode(prompt[-_MARK:], special=True)
-            thinking = thinking.behind(end)
+            thinking = thinking.with_prompt(end)
         self._thinking = thinking
 
     def options(self, given: Mapping[str, Any], *, ready: bool = False) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class ToolUse:
         if thinking is None or wanted.tokens is None:
             return {}
         opening, closing = thinking.opening, thinking.closing
-        opens = wanted.opens and not (thinking.begun or thinking.closed)
+        opens = wanted.opens and not (thinking.opened or thinking.closed)
         if opens:  # as the template would write the empty thought
             closing = thinking.empty.lstrip().removeprefix(opening)
         first, last = (
@@ -169,7 +169,11 @@ class ToolUse:
         )
         return {
             "thinking_budget": ThinkingBudget(
-                tokens=wanted.tokens, opening=first, closing=last, begun=thinking.begun, opens=opens
+                tokens=wanted.tokens,
+                opening=first,
+                closing=last,
+                begun=thinking.opened,
+                opens=opens,
             )
         }
 
@@ -243,11 +247,11 @@ class ToolUse:
         thinking = None if self._is_plain else self._thinking
         new_id = partial(call_id, request)
         if isinstance(thinking, Harmony):
-            parser = thinking.reader(self.choice.allowed(self.tools), new_id)
+            parser = thinking.reader(self.choice.allowed_tools(self.tools), new_id)
             return AnswerReader(parser, {}, token_bytes, thinking)
         if self._dialect is None:
             return AnswerReader(None, {}, token_bytes, thinking)
-        allowed, either = self.choice.allowed(self.tools), self._either
+        allowed, either = self.choice.allowed_tools(self.tools), self._either
         required = either is not None or self.choice.mode == "required"
         calls = CallParser(self._dialect, allowed, new_id, required)
         parts = SchemaOrCalls(either.fork(), calls) if either else calls

@@ -1,4 +1,4 @@
-"""Text to tokens and back, as the model's own file defines it.
+"""Turn text into tokens and back, as the model's own file defines it.
 
 Knows tokenizers, incremental bytes to text, and the model's own chat template. Heavy libraries are
 imported when the first tokenizer or template is made, not here.

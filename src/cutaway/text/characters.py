@@ -1,4 +1,4 @@
-"""Characters: of bytes that arrive in any pieces, and of text from anywhere, safe to be shown.
+"""Decode bytes that arrive in pieces, and make text from anywhere safe to show.
 
 Knows UTF-8, and which characters a terminal or a page would take for something else.
 """
@@ -17,21 +17,21 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, data: bytes) -> str:
-        """The text that is certain after these bytes, perhaps ""."""
+        """Return the text that is certain after these bytes, perhaps ""."""
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """The unfinished rest as U+FFFD; the stream can then be used anew."""
+        """Return the unfinished rest as U+FFFD; the stream can then be used again."""
         return self._decoder.decode(b"", final=True)
 
 
 def printable(text: str) -> str:
-    """Characters that cannot be seen, steer a terminal or turn the line around, as escapes."""
+    """Escape characters that are invisible, control a terminal or reverse the line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_bytes(data: bytes) -> str:
-    """``data`` as text, with <0xXX> for each byte of what is no character or cannot be seen."""
+    """Decode ``data``, with <0xXX> for each byte of what is not a printable character."""
     text = data.decode("utf-8", "surrogateescape")
     return "".join(char if char.isprintable() else _hex(char) for char in text)
 

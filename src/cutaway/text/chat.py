@@ -1,4 +1,4 @@
-"""A conversation, written the way the model was trained to read it.
+"""Write a conversation the way the model was trained to read it.
 
 Knows the model's own template, and that only the template opens and closes turns: what looks like a
 special token in a message or a tool stays text. Jinja2 is imported at the first rendering, because
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from cutaway.text.tools.tool_support import ToolSupport
 
 FIELD = "tokenizer.chat_template"
-_GIVEN = frozenset(
+_RESERVED = frozenset(
     {"messages", "tools", "bos_token", "eos_token", "builtin_tools"}
     | {"add_generation_prompt", "continue_final_message"}
 )
-"""Variables that a request cannot set: what they say has fields of its own, or no place here."""
-_MAX_DEPTH = 68  # of lists and objects in each other: a schema's 64, and those around it
-ORIGIN = "cutaway.chat_template_origin"  # the file that has it, where that was not a GGUF file
+"""Variables that a request cannot set: they have fields of their own, or are not supported."""
+_MAX_DEPTH = 68  # of nested lists and objects: 64 of a schema, and those around it
+ORIGIN = "cutaway.chat_template_origin"  # the file the template was in, if that was not a GGUF file
 
 
 class ChatTemplate:
@@ -43,7 +43,7 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
-        """The file's template, None where it has none; FormatError where it is not a text."""
+        """Read the file's template; None if it has none, FormatError if it is not a text."""
         source = metadata.get(FIELD)
         if source is None:
             return None
@@ -66,17 +66,20 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """Token ids of the conversation, ready to be answered; raises as ``render`` does.
+        """Return the conversation's token ids, ready to be answered; raise as ``render`` does.
 
-        check: may refuse the text before it is read, by raising
+        check: may refuse the text before it is tokenized, by raising
         """
-        said, offered = self._prepared(messages, tools, continue_final_message)
-        mark = self._unused(said, offered, variables)
+        template_messages, template_tools = self._prepare(messages, tools, continue_final_message)
+        mark = self._find_unused_letter(template_messages, template_tools, variables)
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
-        said, offered = _map_strings(said, escape), _map_strings(offered, escape)
+        template_messages, template_tools = (
+            _map_strings(template_messages, escape),
+            _map_strings(template_tools, escape),
+        )
         variables = {name: _map_strings(value, escape) for name, value in variables.items()}
         end = mark if continue_final_message else ""
-        text = self._text(said, offered, variables, end)
+        text = self._text(template_messages, template_tools, variables, end)
         check(text.replace(mark, ""))
         return tokenizer.encode(text, special=True, mark=mark)
 
@@ -89,43 +92,47 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """The prompt for ``messages``, as OpenAI's chat takes them.
+        """Return the prompt for ``messages``, which are as OpenAI's chat takes them.
 
         tools: what the model may call
         add_generation_prompt: end with the opening of the assistant's turn
-        continue_final_message: end with the last message, which is the assistant's and goes on
-        variables: more of what the template may ask for (enable_thinking, ...)
+        continue_final_message: end with the last message, the assistant's, for it to be continued
+        variables: other variables that the template reads (enable_thinking, ...)
         InputError: a malformed message, or one that the template refuses; tools whose calls
-        this model writes in a form that is not supported; a message that cannot go on.
+        this model writes in a form that is not supported; a message that cannot be continued.
         FormatError: a template that cannot be compiled or fails.
         """
         variables["add_generation_prompt"] = add_generation_prompt
-        said, offered = self._prepared(messages, tools, continue_final_message)
-        end = self._unused(said, offered) if continue_final_message else ""
-        return self._text(said, offered, variables, end)
+        template_messages, template_tools = self._prepare(messages, tools, continue_final_message)
+        end = (
+            self._find_unused_letter(template_messages, template_tools)
+            if continue_final_message
+            else ""
+        )
+        return self._text(template_messages, template_tools, variables, end)
 
     def dialect(self, tokenizer: Tokenizer) -> Dialect:
-        """How the model writes calls of tools; InputError where that is not supported."""
+        """Return how the model writes tool calls; InputError where that is not supported."""
         form = self._tool_support
         if form.dialect is None:
             raise InputError(*form.refusal)
         end = form.dialect.end.removesuffix(self._tokens["eos_token"])  # which ends the answer
-        found = replace(form.dialect, end=end)
-        texts = [part for part in found.all_parts if isinstance(part, str)]
-        return replace(found, control=tokenizer.control_tokens("".join(texts)))
+        dialect = replace(form.dialect, end=end)
+        texts = [part for part in dialect.all_parts if isinstance(part, str)]
+        return replace(dialect, control=tokenizer.control_tokens("".join(texts)))
 
-    def _prepared(
+    def _prepare(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """(messages, tools) as the template takes them. goes_on: the last is to be continued."""
-        from cutaway.text.harmony import MARK, for_harmony
-        from cutaway.text.messages import check_goes_on, for_template  # no text needs these
+        """Return (messages, tools) as the template takes them. goes_on: continue the last one."""
+        from cutaway.text.harmony import MARK, to_harmony
+        from cutaway.text.messages import check_goes_on, to_template_messages  # no text needs these
 
-        read = for_template(messages)
+        read = to_template_messages(messages)
         if check_bool("continue_final_message", goes_on):
             check_goes_on(read[-1])
         if MARK in self.source:
-            read = for_harmony(read)
+            read = to_harmony(read)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
         if tools and self._tool_support.dialect is None:
@@ -139,58 +146,59 @@ class ChatTemplate:
         variables: Mapping[str, Any],
         end: str,
     ) -> str:
-        """As ``written``; up to the end of the last message, if there is a character for it.
+        """Render prepared messages; with an ``end``, only up to the end of the last message.
 
-        The end is found as ``transformers`` finds it. A template that trims messages trims this
-        one, too, so that the space behind the mark is gone.
+        The end is found as ``transformers`` finds it: by a mark, here twice the character ``end``.
+        A template that trims messages trims the last one, too: then the space after the mark is
+        missing from the text.
         """
         if not end:
-            return self.written(messages, tools, variables)
+            return self.render_prepared(messages, tools, variables)
         *before, last = messages
-        content, cut = last["content"], 2 * end  # which no escaped text has
+        content, cut = last["content"], 2 * end  # which occurs in no escaped text
         marked = [*before, {**last, "content": f"{content}{cut} "}]
-        text, found, rest = self.written(
+        text, separator, rest = self.render_prepared(
             marked, tools, {**variables, "add_generation_prompt": False}
         ).rpartition(cut)
-        said = content.strip()
-        if not (found and text.rstrip().endswith(said)):
+        stripped = content.strip()
+        if not (separator and text.rstrip().endswith(stripped)):
             raise InputError(
                 "continue_final_message",
                 ": the model's chat template does not end with the last "
                 "message as it is, so that it cannot go on; leave it out",
             )
-        return text if not said or rest.startswith(" ") else text.rstrip()
+        return text if not stripped or rest.startswith(" ") else text.rstrip()
 
-    def written(
+    def render_prepared(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
     ) -> str:
-        """The text of messages and tools that are as the template takes them."""
-        known: dict[str, Any] = {
+        """Return the text of messages and tools that are already as the template takes them."""
+        context: dict[str, Any] = {
             **self._tokens,
             "messages": messages,
             "add_generation_prompt": True,
         }
         if tools is not None:
-            known["tools"] = tools
+            context["tools"] = tools
         try:
-            from cutaway.text.sandbox import rendered
+            from cutaway.text.sandbox import render_pieces
 
-            known |= variables
-            given = sum(len(text) for value in known.values() for text in _strings(value))
-            return rendered(lambda: self._template.generate(**known), given)
+            context |= variables
+            input_size = sum(len(text) for value in context.values() for text in _strings(value))
+            return render_pieces(lambda: self._template.generate(**context), input_size)
         except CutawayError:
             raise  # the template's own raise_exception, a FormatError of compiling, an old Jinja2
         except Exception as error:  # a template is a program and may fail in any way
             raise _broken(error) from error
 
-    def _unused(self, *values: Any) -> str:
-        """A character that neither the template nor these values have.
+    def _find_unused_letter(self, *values: Any) -> str:
+        """Return a character that occurs neither in the template nor in these values.
 
-        A rare letter without case, which templates neither trim nor write otherwise, as they would
-        one that cannot be printed.
+        It is a rare letter without case: templates may trim or rewrite an unprintable character,
+        but leave a letter as it is.
         """
         used = set(self.source).union(*(string for value in values for string in _strings(value)))
         unused = (letter for letter in map(chr, range(0x20000, 0x2A6D7)) if letter not in used)
@@ -202,11 +210,11 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """The names of what the template reads and a request may set."""
+        """The names of the variables that the template reads and a request may set."""
         from cutaway.text.sandbox import variables_of
 
         try:
-            return variables_of(self.source) - _GIVEN
+            return variables_of(self.source) - _RESERVED
         except CutawayError:
             raise  # an old Jinja2
         except Exception as error:  # as in ``_template``
@@ -216,17 +224,18 @@ class ChatTemplate:
     def named_roles(self) -> frozenset[str]:
         """The roles of messages whose names the template shows."""
         roles = ("system", "user", "assistant")
-        said = [{"role": role, "content": "a", "name": f"cutaway probe {role}"} for role in roles]
-        for messages in ([*said, said[1]], [*said[1:], said[1]]):  # some take no system message
+        probes = [{"role": role, "content": "a", "name": f"cutaway probe {role}"} for role in roles]
+        # The second conversation is for templates that take no system message.
+        for messages in ([*probes, probes[1]], [*probes[1:], probes[1]]):
             try:
-                text = self.written(messages, None, {})
+                text = self.render_prepared(messages, None, {})
             except (InputError, FormatError):
                 continue
             return frozenset(role for role in roles if f"cutaway probe {role}" in text)
         return frozenset()
 
     def has(self, word: str) -> bool:
-        """Whether the template has this string."""
+        """Return whether the template's source has this string in quotes."""
         return f"'{word}'" in self.source or f'"{word}"' in self.source
 
     @cached_property
@@ -234,9 +243,9 @@ class ChatTemplate:
         from cutaway.text.tools.tool_support import ToolSupport
 
         def render(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
-            return self.written(messages, tools, {"add_generation_prompt": False})
+            return self.render_prepared(messages, tools, {"add_generation_prompt": False})
 
-        return ToolSupport.of(self.source, render)
+        return ToolSupport.probe(self.source, render)
 
     @cached_property
     def _template(self) -> Template:
@@ -250,9 +259,9 @@ class ChatTemplate:
 
 
 def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
-    """The same JSON value with each string in it changed, an object's keys too.
+    """Return a JSON value with each of its strings changed, the keys of objects too.
 
-    InputError for what JSON cannot say: a template would write its text unseen.
+    InputError for what JSON cannot express: a template could write its text unchanged.
     """
     if isinstance(value, str):
         return change(value)
@@ -274,22 +283,22 @@ def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> An
 
 
 def _strings(value: Any) -> list[str]:
-    """Each string in a JSON value."""
-    found: list[str] = []
+    """Return every string in a JSON value."""
+    strings: list[str] = []
 
     def keep(string: str) -> str:
-        found.append(string)
+        strings.append(string)
         return string
 
     _map_strings(value, keep)
-    return found
+    return strings
 
 
 def _broken(error: Exception) -> FormatError:
-    said = " ".join(str(error).split()) or "no reason given"
+    message = " ".join(str(error).split()) or "no reason given"
     line = getattr(error, "lineno", None)
     place = f" in line {line}" if line else ""
     return FormatError(
-        f"{FIELD} fails{place} ({type(error).__name__}: {said}): "
+        f"{FIELD} fails{place} ({type(error).__name__}: {message}): "
         "check the messages, or give another template"
     )

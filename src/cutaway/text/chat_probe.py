@@ -1,7 +1,7 @@
-"""Probes of a chat template: marks around thoughts, and texts between messages, as it writes them.
+"""Find what a chat template writes around thoughts and between messages, by rendering probes.
 
 Knows the fields in which templates take a thought, and the marks of families whose templates write
-none. Refuses to know what is done with what it finds. Tools have a probe of their own
+none. Does not know what its findings are used for. Tools have a probe of their own
 (``tools.dialect``).
 """
 
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 # -- the marks around thoughts -----------------------------------------------------------------
 
-_THOUGHT, _SAID, _NAME = "cutaway probe thought", "cutaway probe text", "cutaway_probe_tool"
-_HARMONY = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|>"
+_PROBE_THOUGHT, _PROBE_TEXT, _PROBE_TOOL = (
+    "cutaway probe thought",
+    "cutaway probe text",
+    "cutaway_probe_tool",
+)
+_HARMONY = f"<|channel|>analysis<|message|>{_PROBE_THOUGHT}<|end|>"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _VARIABLES = {"add_generation_prompt": False, "enable_thinking": True, "thinking": True}
@@ -39,101 +43,108 @@ UNRENDERED = (
     ("<seed:think>", "</seed:think>"),
     ("<|channel>thought\n", "<channel|>"),
 )
-"""Of templates that drop every thought: marks that are in the template's source."""
+"""Marks of templates that drop every thought, but have these in their source."""
 
 
 def thinking_of(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
-    """How a model writes thoughts, behind the prompt of a question; None where it has none."""
-    found = _found(template, tokenizer)
-    return found and found.behind(template.render([{"role": "user", "content": "a"}]))
+    """Return how a model writes thoughts after the prompt of a question; None where it has none."""
+    thinking = _find_thinking(template, tokenizer)
+    return thinking and thinking.with_prompt(template.render([{"role": "user", "content": "a"}]))
 
 
-def _found(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
-    if any(_HARMONY in _tried(template, messages) for messages in _with_thought()):
+def _find_thinking(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
+    if any(
+        _HARMONY in _render_or_empty(template, messages) for messages in _thought_conversations()
+    ):
         return Harmony.known_to(tokenizer)
     marks = _marks(template, tokenizer)
     return marks and Thinking(*marks, control=_tokens("".join(marks), tokenizer))
 
 
 def _tokens(marks: str, tokenizer: Tokenizer) -> dict[str, int]:
-    """name -> id of what is one token in these marks: control tokens, and whole tags."""
-    tags = {tag: _encoded(tag, tokenizer) for tag in _TAG.findall(marks)}
+    """Map name -> id for what is one token in these marks: control tokens, and whole tags."""
+    tags = {tag: _encode_tag(tag, tokenizer) for tag in _TAG.findall(marks)}
     single = {tag: ids[0] for tag, ids in tags.items() if len(ids) == 1}
     return {**single, **tokenizer.control_tokens(marks)}
 
 
-def _encoded(tag: str, tokenizer: Tokenizer) -> list[int]:
+def _encode_tag(tag: str, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(tag, special=True, add_bos=False, goes_on=True)
 
 
 def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
-    """Before and after a thought.
+    """Return the marks before and after a thought.
 
-    Marks that only the template's source has count where all their tags are tokens.
+    Marks that occur only in the template's source count where all their tags are tokens.
     """
-    for messages in _with_thought():
-        if marks := _around(template, messages):
+    for messages in _thought_conversations():
+        if marks := _find_marks(template, messages):
             return marks
     for marks in UNRENDERED:
         tags = _TAG.findall("".join(marks))
         if all(tag in template.source for tag in tags) and all(
-            len(_encoded(tag, tokenizer)) == 1 for tag in tags
+            len(_encode_tag(tag, tokenizer)) == 1 for tag in tags
         ):
             return marks
     return None
 
 
-def _with_thought() -> Iterator[list[dict[str, Any]]]:
-    """With a thought in each of the forms that templates take."""
-    fields = dict.fromkeys(_FIELDS, _THOUGHT)
-    said = {"role": "assistant", "content": _SAID}
-    yield [_USER, said | fields]
-    for thought in (_THOUGHT, [{"type": "text", "text": _THOUGHT}]):
-        parts = [{"type": "thinking", "thinking": thought}, {"type": "text", "text": _SAID}]
-        yield [_USER, said | {"content": parts}]
-    blocks = [{"type": "thoughts", "text": _THOUGHT}, {"type": "response", "text": _SAID}]
-    yield [_USER, said | {"content": {"blocks": blocks}}]
-    for arguments in ({"a": 1}, '{"a": 1}'):  # only beside a call
-        function = {"name": _NAME, "arguments": arguments}
+def _thought_conversations() -> Iterator[list[dict[str, Any]]]:
+    """Yield conversations with a thought, one for each form that templates take."""
+    fields = dict.fromkeys(_FIELDS, _PROBE_THOUGHT)
+    answer = {"role": "assistant", "content": _PROBE_TEXT}
+    yield [_USER, answer | fields]
+    for thinking in (_PROBE_THOUGHT, [{"type": "text", "text": _PROBE_THOUGHT}]):
+        parts = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": _PROBE_TEXT}]
+        yield [_USER, answer | {"content": parts}]
+    blocks = [
+        {"type": "thoughts", "text": _PROBE_THOUGHT},
+        {"type": "response", "text": _PROBE_TEXT},
+    ]
+    yield [_USER, answer | {"content": {"blocks": blocks}}]
+    for arguments in ({"a": 1}, '{"a": 1}'):  # some templates write a thought only with a call
+        function = {"name": _PROBE_TOOL, "arguments": arguments}
         call = {"id": "cutProbe1", "type": "function", "function": function}
         yield [_USER, {"role": "assistant", "content": "", "tool_calls": [call]} | fields]
 
 
-def _around(
+def _find_marks(
     template: ChatTemplate, messages: Sequence[Mapping[str, Any]]
 ) -> tuple[str, str] | None:
-    """The marks in a conversation: the tags next to the thought, and the blanks around them."""
-    text = _tried(template, messages)
-    before, thought, rest = text.partition(_THOUGHT)
-    rest, answer, _ = rest.partition(_NAME if "tool_calls" in messages[-1] else _SAID)
+    """Return a conversation's marks: the tags next to the thought, and white space around them."""
+    text = _render_or_empty(template, messages)
+    before, probe, rest = text.partition(_PROBE_THOUGHT)
+    rest, answer, _ = rest.partition(_PROBE_TOOL if "tool_calls" in messages[-1] else _PROBE_TEXT)
     opening, closing = [*_TAG.finditer(before)], _TAG.search(rest)
-    if not (thought and answer and opening and closing) or rest[: closing.start()].strip():
+    if not (probe and answer and opening and closing) or rest[: closing.start()].strip():
         return None
     first, last = opening[-1][0], closing[0]
-    asked, _, behind = _tried(template, [_USER]).partition(_USER["content"])
-    if first in _TAG.findall(asked)[-1:] or last in _TAG.findall(behind)[:1]:  # tags of turns
+    turn_start, _, turn_end = _render_or_empty(template, [_USER]).partition(_USER["content"])
+    if (
+        first in _TAG.findall(turn_start)[-1:] or last in _TAG.findall(turn_end)[:1]
+    ):  # tags of turns
         return None
     if "tool_calls" in messages[-1]:
         bare = {k: v for k, v in messages[-1].items() if k not in _FIELDS}
-        plain = _tried(template, [_USER, bare])
+        plain = _render_or_empty(template, [_USER, bare])
         if last in plain and first not in plain:  # a tag of calls
             return None
     size = closing.end() + len(rest[closing.end() :]) - len(rest[closing.end() :].lstrip())
     return before[opening[-1].start() :], rest[:size]
 
 
-def _tried(template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The text, "" where the template refuses or fails."""
+def _render_or_empty(template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text, "" where the template refuses or fails."""
     try:
-        return template.written(messages, None, _VARIABLES)
+        return template.render_prepared(messages, None, _VARIABLES)
     except (InputError, FormatError):
         return ""
 
 
 # -- the texts between messages ----------------------------------------------------------------
-# Where a template writes such texts and does no more: conversations of a system message, if any,
-# and of questions and answers in turn, each tried against the template itself; no tools, no
-# variables. For who has no Jinja (a page).
+# For templates that do nothing but write fixed texts between messages: conversations of an optional
+# system message and of questions and answers in turn, without tools or variables. Each rule found
+# is tried against the template itself. A page needs this, since it has no Jinja.
 
 START, END = "start", "end"
 TURNS = 6  # questions, in the longest conversation that is tried
@@ -143,21 +154,21 @@ _CONTENTS = (
     "<s>[INST] é </s>", "<think>\na\n</think>\n\nb", "{{ 1 }}{% raw %}", "<|eot_id|>",
     "🙂 'q' \"q\" \\", "a\r\nb", "<thi", "nk>",
 )  # fmt: skip
-_THOUGHTS = ("a{} \n\nb{}\n \nc\n", "{}", "\n<think>\n{}\n\n\u3000b")  # and where they end
+_THOUGHTS = ("a{} \n\nb{}\n \nc\n", "{}", "\n<think>\n{}\n\n\u3000b")  # {}: the closing mark
 _OPEN, _CLOSE = "\U00020000", "\U00020001"  # letters that no template has, and none trims
 _Message = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ChatPieces:
-    """What stands between two messages by their roles, "user assistant": text.
+    """The texts between two messages, by their roles: "user assistant" -> text.
 
-    The first follows "start", and after the last comes "end", with the opening of the answer.
-    trimmed: the roles whose contents lose the white space around them, as ``str.strip`` has it
-    thought_end: of the assistant's contents what follows the last of these marks is written, since
-                 models are not shown what they thought before; "": all of them
-    blank: characters that are then taken from its front; None: all white space around it
-    drops_empty: whether an empty system message counts as none
+    The roles of the ends are "start" and "end"; before "end" is the opening of the answer.
+    trimmed: the roles whose contents are stripped as by ``str.strip``
+    thought_end: only what follows the last such mark in an assistant's content is written, since
+                 models are not shown their earlier thoughts; "": everything is written
+    blank: characters that are then stripped from its front; None: all white space around it
+    drops_empty: whether an empty system message is left out
     """
 
     between: Mapping[str, str]
@@ -167,22 +178,22 @@ class ChatPieces:
     drops_empty: bool = False
 
     @classmethod
-    def of(cls, template: ChatTemplate) -> ChatPieces:
-        """InputError where the template is not of this form, FormatError where it fails."""
+    def from_template(cls, template: ChatTemplate) -> ChatPieces:
+        """Find them; InputError if the template is not of this form, FormatError if it fails."""
         if _CLOCK in template.source:
             raise InputError("the model's chat template writes today's date")
         roles = ("user", "assistant", "system")
         trimmed = tuple(role for role in roles if _is_trimmed(template, role))
-        made = cls(_between(template), trimmed)
+        plain = cls(_find_texts_between(template), trimmed)
         ends = [end for _, end in UNRENDERED if end in template.source]
-        contents = [*_CONTENTS, *(one.replace("{}", end) for end in ends for one in _THOUGHTS)]
-        tried = [
+        contents = [*_CONTENTS, *(form.replace("{}", end) for end in ends for form in _THOUGHTS)]
+        examples = [
             (messages, template.render(messages))
-            for messages in _conversations(contents, has_system=made.takes_system)
+            for messages in _conversations(contents, has_system=plain.takes_system)
         ]
         for rule in _rules(ends):
-            pieces = replace(made, **rule)
-            if all(pieces.text(messages) == text for messages, text in tried):
+            pieces = replace(plain, **rule)
+            if all(pieces.text(messages) == text for messages, text in examples):
                 return pieces
         raise InputError(
             "the model's chat template does more than write texts between messages (it changes "
@@ -195,15 +206,15 @@ class ChatPieces:
         return f"{START} system" in self.between
 
     def text(self, messages: Sequence[_Message]) -> str:
-        """The prompt for a conversation, ready to be answered."""
+        """Return the prompt for a conversation, ready to be answered."""
         if self.drops_empty and messages[0] == {"role": "system", "content": ""}:
             messages = messages[1:]
         roles = [START, *(m["role"] for m in messages), END]
-        said = [self._written(m["role"], m["content"]) for m in messages]
+        contents = [self._write_content(m["role"], m["content"]) for m in messages]
         joins = [self.between[f"{a} {b}"] for a, b in pairwise(roles)]
-        return joins[0] + "".join(a + b for a, b in zip(said, joins[1:], strict=True))
+        return joins[0] + "".join(a + b for a, b in zip(contents, joins[1:], strict=True))
 
-    def _written(self, role: str, content: str) -> str:
+    def _write_content(self, role: str, content: str) -> str:
         content = content.strip() if role in self.trimmed else content
         if role != "assistant" or not self.thought_end or self.thought_end not in content:
             return content
@@ -212,7 +223,7 @@ class ChatPieces:
 
 
 def _rules(ends: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What a template may do beside writing between messages, the least first.
+    """Yield what a template may do besides writing between messages, the least first.
 
     ends: marks with which thoughts may end
     """
@@ -234,22 +245,28 @@ def _is_trimmed(template: ChatTemplate, role: str) -> bool:
     return f"  {_OPEN} " not in text
 
 
-def _between(template: ChatTemplate) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _find_texts_between(template: ChatTemplate) -> dict[str, str]:
+    texts_between: dict[str, str] = {}
     for questions in (1, 2, 3):
         messages = _turns(questions, [f"{_OPEN}{i}{_CLOSE}" for i in range(2 * questions)])
-        _note(template, messages, found)
+        _note(template, messages, texts_between)
     try:
         for questions in (1, 2, 3):
             messages = _turns(questions, [f"{_OPEN}{i}{_CLOSE}" for i in range(2 * questions)])
-            _note(template, [{"role": "system", "content": f"{_OPEN}s{_CLOSE}"}, *messages], found)
+            _note(
+                template,
+                [{"role": "system", "content": f"{_OPEN}s{_CLOSE}"}, *messages],
+                texts_between,
+            )
     except InputError:  # it refuses system messages
-        return {roles: text for roles, text in found.items() if "system" not in roles}
-    return found
+        return {roles: text for roles, text in texts_between.items() if "system" not in roles}
+    return texts_between
 
 
-def _note(template: ChatTemplate, messages: Sequence[_Message], found: dict[str, str]) -> None:
-    """The texts between these messages, whose contents are found nowhere else."""
+def _note(
+    template: ChatTemplate, messages: Sequence[_Message], texts_between: dict[str, str]
+) -> None:
+    """Add the texts between these messages, whose contents must occur nowhere else."""
     roles, texts = [START, *(m["role"] for m in messages), END], list[str]()
     rest = template.render(messages)
     for message in messages:
@@ -258,12 +275,12 @@ def _note(template: ChatTemplate, messages: Sequence[_Message], found: dict[str,
             raise InputError("the model's chat template leaves out messages")
         texts.append(before)
     for (a, b), text in zip(pairwise(roles), [*texts, rest], strict=True):
-        if found.setdefault(f"{a} {b}", text) != text:
+        if texts_between.setdefault(f"{a} {b}", text) != text:
             raise InputError("the model's chat template writes other texts around later messages")
 
 
 def _turns(questions: int, contents: Sequence[str]) -> list[_Message]:
-    """So many questions, with answers between them; the contents in turn."""
+    """Return so many questions, with answers between them; the contents are used in turn."""
     roles = ("user", "assistant")
     return [
         {"role": roles[i % 2], "content": contents[i % len(contents)]}
@@ -271,13 +288,15 @@ def _turns(questions: int, contents: Sequence[str]) -> list[_Message]:
     ]
 
 
-def _conversations(said: Sequence[str], *, has_system: bool) -> list[list[_Message]]:
-    """Of each length, and each of the contents in each place."""
-    made = []
-    for first in range(len(said)):
-        contents = [*said[first:], *said[:first]]
+def _conversations(all_contents: Sequence[str], *, has_system: bool) -> list[list[_Message]]:
+    """Return conversations of each length, with each of the contents in each place."""
+    conversations = []
+    for first in range(len(all_contents)):
+        contents = [*all_contents[first:], *all_contents[:first]]
         for questions in range(1, TURNS + 1):
-            made.append(_turns(questions, contents))
+            conversations.append(_turns(questions, contents))
             if has_system:
-                made.append([{"role": "system", "content": contents[-1]}, *made[-1]])
-    return made
+                conversations.append(
+                    [{"role": "system", "content": contents[-1]}, *conversations[-1]]
+                )
+    return conversations

@@ -1,8 +1,8 @@
-"""Harmony, the form of gpt-oss: an answer is one or several messages, each in a channel.
+"""Harmony, the format of gpt-oss: an answer is one or several messages, each in a channel.
 
-Knows what the channels are for: "analysis" has thoughts, "commentary" calls of tools and what is
-said before them, "final" the answer. Makes the grammar of such answers, takes them apart while they
-are written, and writes conversations as harmony's templates take them.
+Knows what the channels are for: "analysis" has thoughts, "commentary" tool calls and the text
+before them, "final" the answer. Makes the grammar of such answers, parses them while they are
+written, and converts conversations to what harmony's templates take.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError, Name
 from cutaway.text.characters import TextStream
-from cutaway.text.thinking import Thinking, Thought, quoted
+from cutaway.text.thinking import Thinking, Thought, lark_string
 from cutaway.text.tools import CallParser, Content, Delta
 from cutaway.text.tools.dialect import Dialect, Slot
-from cutaway.text.tools.grammar import arguments, around
+from cutaway.text.tools.grammar import arguments, arguments_frame
 from cutaway.text.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 # -- messages, taken apart ---------------------------------------------------------------------
-# The marks of a message, its header (channel and recipient) and what each channel is to a client.
-# No tokens: a mark is fed as a byte that no text has.
+# The parser knows the marks of a message, its header (channel and recipient) and what each channel
+# means to a client. It gets no tokens: a mark is pushed as a byte that no text has.
 
 MARKS = {
     name: bytes([0xF8 + index])  # which UTF-8 has no use for
@@ -37,20 +37,20 @@ MARKS = {
          "<|call|>")
     )
 }  # fmt: skip
-"""A control token -> the byte that it is fed as."""
+"""A control token -> the byte that stands for it in the parser's input."""
 
 START_BYTE, CHANNEL_BYTE, _, MESSAGE_BYTE, END_BYTE, RETURN_BYTE, CALL_BYTE = MARKS.values()
 _MARK = re.compile(rb"([\xf8-\xfe])")
 _CHANNEL = re.compile(rb"\xf9\s*(\w+)")
 _RECIPIENT = re.compile(rb"\bto=functions\.([^\s\xf8-\xfe]+)")
 BARE = Dialect(("<call>", Slot.NAME, "<arguments>"), ())
-"""Calls as the inner parser reads them: what is around them is for the channels to know."""
+"""Calls as the inner parser reads them, without the marks and headers around them."""
 
 
 class HarmonyParser:
-    """One answer, from within the header of its first message.
+    """Parses one answer, from within the header of its first message.
 
-    A message to a tool is a call, one of the channel "analysis" is a thought, any other is said.
+    A message to a tool is a call, one in the channel "analysis" a thought, any other is content.
     """
 
     def __init__(self, tools: Sequence[Tool], new_id: Callable[[int], str]) -> None:
@@ -59,28 +59,28 @@ class HarmonyParser:
         self._header: bytes | None = b""  # None within a message's text
         self._kind: type[Thought] | type[Content] | None = None  # None: a call
         self._text = TextStream()
-        self._said = set[type]()  # kinds that have had a message
+        self._kinds_seen = set[type]()  # kinds that have had a message
 
     lacks_mark = False  # a call ends where its message does
 
     @property
     def thinks(self) -> bool:
-        """Whether what comes next is of a thought."""
+        """Whether the next bytes belong to a thought."""
         return self._header is None and self._kind is Thought
 
     def push(self, data: bytes) -> list[Thought | Delta]:
-        """What is certain after these bytes."""
-        found: list[Thought | Delta] = []
+        """Return what is certain after these bytes."""
+        parts: list[Thought | Delta] = []
         for piece in filter(None, _MARK.split(data)):
-            found += self._take(piece)
-        return found
+            parts += self._take(piece)
+        return parts
 
     def finish(self) -> list[Thought | Delta]:
-        """The end of the answer: the deltas that this makes certain."""
+        """End the answer, and return the deltas that this makes certain."""
         return [*self._close()] if self._header is None else []
 
     def _take(self, piece: bytes) -> Iterable[Thought | Delta]:
-        """A mark, or bytes between marks."""
+        """Take a mark, or bytes between marks."""
         if self._header is None:
             if not _MARK.match(piece):
                 return self._grow(piece)
@@ -100,8 +100,8 @@ class HarmonyParser:
             self._kind = None
             return self._calls.push(b"<call>" + to[1] + b"<arguments>")
         self._kind = Thought if channel and channel[1] == b"analysis" else Content
-        again = self._kind in self._said
-        self._said.add(self._kind)
+        again = self._kind in self._kinds_seen
+        self._kinds_seen.add(self._kind)
         return [self._kind("\n")] if again else []
 
     def _grow(self, data: bytes) -> Iterable[Thought | Delta]:
@@ -128,10 +128,10 @@ _ANALYSIS, _PREAMBLE, _FINAL = (
 
 @dataclass(frozen=True)
 class Harmony(Thinking):
-    """As ``Thinking`` says.
+    """How a model of gpt-oss's kind writes thoughts; see ``Thinking``.
 
-    header  what the prompt has of the answer's first message
-    once    a grammar lets one thought pass, at the beginning, as a budget is for one
+    header  the part of the answer's first message that the prompt has
+    once    whether a grammar allows a single thought, at the beginning, since a budget is for one
     """
 
     before: str = _ANALYSIS
@@ -141,41 +141,41 @@ class Harmony(Thinking):
 
     @classmethod
     def known_to(cls, tokenizer: Tokenizer) -> Harmony | None:
-        """Of a model that has the marks as control tokens; None for others."""
+        """Return the format of a model that has the marks as control tokens; None for others."""
         control = tokenizer.control_tokens("".join(MARKS))
-        needed = (START, CHANNEL, MESSAGE, END)
-        return cls(control=control) if all(name in control for name in needed) else None
+        marks = (START, CHANNEL, MESSAGE, END)
+        return cls(control=control) if all(name in control for name in marks) else None
 
-    def behind(self, prompt: str) -> Harmony:
-        """The same behind a prompt that ends within the assistant's first message."""
+    def with_prompt(self, prompt: str) -> Harmony:
+        """Return the same after a prompt that ends within the assistant's first message."""
         _, begins, header = prompt.rpartition(f"{START}assistant")
-        header = header if begins else _FINAL  # a text that has no messages
-        return replace(self, header=header, begun=header == self.before)
+        header = header if begins else _FINAL  # a text without messages
+        return replace(self, header=header, opened=header == self.before)
 
-    def within(self, said: str) -> Harmony:  # noqa: ARG002 - whatever it is, it is in that channel
-        """The same in a final message, which templates write what was said into."""
-        return replace(self, header=_FINAL, begun=False)
+    def with_start(self, text: str) -> Harmony:  # noqa: ARG002 - whatever it is, it is in that channel
+        """Return the same within a final message: templates put an answer's beginning there."""
+        return replace(self, header=_FINAL, opened=False)
 
     def parser(self) -> None:
-        """None: an answer's parser sees the channels, see ``reader``."""
+        """Return None, since an answer's parser needs the channels: see ``reader``."""
 
     def reader(self, tools: Sequence[Tool], new_id: Any) -> HarmonyParser:
-        """What takes one answer apart. new_id: makes the id of a call from its index."""
-        made = HarmonyParser(tools, new_id)
-        made.push(self._fed(self.header))
-        return made
+        """Return a parser of one answer. new_id: makes the id of a call from its index."""
+        parser = HarmonyParser(tools, new_id)
+        parser.push(self._to_parser_bytes(self.header))
+        return parser
 
     def count(self, pieces: Sequence[bytes]) -> int:
-        """How many tokens are thoughts, without marks and the names of channels."""
-        parser, found = self.reader((), str), 0
+        """Count the tokens of thoughts, without marks and the names of channels."""
+        parser, count = self.reader((), str), 0
         for piece in pieces:
             parser.push(piece)
-            found += parser.thinks and piece not in MARKS.values()
-        return found
+            count += parser.thinks and piece not in MARKS.values()
+        return count
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """What the parser must be fed for control tokens: bytes that no text has."""
+        """The bytes, in no text, that stand for control tokens in the parser's input."""
         return {token_id: MARKS[name] for name, token_id in self.control.items()}
 
     @property
@@ -200,31 +200,33 @@ class Harmony(Thinking):
 
     @property
     def _before(self) -> str:
-        """What may come before a call or a final message."""
+        """Lark of what may come before a call or a final message."""
         return "analysis? preamble*" if self.once else "(analysis | preamble)*"
 
     @property
     def _preamble(self) -> str:
         return f"preamble: {self._literal(_PREAMBLE)} TEXT {self._literal(_NEXT)}"
 
-    def with_tools(self, tools: Sequence[Tool], choice: ToolChoice, said: str = "TEXT") -> str:
-        """Lark of whole answers that may or must call one of the tools.
+    def with_tools(
+        self, tools: Sequence[Tool], choice: ToolChoice, answer_rule: str = "TEXT"
+    ) -> str:
+        """Return Lark of whole answers that may or must call one of the tools.
 
-        said: of the final message's text
+        answer_rule: the rule of the final message's text
         InputError: no tool may be called; a custom tool's grammar that does not fit in.
         """
-        allowed = choice.allowed(tools)
+        allowed = choice.allowed_tools(tools)
         if not allowed:
             raise InputError("tool_choice", " allows no tool; give tools, or generate without")
         ways = [f"{self._before} call"]
-        if choice.mode != "required":  # beside JSON of a schema nothing else is said
-            before = self._before if said == "TEXT" else self._thoughts
+        if choice.mode != "required":  # an answer in JSON of a schema has no other text
+            before = self._before if answer_rule == "TEXT" else self._thoughts
             ways.append(f"{before} final")
         names = range(len(allowed))
         return "\n".join(
             [
                 "%llguidance {}",
-                *self._messages(" | ".join(ways), said),
+                *self._messages(" | ".join(ways), answer_rule),
                 self._preamble,
                 "call: " + " | ".join(f"call_{index}" for index in names),
                 *map(self._call, names, allowed),
@@ -234,25 +236,27 @@ class Harmony(Thinking):
             ]
         )
 
-    def _messages(self, whole: str, said: str) -> list[str]:
-        """Rules of messages, which are ``whole`` where the prompt has begun none."""
+    def _messages(self, whole: str, answer_rule: str) -> list[str]:
+        """Return the rules of messages; ``whole`` is the answer if the prompt has begun none."""
         behind = whole.replace("analysis?", "") if self.once else whole
         rest = {"": whole, self.before: f"thought ({behind})"}
-        begin = rest.get(self.header, said)  # a final message that the prompt has begun
+        begin = rest.get(self.header, answer_rule)  # a final message that the prompt has begun
         return [
             f"start: {begin}",
             f"analysis: {self._literal(self.before)} thought",
             f"thought: TEXT {self._literal(self.after)}",
-            f"final: {self._literal(_FINAL)} {said}",
+            f"final: {self._literal(_FINAL)} {answer_rule}",
             "TEXT: /(?s:.*)/",
         ]
 
     def _call(self, index: int, tool: Tool) -> str:
-        """The recipient stands before or behind the channel, as the model likes."""
-        to = quoted(f" to=functions.{tool.name}")
+        """Return the rule of a call: models write the recipient before or after the channel."""
+        to = lark_string(f" to=functions.{tool.name}")
         channel = self._literal(f"{CHANNEL}commentary")
-        opening, closing = around(BARE, tool)
-        text = " ".join(filter(None, [quoted(opening) if opening else "", f"arguments_{index}"]))
+        opening, closing = arguments_frame(BARE, tool)
+        text = " ".join(
+            filter(None, [lark_string(opening) if opening else "", f"arguments_{index}"])
+        )
         ending = self._literal("".join(part for part in closing if isinstance(part, str)))
         end = self._literal("<|call|>") if "<|call|>" in self.control else ""
         header = f"({channel} {to} | {to} {channel}) format? {self._literal(MESSAGE)}"
@@ -260,12 +264,12 @@ class Harmony(Thinking):
 
     @property
     def _format(self) -> str:
-        """That arguments are JSON, which may be left unsaid."""
+        """Lark of the optional note in a header that arguments are JSON."""
         mark = self._literal("<|constrain|>json")
         return '" json"' + (f' | " "? {mark}' if "<|constrain|>" in self.control else "")
 
-    def _fed(self, text: str) -> bytes:
-        """A prompt's text as the parser reads it."""
+    def _to_parser_bytes(self, text: str) -> bytes:
+        """Return a prompt's text as the parser reads it."""
         data = text.encode()
         for name, mark in MARKS.items():
             data = data.replace(name.encode(), mark)
@@ -273,19 +277,19 @@ class Harmony(Thinking):
 
 
 # -- a conversation ----------------------------------------------------------------------------
-# As templates have it: a thought is "thinking", a message has one call, and what is said before a
-# call is part of the thought.
+# Harmony's templates take a thought as "thinking" and one call in a message; text before a call is
+# part of the thought.
 
 MARK = "<|channel|>analysis<|message|>"
-"""What is in the source of these templates."""
+"""A text in the source of these templates."""
 
 
-def for_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, each call with its result behind it.
+def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with each call followed by its result.
 
     InputError for a system message that is not the first, which these templates would leave out.
     """
-    made: list[dict[str, Any]] = []
+    harmony_messages: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         if message["role"] in ("system", "developer") and index:
             raise InputError(
@@ -294,18 +298,20 @@ def for_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "first; put its text there",
             )
         if message["role"] != "assistant":
-            made += [message] if message["role"] != "tool" else []
+            harmony_messages += [message] if message["role"] != "tool" else []
             continue
-        thought = message.get("reasoning_content") or message.get("thinking")
+        reasoning = message.get("reasoning_content") or message.get("thinking")
         plain = {k: v for k, v in message.items() if k not in ("reasoning_content", "thinking")}
         if "tool_calls" not in message:
-            made.append({**plain, "thinking": thought} if thought else plain)
+            harmony_messages.append({**plain, "thinking": reasoning} if reasoning else plain)
             continue
-        said = "\n".join(filter(None, [thought, plain["content"]]))
+        thinking = "\n".join(filter(None, [reasoning, plain["content"]]))
         results = [*takewhile(lambda m: m["role"] == "tool", messages[index + 1 :])]
         for call in plain["tool_calls"]:
-            made.append({**plain, "content": "", "tool_calls": [call]})
-            made[-1] |= {"thinking": said} if said else {}
-            made += [one for one in results if one["tool_call_id"] == call["id"]]
-            said = ""
-    return made
+            harmony_messages.append({**plain, "content": "", "tool_calls": [call]})
+            harmony_messages[-1] |= {"thinking": thinking} if thinking else {}
+            harmony_messages += [
+                result for result in results if result["tool_call_id"] == call["id"]
+            ]
+            thinking = ""
+    return harmony_messages

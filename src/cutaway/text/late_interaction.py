@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT): what a file says of texts whose tokens have a vector each."""
+"""Late interaction (ColBERT): the settings of models that give each token of a text a vector."""
 
 import json
 from collections.abc import Mapping
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 from cutaway.errors import FormatError
 
 KEY = "cutaway.embedding.late_interaction"
-"""Metadata: the fields below as JSON."""
-_MOST = 1 << 20
+"""The metadata key of the fields below, as JSON."""
+_MAX_TOKENS = 1 << 20
 
 
 class LateInteraction(NamedTuple):
     """How queries and documents are read, and which of their tokens have vectors.
 
-    query_id, document_id          the token behind a text's first that says which it is
-    query_length, document_length  the most tokens, with that one
-    filled_to, filler              queries are filled to so many tokens by this token, each of which
-                                   has a vector, too; 0: they are not
-    fillers_are_seen               whether tokens attend to those
+    query_id, document_id          the second token of a text, which says which of the two it is
+    query_length, document_length  the largest number of tokens, with that one
+    filled_to, filler              queries are padded to so many tokens with this token; each has a
+                                   vector, too; 0: queries are not padded
+    fillers_are_seen               whether tokens attend to the padding
     skipped                        tokens of documents that have no vector
     """
 
@@ -32,30 +32,32 @@ class LateInteraction(NamedTuple):
     skipped: tuple[int, ...] = ()
 
     def to_metadata(self) -> dict[str, str]:
-        """Of a file."""
+        """Return the metadata of a file."""
         return {KEY: json.dumps(self._asdict())}
 
 
 def late_interaction(metadata: Mapping[str, Any], tokens: int) -> LateInteraction | None:
-    """Read from metadata; None where texts have one vector. FormatError where it is damaged.
+    """Read the settings; None where a text has one vector, FormatError for damaged metadata.
 
     tokens: how many the vocabulary has
     """
-    if (said := metadata.get(KEY)) is None:
+    if (text := metadata.get(KEY)) is None:
         return None
     try:
-        fields = json.loads(said)
-        found = LateInteraction(**{**fields, "skipped": tuple(fields.get("skipped", ()))})
-        sizes = found.query_length, found.document_length, found.filled_to + 1
-        known = [one for one in (found.query_id, found.document_id) if one is not None]
-        ids = [*known, found.filler, *found.skipped]
+        fields = json.loads(text)
+        settings = LateInteraction(**{**fields, "skipped": tuple(fields.get("skipped", ()))})
+        sizes = settings.query_length, settings.document_length, settings.filled_to + 1
+        kind_ids = [
+            number for number in (settings.query_id, settings.document_id) if number is not None
+        ]
+        ids = [*kind_ids, settings.filler, *settings.skipped]
         good = (
-            all(type(one) is int and 0 <= one < tokens for one in ids)
-            and all(type(one) is int and 2 < one + 2 <= _MOST for one in sizes)
-            and isinstance(found.fillers_are_seen, bool)
+            all(type(number) is int and 0 <= number < tokens for number in ids)
+            and all(type(number) is int and 2 < number + 2 <= _MAX_TOKENS for number in sizes)
+            and isinstance(settings.fillers_are_seen, bool)
         )
     except (TypeError, ValueError, AttributeError, RecursionError):
         good = False
     if not good:
         raise FormatError(f"metadata key {KEY} is damaged: convert the model again")
-    return found
+    return settings

@@ -1,9 +1,8 @@
 """The Jinja2 environment that chat templates are written for, in a sandbox with an allowance.
 
 Knows the filters, functions and tags that ``transformers``' ``apply_chat_template`` offers. A
-template is a program of whoever made the model, which can neither reach Python nor change its
-arguments here. Refuses to know messages. Imports Jinja2, so import this module only when a template
-is due.
+template is a program by whoever made the model; here it can neither reach Python nor change its
+arguments. Does not know messages. Imports Jinja2, so import this module only to render a template.
 """
 
 import json
@@ -28,27 +27,31 @@ from jinja2.visitor import NodeTransformer
 from cutaway.errors import CutawayError, InputError
 
 # -- what a template may take ------------------------------------------------------------------
-# By loops, doublings and widths three lines of a template run for days or fill the memory. What
-# Jinja2's sandbox has no limit for has one here: each loop, call, filter and operator pays from an
+# With loops, doublings and widths three lines of a template can run for days or fill the memory.
+# Jinja2's sandbox does not limit this. So here each loop, call, filter and operator pays from an
 # allowance before it makes anything.
 
-_STEP, _CALL = 16, 64  # what a turn of a loop and a call cost; a character that is made costs 1
-_READ = 8  # what a character costs that a method or a filter reads
-_BASE, _EACH = 2**25, 1024  # what a rendering may cost, and what for each character it is given
-_LARGEST, _LARGER = 2**22, 16  # a list with all that is in it, and for each character given
-_SECONDS, _SLOWEST = 10.0, 10_000  # of a processor; characters given that make it a second more
-_OFTEN = 256  # payments after which the time is looked at
+_STEP, _CALL = 16, 64  # the cost of a loop's turn, and of a call; each character made costs 1
+_READ = 8  # the cost of each character that a method or a filter reads
+_BASE_COST, _COST_PER_CHARACTER = 2**25, 1024  # the allowance: fixed, and per character of input
+_LARGEST, _LARGER = 2**22, 16  # size of a list with all that is in it: likewise
+_SECONDS, _SLOWEST = 10.0, 10_000  # processor time; characters of input that add a second
+_OFTEN = 256  # payments after which the time is checked
 _WIDEST = 10_000  # a width, a count or an indentation
 _MOST_BITS = 2**14  # of a whole number
 _INDENT = 16
 
 _UNSAFE_METHODS = frozenset(("translate", "maketrans", "expandtabs"))
 _REMOVED = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
-"""Filters that take time or memory beyond what they are given, and no chat template needs."""
+"""Filters whose cost is not bounded by their input, and which no chat template needs."""
 _ANY_NUMBER = frozenset(("d", "default", "float", "int", "map", "max", "min", "reject", "select"))
 _AT_ONCE = frozenset(("count", "first", "last", "length"))
 _FORMAT = re.compile(r"%(?:\([^)]*\))?[^a-zA-Z%(]*(?:\*|\d{5})|\{[^{}]*:[^{}]*(?:\{|\d{5})")
-_LOOP, _MADE, _JOINED = " loop", " made", " joined"  # filters whose names no template can write
+_LOOP_FILTER, _VALUE_FILTER, _JOIN_FILTER = (
+    " loop",
+    " made",
+    " joined",
+)  # filters whose names no template can write
 
 
 class TooMuchError(Exception):
@@ -56,19 +59,22 @@ class TooMuchError(Exception):
 
 
 class Allowance:
-    """What is left of one rendering.
+    """What one rendering may still spend.
 
-    given: characters of what the template is given
+    input_size: characters of what the template is given
     """
 
-    def __init__(self, given: int) -> None:
-        self._left, self._largest = _BASE + _EACH * given, _LARGEST + _LARGER * given
-        self._seconds, self._payments = _SECONDS + given / _SLOWEST, 0
+    def __init__(self, input_size: int) -> None:
+        self._left, self._largest = (
+            _BASE_COST + _COST_PER_CHARACTER * input_size,
+            _LARGEST + _LARGER * input_size,
+        )
+        self._seconds, self._payments = _SECONDS + input_size / _SLOWEST, 0
         self._until = thread_time() + self._seconds
-        self._sizes: dict[int, tuple[Any, int]] = {}  # by id, of what is kept here
+        self._sizes: dict[int, tuple[Any, int]] = {}  # id() -> (value, size); keeps the value alive
 
     def pay(self, cost: int) -> None:
-        """TooMuchError where there is not so much left, or no time."""
+        """Spend a cost; TooMuchError if not so much is left, or no time."""
         self._left -= cost
         self._payments += 1
         if self._left < 0:
@@ -77,13 +83,13 @@ class Allowance:
             raise TooMuchError(f"it takes more than {self._seconds:.0f} s")
 
     def size(self, value: Any) -> int:
-        """Characters and items of a value with all that is in it, however often it is in it."""
+        """Count the characters and items of a value and its parts; repeated parts count again."""
         if isinstance(value, (str, bytes)):
             return len(value)
         if not isinstance(value, (list, tuple, dict)):
             return 1
-        if known := self._sizes.get(id(value)):
-            return known[1]
+        if entry := self._sizes.get(id(value)):
+            return entry[1]
         self.pay(_STEP * len(value))
         parts = chain(value, value.values()) if isinstance(value, dict) else value
         total = len(value) + sum(map(self.size, parts))
@@ -92,8 +98,8 @@ class Allowance:
         self._sizes[id(value)] = value, total
         return total
 
-    def made(self, value: Any) -> Any:
-        """The value, paid for."""
+    def pay_for(self, value: Any) -> Any:
+        """Pay for a new value and return it."""
         if isinstance(value, (str, bytes)):
             self.pay(len(value))
         elif isinstance(value, (list, tuple, dict)):
@@ -104,14 +110,15 @@ class Allowance:
 
 
 _CURRENT: ContextVar[Allowance] = ContextVar("allowance")
-# Without a rendering there is none: what a compiler would work out beforehand fails, and waits.
+# Outside of a rendering there is none: so what Jinja2's compiler tries to compute in advance fails,
+# and is computed by the rendering.
 
 
-def rendered(pieces: Callable[[], Iterable[str]], given: int) -> str:
-    """All pieces of a text that a template writes, whatever they are made of paid for."""
-    token = _CURRENT.set(Allowance(given))
+def render_pieces(pieces: Callable[[], Iterable[str]], input_size: int) -> str:
+    """Return the text of the pieces that a template writes, within one allowance."""
+    token = _CURRENT.set(Allowance(input_size))
     try:
-        return _joined(pieces())
+        return _join(pieces())
     finally:
         _CURRENT.reset(token)
 
@@ -127,78 +134,78 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             del self.filters[name]
         del self.globals["lipsum"]
         self.globals["namespace"] = _Namespace
-        self.filters = {name: _paid(name, one) for name, one in self.filters.items()}
-        self.filters |= {_LOOP: _Loop, _MADE: _made, _JOINED: _joined}
+        self.filters = {name: _with_payment(name, work) for name, work in self.filters.items()}
+        self.filters |= {_LOOP_FILTER: _Loop, _VALUE_FILTER: _pay_for, _JOIN_FILTER: _join}
 
     def add_filter(self, name: str, work: Callable[..., Any]) -> None:
-        """One of our own, paid for as all are."""
-        self.filters[name] = _paid(name, work)
+        """Add a filter of ours, which pays as all do."""
+        self.filters[name] = _with_payment(name, work)
 
     @staticmethod
     def concat(pieces: Iterable[Any]) -> str:
-        """What a macro or a block has written."""
-        return _joined(pieces)
+        """Join what a macro or a block has written."""
+        return _join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = _Hooks().visit(super()._parse(source, name, filename))
         return tree
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Not what makes much of little in a way that is not known beforehand."""
+        """Also refuse methods whose output is large and not known in advance."""
         return attr not in _UNSAFE_METHODS and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operation on two values."""
+        """Pay for an operation on two values."""
         allowance = _CURRENT.get()
         allowance.pay(_STEP + _cost(allowance, operator, left, right))
-        return allowance.made(super().call_binop(context, operator, left, right))
+        return allowance.pay_for(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """A call of a function, a macro or a method."""
+        """Pay for a call of a function, a macro or a method."""
         allowance = _CURRENT.get()
         allowance.pay(_CALL)
         owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
         if isinstance(owner, (str, bytes, int, float, list, tuple)):
             args = _prepaid(allowance, __obj.__name__, owner, args, kwargs)
-        return allowance.made(super().call(__context, __obj, *args, **kwargs))
+        return allowance.pay_for(super().call(__context, __obj, *args, **kwargs))
 
 
 class _Namespace(Namespace):
-    """One that is not shown with all that is in it."""
+    """A namespace whose repr does not show its contents."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
 
 
 class _Hooks(NodeTransformer):
-    """Lets what makes values pay, where Jinja2 calls nothing; which names the methods."""
+    """Adds filters that pay where Jinja2 calls nothing; it calls the methods by these names."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
-        node.iter = _filtered(cast(nodes.Expr, node.iter), _LOOP)
+        node.iter = _apply_filter(cast(nodes.Expr, node.iter), _LOOP_FILTER)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
-        return _filtered(nodes.Tuple(node.nodes, "load", lineno=node.lineno), _JOINED)
+        return _apply_filter(nodes.Tuple(node.nodes, "load", lineno=node.lineno), _JOIN_FILTER)
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
-        return _filtered(node, _MADE) if node.ctx == "load" else node
+        return _apply_filter(node, _VALUE_FILTER) if node.ctx == "load" else node
 
     def visit_List(self, node: nodes.List | nodes.Dict) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
-        return _filtered(node, _MADE)
+        return _apply_filter(node, _VALUE_FILTER)
 
     visit_Dict = visit_List  # noqa: N815
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _apply_filter(node: nodes.Expr, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
 class _Loop:
-    """What a loop goes through, each turn paid for."""
+    """What a loop iterates over; each turn pays."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values, self._allowance = values, _CURRENT.get()
@@ -212,12 +219,12 @@ class _Loop:
             yield value
 
 
-def _made(value: Any) -> Any:
-    return _CURRENT.get().made(value)
+def _pay_for(value: Any) -> Any:
+    return _CURRENT.get().pay_for(value)
 
 
-def _joined(pieces: Iterable[Any]) -> str:
-    """The texts of some values, one behind the other."""
+def _join(pieces: Iterable[Any]) -> str:
+    """Join the texts of some values."""
     allowance, texts = _CURRENT.get(), list[str]()
     for piece in pieces:
         allowance.pay(_STEP + allowance.size(piece))
@@ -225,12 +232,12 @@ def _joined(pieces: Iterable[Any]) -> str:
     return "".join(texts)
 
 
-def _paid(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that is paid for."""
+def _with_payment(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that pays before it works."""
     first = int(hasattr(work, "jinja_pass_arg"))
 
     @wraps(work)
-    def paid(*args: Any, **kwargs: Any) -> Any:
+    def pay_and_work(*args: Any, **kwargs: Any) -> Any:
         allowance = _CURRENT.get()
         allowance.pay(_STEP)
         before, value, rest = args[:first], args[first], args[first + 1 :]
@@ -243,65 +250,69 @@ def _paid(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
             )
         else:
             rest = _prepaid(allowance, name, value, rest, kwargs)
-        return allowance.made(work(*before, value, *rest, **kwargs))
+        return allowance.pay_for(work(*before, value, *rest, **kwargs))
 
-    return paid
+    return pay_and_work
 
 
 def _prepaid(
     allowance: Allowance, name: str, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """The arguments of a method or a filter, whose work is paid for."""
-    given = [*args, *kwargs.values()]
+    """Pay for the work of a method or a filter, and return its arguments."""
+    arguments = [*args, *kwargs.values()]
     if isinstance(value, (str, bytes, list, tuple, dict)) and name not in _AT_ONCE:
         allowance.pay(_READ * len(value))
     if name not in _ANY_NUMBER and any(
-        isinstance(one, int) and abs(one) > _WIDEST for one in given
+        isinstance(argument, int) and abs(argument) > _WIDEST for argument in arguments
     ):
         raise TooMuchError(f"{name} of more than {_WIDEST}")
     if name in ("format", "format_map"):
-        _pay_format(allowance, value, given)
-    elif name == "replace" and len(given) > 1:
-        allowance.pay(str(value).count(str(given[0])) * len(str(given[1])))
+        _pay_format(allowance, value, arguments)
+    elif name == "replace" and len(arguments) > 1:
+        allowance.pay(str(value).count(str(arguments[0])) * len(str(arguments[1])))
     elif name == "indent":
-        width = given[0] if given else 4
+        width = arguments[0] if arguments else 4
         lines = value.count("\n") + 1
         allowance.pay(lines * (len(width) if isinstance(width, str) else width))
     elif name == "join" and args:
         args = ([*args[0]], *args[1:])
         allowance.pay(allowance.size(args[0]) * _STEP + len(args[0]) * len(str(value)))
-    elif name == "sum" and any(isinstance(one, (list, tuple)) for one in given):
+    elif name == "sum" and any(isinstance(argument, (list, tuple)) for argument in arguments):
         raise TooMuchError("sum of lists")
     elif name == "tojson":
-        _pay_json(allowance, value, given)
+        _pay_json(allowance, value, arguments)
     return args
 
 
-def _pay_json(allowance: Allowance, value: Any, given: Iterable[Any]) -> None:
+def _pay_json(allowance: Allowance, value: Any, arguments: Iterable[Any]) -> None:
     wide = 0
-    for one in given:
-        wide += allowance.size(one) if isinstance(one, (str, tuple, list)) else abs(one or 0)
+    for argument in arguments:
+        wide += (
+            allowance.size(argument)
+            if isinstance(argument, (str, tuple, list))
+            else abs(argument or 0)
+        )
     if wide > _INDENT * 2:
         raise TooMuchError(f"tojson with an indent of more than {_INDENT}")
     allowance.pay(allowance.size(value) * (1 + wide) * _READ)
 
 
-def _pay_format(allowance: Allowance, text: Any, given: Iterable[Any]) -> None:
-    """Before values are put into a text, with widths."""
+def _pay_format(allowance: Allowance, text: Any, arguments: Iterable[Any]) -> None:
+    """Pay for values and widths that are about to be formatted into a text."""
     text = str(text)
     if _FORMAT.search(text):
         raise TooMuchError(f"a format of more than {_WIDEST}")
     places = text.count("%") + text.count("{")
-    allowance.pay(places * max(map(allowance.size, given), default=1))
+    allowance.pay(places * max(map(allowance.size, arguments), default=1))
     allowance.pay(sum(int(number[:4]) for number in re.findall(r"[0-9]+", text)))
 
 
 def _cost(allowance: Allowance, operator: str, left: Any, right: Any) -> int:
-    """Of an operation, beside its step."""
+    """Return the cost of an operation, besides that of a step."""
     if isinstance(left, (str, bytes)) and operator == "%":
         _pay_format(allowance, left, [right])
-    counts = [one for one in (left, right) if isinstance(one, int)]
-    parts = [one for one in (left, right) if isinstance(one, (str, bytes, list, tuple))]
+    counts = [operand for operand in (left, right) if isinstance(operand, int)]
+    parts = [operand for operand in (left, right) if isinstance(operand, (str, bytes, list, tuple))]
     if operator == "*" and parts and counts:
         return allowance.size(parts[0]) * max(counts[0], 0)
     if operator == "+" and parts:
@@ -314,7 +325,7 @@ def _cost(allowance: Allowance, operator: str, left: Any, right: Any) -> int:
 
 
 def check_bits(bits: int) -> None:
-    """TooMuchError for a whole number of so many bits."""
+    """Raise TooMuchError for a whole number of too many bits."""
     if bits > _MOST_BITS:
         raise TooMuchError("it counts too far")
 
@@ -325,11 +336,11 @@ _SAFE = (3, 1, 6)
 """The first Jinja2 without a known way out of its sandbox (CVE-2025-27516)."""
 
 _ASKS = ("defined", "undefined", "none", "default", "d")
-"""Tests and filters of what may not be given."""
+"""Tests and filters that ask whether a variable is given."""
 
 
 class _Generation(Extension):
-    """``{% generation %}``: marks the assistant's words for training; here only its body counts."""
+    """``{% generation %}``, which marks the assistant's text for training: its body is kept."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja2 declares it so
 
@@ -340,34 +351,36 @@ class _Generation(Extension):
 
 @cache
 def environment() -> BoundedEnvironment:
-    """One environment for all templates: it holds no state of theirs.
+    """Return the one environment of all templates, which has no state of theirs.
 
-    CutawayError where the installed Jinja2 would let a template out: another package's install may
-    have put an older one in the place of ours.
+    CutawayError if a template could escape from the installed Jinja2: another package may have
+    replaced ours by an older one.
     """
     _check(jinja2.__version__)
-    made = BoundedEnvironment(
+    sandbox = BoundedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _Generation],
     )
-    made.add_filter("tojson", _to_json)
-    made.globals["raise_exception"] = _refuse
-    made.globals["strftime_now"] = _now
-    return made
+    sandbox.add_filter("tojson", _to_json)
+    sandbox.globals["raise_exception"] = _refuse
+    sandbox.globals["strftime_now"] = _now
+    return sandbox
 
 
 def variables_of(source: str) -> frozenset[str]:
-    """The names that a template reads and does not make itself; raises as Jinja2 does.
+    """Return the names that a template reads and does not assign itself; raise as Jinja2 does.
 
-    What it makes counts where it asks whether it was given: that is how a default is written.
+    A name that it assigns counts if it asks whether the name is given: it assigns a default.
     """
     tree = environment().parse(source)
-    made = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
-    asked = [test.node for test in tree.find_all(nodes.Test) if test.name in _ASKS]
-    asked += [one.node for one in tree.find_all(nodes.Filter) if one.name in _ASKS and one.node]
-    given = {node.name for node in asked if isinstance(node, nodes.Name)}
-    return frozenset(meta.find_undeclared_variables(tree) - (made - given))
+    assigned_names = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+    tested_nodes = [test.node for test in tree.find_all(nodes.Test) if test.name in _ASKS]
+    tested_nodes += [
+        call.node for call in tree.find_all(nodes.Filter) if call.name in _ASKS and call.node
+    ]
+    optional_names = {node.name for node in tested_nodes if isinstance(node, nodes.Name)}
+    return frozenset(meta.find_undeclared_variables(tree) - (assigned_names - optional_names))
 
 
 def _check(version: str) -> None:
@@ -385,7 +398,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as models read it: characters as they are, none escaped for HTML."""
+    """Return JSON as models read it, with no characters escaped for HTML."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

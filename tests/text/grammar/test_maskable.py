@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cutaway.errors import InputError
 from cutaway.text.grammar import Grammar, json_values
 from cutaway.text.grammar.compiler import accepts
-from cutaway.text.grammar.json_values import masked
+from cutaway.text.grammar.json_values import make_quotable
 from cutaway.text.grammar.schema_checks import Judge
 
 
@@ -68,8 +68,8 @@ def test_a_pattern_holds_for_quotes_and_backslashes(pattern, text):
 
 def test_a_pattern_without_such_sets_is_left_as_it_is():
     for pattern in ("^[a-z0-9_.-]+$", r"^\d{4}[A-Z]$", r'^"[\w\s]*\\$', ".*", r"^[^\n]*$", "[^a]"):
-        assert masked(pattern) == pattern
-    assert masked(masked('^[^"]$')) == masked('^[^"]$') != '^[^"]$'
+        assert make_quotable(pattern) == pattern
+    assert make_quotable(make_quotable('^[^"]$')) == make_quotable('^[^"]$') != '^[^"]$'
 
 
 # -- numbers --------------------------------------------------------------------------------------

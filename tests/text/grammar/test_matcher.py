@@ -66,7 +66,7 @@ def test_masks_are_those_of_the_grammars_that_the_text_keeps_to(schema, calls, d
         assert [*matcher.ends] == whole
         assert matcher.may_end == (END in expected)
         assert matcher.is_over == (expected == {END})
-        forced = matcher.forced()
+        forced = matcher.find_forced_tokens()
         assert not forced or expected == {forced[0]}
         if expected == {END}:
             break
@@ -224,7 +224,7 @@ ROME, OSLO = ("get_weather", '{"city": "Rome"}'), ("get_weather", '{"city": "Osl
 NOW = ("now", "{}")
 
 families = pytest.mark.parametrize(
-    "name", [name for name in (*NAMES, *FORMS) if dialect(name, False).many]
+    "name", [name for name in (*NAMES, *FORMS) if dialect(name, False).allows_several]
 )
 
 

@@ -171,7 +171,7 @@ def test_conversations_have_the_token_ids_of_the_template(kind, tmp_path):
     tokenizer, asked, expected = Tokenizer.from_gguf(metadata), [], []
     for name in NAMES:
         template = ChatTemplate((TEMPLATES / f"{name}.jinja").read_text(), "<s>", "</s>")
-        pieces = ChatPieces.of(template)
+        pieces = ChatPieces.from_template(template)
         every = [*conversations(pieces.takes_system)]
         asked.append((asdict(pieces), every))
         expected.append([template.encode(messages, tokenizer) for messages in every])

@@ -245,7 +245,7 @@ class GrammarConstraint(Constraint):
 
     def find_forced_tokens(self) -> Sequence[int]:
         """Return the tokens with which every text of the grammar continues here."""
-        return self._matcher.forced()
+        return self._matcher.find_forced_tokens()
 
     @property
     def is_over(self) -> bool:

@@ -190,7 +190,7 @@ def _chat(model: LoadedModel) -> dict[str, Any]:
     """As local/chat.js reads it."""
     if model.template is None:
         raise InputError("the model has no chat template")
-    return asdict(ChatPieces.of(model.template))
+    return asdict(ChatPieces.from_template(model.template))
 
 
 def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:

@@ -349,6 +349,6 @@ def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
 def finish_reason(use: ToolUse, reader: AnswerReader, ended: Ended) -> ChatReason:
     """OpenAI's word: "tool_calls" where there is a call, unless the client named its tool."""
     reason = answers.finish_reason(ended)
-    if reason == "stop" and reader.has_called and not use.choice.named:
+    if reason == "stop" and reader.has_called and not use.choice.is_named:
         return "tool_calls"
     return reason

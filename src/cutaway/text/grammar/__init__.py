@@ -1,7 +1,7 @@
 """Grammar: which texts a request allows, as text that can be sent, recorded and compiled again.
 
-Knows what people hand over as a JSON Schema, regular expression, grammar or choice, and how large
-it may be. llguidance compiles them; it is imported with the first grammar, by ``compiler``.
+Knows the forms in which a JSON Schema, regular expression, grammar or choice may be given, and how
+large it may be. llguidance compiles them; ``compiler`` imports it for the first grammar.
 """
 
 import json
@@ -25,9 +25,9 @@ _LONGEST_CHOICE = 16 << 10
 class Grammar:
     """One of KINDS and its text: JSON of a schema or of a list of choices, or the source itself.
 
-    compact  of JSON: no white space between its parts
-    thought  Lark of what may precede it, in which the rule ``answer`` is the text itself
-    calls    Lark of what may be written in its place
+    compact  whether JSON has no white space between its parts
+    thought  Lark of a thought that may precede the text, in which the rule ``answer`` is the text
+    calls    Lark of what may be written instead of the text
     """
 
     kind: str
@@ -38,30 +38,30 @@ class Grammar:
 
     @property
     def ways(self) -> "tuple[Grammar, ...]":
-        """What a text may keep to, each by itself."""
+        """The grammars of which a text must match one: its own, and that of calls, if any."""
         if not self.calls:
             return (self,)
         return replace(self, calls=""), Grammar("grammar", self.calls, thought=self.thought)
 
     @cached_property
     def sha256(self) -> str:
-        """Of its kind and text, in hex."""
+        """The hash of its kind and text, in hex."""
         import hashlib  # 4 ms of a start
 
         parts = [self.kind, self.text, self.compact]
         parts += [self.thought, self.calls] if self.calls else filter(None, [self.thought])
-        said = json.dumps(parts)
-        return hashlib.sha256(said.encode()).hexdigest()
+        identity = json.dumps(parts)
+        return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def json_schema(value: Any) -> str:
-    """A schema as JSON text, its keys in the order that they were given in.
+    """Return a schema as JSON text, with its keys in their original order.
 
     value: a dict, true, JSON text, a path to a file of it, or a class that has
     ``model_json_schema()``, as pydantic's models have
     """
     text = _schema_text(value)
-    schema = strict_json.parse(_sized("json_schema", text).encode(), "json_schema")
+    schema = strict_json.parse(_check_size("json_schema", text).encode(), "json_schema")
     if not isinstance(schema, (dict, bool)):
         raise InputError("json_schema", f" must be an object, not {shown(schema)}")
     if schema is False:
@@ -91,25 +91,25 @@ def _schema_text(value: Any) -> str:
 
 
 def regex(value: Any) -> str:
-    """A regular expression that all of the text must match."""
+    """Check a regular expression, which must match the whole text."""
     if not isinstance(value, str) or not value:
         raise InputError("regex", f" must be a regular expression, not {shown(value)}")
-    return _sized("regex", value)
+    return _check_size("regex", value)
 
 
 def grammar(value: Any) -> str:
-    """A grammar in Lark's or llama.cpp's notation (GBNF): its text, or a path to it."""
+    """Return the text of a grammar in Lark's or llama.cpp's notation (GBNF), or in a file."""
     if isinstance(value, PathLike):
         value = _read("grammar", Path(value))
     if not isinstance(value, str) or not value.strip():
         raise InputError(
             "grammar", f" must be the text of a Lark or GBNF grammar, not {shown(value)}"
         )
-    return _sized("grammar", value)
+    return _check_size("grammar", value)
 
 
 def choice(value: Any) -> tuple[str, ...]:
-    """Texts of which one is written."""
+    """Check a list of texts, one of which is written."""
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise InputError("choice", f" must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):
@@ -117,11 +117,11 @@ def choice(value: Any) -> tuple[str, ...]:
     for text in value:
         if len(text) > _LONGEST_CHOICE:
             raise InputError("choice", f" has a text of more than {_LONGEST_CHOICE} characters")
-    _sized("choice", json.dumps(value))
+    _check_size("choice", json.dumps(value))
     return tuple(dict.fromkeys(value))
 
 
-def _sized(name: str, text: str) -> str:
+def _check_size(name: str, text: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -132,12 +132,12 @@ def _sized(name: str, text: str) -> str:
 
 
 def _read(name: str, path: Path) -> str:
-    most = MAX_BYTES[name]
+    max_size = MAX_BYTES[name]
     try:
         with path.open("rb") as file:
-            data = file.read(most + 1)  # /dev/zero has no end
-        if len(data) > most:
-            raise InputError(name, f": {path} has more than {most} bytes")
+            data = file.read(max_size + 1)  # /dev/zero has no end
+        if len(data) > max_size:
+            raise InputError(name, f": {path} has more than {max_size} bytes")
         return data.decode("utf-8")
     except OSError as error:
         raise InputError(name, f": {path}: {error.strerror or error}") from None

@@ -1,6 +1,6 @@
-"""Check: what decides about a token by the text before it, where no grammar can.
+"""Check: decides whether a token may follow a text, where no grammar can.
 
-Knows how checks are named, what a user's own must have, and arithmetic.
+Knows the names of checks, what a user's own check must have, and arithmetic.
 """
 
 import re
@@ -15,16 +15,16 @@ from cutaway.errors import CutawayError, InputError
 # -- arithmetic --------------------------------------------------------------------------------
 # ``a op b =`` and ``a op b op c =`` must be followed by the right result. Operands are integers,
 # decimals and fractions such as 1/3, the operators + - * × / ÷ with their usual precedence, spaces
-# where anybody likes. Anything else, and whatever could be read in two ways, is left alone. Exact,
-# by ``fractions.Fraction``.
+# anywhere. Anything else, and whatever could be read in two ways, is left alone. The arithmetic is
+# exact, by ``fractions.Fraction``.
 
 _OPERAND = r"(?:[0-9]{1,30}/[0-9]{1,30}(?![0-9.])|[0-9]{1,30}(?:\.[0-9]{1,30})?)"
 _SUM = re.compile(rf"(?:(?<=[\s(\[{{\"'`=>:])|^)-?{_OPERAND}(?: *[-+*/÷] *{_OPERAND}){{0,2}} *$")
 _PART = re.compile(rf"(?:(?<=[0-9])(/)([0-9.]+)|([-+*/÷]?) *({_OPERAND}))")
 _READ = 512  # bytes before the sign of equality
 _SPACES = 2
-_FEWEST, _MOST = 2, 15
-"""Decimals of a number that does not end."""
+_MIN_DIGITS, _MAX_DIGITS = 2, 15
+"""How many digits are accepted of a number whose decimals do not end."""
 _EQUALS = re.compile(rb"(?s)[0-9] *=.")
 _EQUALS_NEXT = re.compile(rb"(?s)^ *=.|[0-9] *=.")
 _LONGER = re.compile(rb"(?s)^[0-9]|^[.,/][0-9]|=.")
@@ -38,17 +38,17 @@ class Arithmetic:
     limit_s: float | None = 1.0
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Whether the token spells the result, or none is due; a text must not end within one."""
+        """Return whether the token spells the result, or none is due; no text ends within one."""
         if not token:
-            return _awaited(text) != "more"
+            return _find_awaited_part(text) != "more"
         if b"=" not in text[-_READ:] and b"=" not in token:
             return True
         whole, start = text[-2 * _READ :] + token, len(text[-2 * _READ :])
         return all(_fits(whole[:i], whole[i : i + 1]) for i in range(start, len(whole)))
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """Any token within a number; else those with a sign of equality."""
-        awaited = _awaited(text)
+        """Suspect any token within a number; elsewhere those with an equals sign."""
+        awaited = _find_awaited_part(text)
         if awaited == "more":
             return None
         if awaited:
@@ -57,56 +57,63 @@ class Arithmetic:
 
 
 def _fits(text: bytes, byte: bytes) -> bool:
-    """Whether a byte may follow a text, of which all is right so far."""
-    awaited = _awaited(text)
+    """Return whether a byte may follow a text that is right so far."""
+    awaited = _find_awaited_part(text)
     if not awaited:
         return True
-    spellings, said = _open_sum(text)
-    if not said.strip(b" ") and byte == b" ":
-        return len(said) < _SPACES
-    said = said.lstrip(b" ")
+    spellings, partial_result = _open_sum(text)
+    if not partial_result.strip(b" ") and byte == b" ":
+        return len(partial_result) < _SPACES
+    partial_result = partial_result.lstrip(b" ")
     if awaited == "end":  # .5 after 12 would be 12.5, after 12.3 it would be nothing
         return not byte.isdigit()
-    begun = any(one.startswith(said + byte) for one in spellings)
-    return begun or (said in spellings and not byte.isdigit())
+    is_start = any(spelling.startswith(partial_result + byte) for spelling in spellings)
+    return is_start or (partial_result in spellings and not byte.isdigit())
 
 
-def _awaited(text: bytes) -> str:
-    """What comes: "more" of a number, "any" where it may be whole, "end" after its point, or ""."""
-    spellings, said = _open_sum(text)
-    said = said.lstrip(b" ")
-    if said in spellings:
+def _find_awaited_part(text: bytes) -> str:
+    """Return what must come: "more" of a number, "any" if it may be whole, "end" after its point.
+
+    "" where no result is being written.
+    """
+    spellings, partial_result = _open_sum(text)
+    partial_result = partial_result.lstrip(b" ")
+    if partial_result in spellings:
         return "any"
-    if any(one.startswith(said) for one in spellings):
+    if any(spelling.startswith(partial_result) for spelling in spellings):
         return "more"
-    return "end" if said[-1:] in (b".", b",", b"/") and said[:-1] in spellings else ""
+    return (
+        "end"
+        if partial_result[-1:] in (b".", b",", b"/") and partial_result[:-1] in spellings
+        else ""
+    )
 
 
 def _open_sum(text: bytes) -> tuple[frozenset[bytes], bytes]:
-    """The spellings of the result that is being written, and what is written of it so far."""
-    before, sign, said = text[-_READ:].rpartition(b"=")
-    if not sign or len(said) > 2 * _READ:
+    """Return the spellings of the result that is being written, and the part that is there."""
+    before, sign, partial_result = text[-_READ:].rpartition(b"=")
+    if not sign or len(partial_result) > 2 * _READ:
         return frozenset(), b""
-    return _results(before, len(text) > _READ), said
+    return _results(before, len(text) > _READ), partial_result
 
 
 @lru_cache(1024)
 def _results(before: bytes, is_cut: bool) -> frozenset[bytes]:
-    """The spellings of the result of what precedes an equals sign."""
+    """Return the spellings of the result of the expression before an equals sign."""
     text = before.decode("utf-8", "replace").replace("×", "*").replace("−", "-")
-    found = _SUM.search(text)
-    if not found or (is_cut and found.start() == 0):
+    match = _SUM.search(text)
+    if not match or (is_cut and match.start() == 0):
         return frozenset()
-    if re.search(r"[-+*/÷^][ \t]*$", text[: found.start()]):  # a part of something longer
+    if re.search(r"[-+*/÷^][ \t]*$", text[: match.start()]):  # a part of something longer
         return frozenset()
-    value = _value(found.group())
+    value = _value(match.group())
     return frozenset() if value is None else frozenset(_spellings(value))
 
 
-def _value(said: str) -> Fraction | None:
-    """Of a sum; None where it has none, or could mean two things."""
-    parts = [(a or c, b or d) for a, b, c, d in _PART.findall(said)]
-    if len(parts) == 1 and "/" not in said:
+def _value(expression: str) -> Fraction | None:
+    """Return the value of an expression; None where it has none, or could mean two things."""
+    parts = [(a or c, b or d) for a, b, c, d in _PART.findall(expression)]
+    if len(parts) == 1 and "/" not in expression:
         return None
     terms: list[Fraction] = []
     for sign, operand in parts:
@@ -128,8 +135,10 @@ def _value(said: str) -> Fraction | None:
 
 
 def _spellings(value: Fraction) -> Iterator[bytes]:
-    """The decimal number and the fraction in lowest terms; of a number that does not end, what
-    is cut or rounded after 2 to 15 decimals, two digits of it other than leading zeros.
+    """Yield the decimal number, and the fraction in lowest terms.
+
+    A number whose decimals do not end is cut or rounded after 2 to 15 of them, where that leaves at
+    least two digits besides leading zeros.
     """
     signs = (b"-", "−".encode()) if value < 0 else (b"",)
     for text in _magnitudes(abs(value)):
@@ -149,10 +158,10 @@ def _magnitudes(value: Fraction) -> Iterator[str]:
     if rest == 1:
         yield _decimal(value, max(twos, fives))
         return
-    for places in range(_FEWEST, _MOST + 1):
+    for places in range(_MIN_DIGITS, _MAX_DIGITS + 1):
         for rounding in (False, True):
             text = _decimal(value, places, rounded=rounding)
-            if len(text.replace(".", "").lstrip("0")) >= _FEWEST:
+            if len(text.replace(".", "").lstrip("0")) >= _MIN_DIGITS:
                 yield text
 
 
@@ -166,25 +175,24 @@ def _decimal(value: Fraction, places: int, *, rounded: bool = False) -> str:
 
 
 class OwnCheck(Protocol):
-    """What a user's own check has: ``LLM.generate(..., check=object)``.
+    """What a user's own check must have: ``LLM.generate(..., check=object)``.
 
-    It may also have ``name``, which errors and records call it by; ``suspects`` as ``Check`` has
-    it, without which it is asked about every token at every step; and ``reads_prompt = True``,
-    with which the text begins with the last 512 tokens of the prompt.
+    It may also have a ``name``, for errors and records; ``suspects`` as in ``Check``, without which
+    it is asked about every token at every step; and ``reads_prompt = True``, with which the text
+    begins with the last 512 tokens of the prompt.
     """
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """As ``Check`` has it."""
+        """Return whether a token may follow the text, as in ``Check``."""
         ...
 
 
 class Check(Protocol):
-    """Bytes in, yes or no out; a function of them and nothing else.
+    """Bytes in, yes or no out: a pure function.
 
-    name          as errors and records call it
+    name          its name in errors and records
     reads_prompt  whether the text begins with the end of the prompt
-    limit_s       how much of the processor's time it may take for one token; None: any, where it
-                  is the user's own
+    limit_s       processor time that it may take for one token; None: no limit, for a user's own
     """
 
     name: str
@@ -192,20 +200,20 @@ class Check(Protocol):
     limit_s: float | None
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Whether a token may follow the text; where it is empty, whether the text may end.
+        """Return whether a token may follow the text; for an empty token, whether it may end.
 
-        What is refused stays refused whatever follows: no longer token that begins with it is
-        asked about. A text may end within a character.
+        A refused token rules out all longer tokens that begin with it: they are not asked about.
+        A text may end within a character.
         """
         ...
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """What is found in every token that can be refused here; None: any token can be."""
+        """Return a pattern that every token matches that may be refused here; None: any token."""
         ...
 
 
 class _Own:
-    """A user's own check as the loop calls it: what it raises ends its own text only."""
+    """A user's own check, whose exceptions end its own text only."""
 
     limit_s: float | None = None
 
@@ -232,7 +240,7 @@ _ARITHMETIC = Arithmetic()
 
 
 def check_named(value: Any) -> Check:
-    """The check that a request asks for; InputError where it is none."""
+    """Return the check that a request asks for; InputError if there is none such."""
     if value is None or value == "arithmetic":
         return _ARITHMETIC
     if isinstance(value, str) or not callable(getattr(value, "allows", None)):

@@ -1,8 +1,8 @@
-"""A process beside this one that compiles a stranger's grammar first.
+"""A separate process that compiles a stranger's grammar first.
 
-A grammar of a few hundred bytes can keep llguidance for hours, or take more stack than there is.
-Nothing ends that from within, so it happens here first: with less stack than elsewhere, within
-limits of time and memory, at a lower priority.
+A grammar of a few hundred bytes can keep llguidance busy for hours, or overflow the stack. Nothing
+in the same process can stop that, so another compiles it first: with a smaller stack, limited time
+and memory, and a lower priority.
 """
 
 import errno
@@ -20,18 +20,18 @@ from cutaway.text.grammar.llguidance_source import limits, reason, source_of
 CPU_S, MEMORY = 3, 1 << 30
 _WALL_S = 30.0  # where other processes leave little of the processor
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-_STACK = 4 << 20  # half of what a thread has otherwise
+_STACK = 4 << 20  # half of a thread's usual stack
 
 
 class CompileSandbox:
-    """Reads grammars in another process, which is started at the first and again after each end."""
+    """Compiles grammars in another process, started for the first one and again if it ended."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._process: Popen[str] | None = None
 
     def source_of(self, grammar: Grammar) -> str:
-        """As ``llguidance_source``'s; InputError where the grammar cannot be compiled."""
+        """Return a grammar's source for llguidance; InputError if it cannot be compiled."""
         with self._lock:
             if self._process is None:
                 self._process = _start()
@@ -43,10 +43,10 @@ class CompileSandbox:
                     f": compiling it takes more than {CPU_S} s of processor time, "
                     "1 GB or the stack; make it smaller or flatter",
                 )
-        said = json.loads(answer)
-        if "failed" in said:
-            raise InputError(*said["failed"])
-        return str(said["source"])
+        reply = json.loads(answer)
+        if "failed" in reply:
+            raise InputError(*reply["failed"])
+        return str(reply["source"])
 
     def close(self) -> None:
         """End the process."""
@@ -63,9 +63,9 @@ class CompileSandbox:
 def _start() -> "Popen[str]":
     code = "from cutaway.text.grammar.compile_sandbox import work; work()"
     try:
-        made = Popen(
+        process = Popen(
             child.command("-c", code), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,
-            env=child.own_environment(), start_new_session=True,  # Ctrl-C is not for it
+            env=child.own_environment(), start_new_session=True,  # so that Ctrl-C does not reach it
         )  # fmt: skip
     except OSError as error:
         if error.errno in _SCARCE:
@@ -74,15 +74,15 @@ def _start() -> "Popen[str]":
                 "send the request again later, or raise the limit (ulimit -n)"
             ) from error
         raise CutawayError(f"grammars cannot be compiled: {error}") from error
-    assert made.stdout
-    if not made.stdout.readline():  # which is no grammar's fault
-        made.communicate()
+    assert process.stdout
+    if not process.stdout.readline():  # no grammar was sent yet
+        process.communicate()
         raise CutawayError("grammars cannot be compiled: the process that tries them does not run")
-    return made
+    return process
 
 
 def _ask(process: "Popen[str]", line: str) -> str:
-    """Its answer; empty where it ended."""
+    """Send a line and return the answer; "" if the process ended."""
     assert process.stdin and process.stdout
     late = Timer(_WALL_S, process.kill)
     late.start()
@@ -100,7 +100,7 @@ def _ask(process: "Popen[str]", line: str) -> str:
 
 
 def work() -> None:
-    """Answer line by line until there are no more."""
+    """Answer lines until there are no more."""
     system.limit_memory(MEMORY)
     system.step_back()
     stack_size(_STACK)
@@ -113,10 +113,10 @@ def work() -> None:
 def _work() -> None:
     for line in sys.stdin:
         system.limit_time(CPU_S)
-        print(json.dumps(_tried(Grammar(**json.loads(line)))), flush=True)
+        print(json.dumps(_try_to_compile(Grammar(**json.loads(line)))), flush=True)
 
 
-def _tried(grammar: Grammar) -> dict[str, object]:
+def _try_to_compile(grammar: Grammar) -> dict[str, object]:
     from llguidance import LLMatcher
 
     try:

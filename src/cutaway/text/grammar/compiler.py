@@ -1,4 +1,4 @@
-"""From a grammar's text to a matcher that says, token by token, what may follow.
+"""Compile a grammar's text to a matcher, which says token by token what may follow.
 
 Knows llguidance: its tables, limits and traps.
 """
@@ -32,25 +32,25 @@ from cutaway.text.grammar.matcher import (
     marks_calls,
     without_marks,
 )
-from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
-from cutaway.text.grammar.schemas import own_formats, without_own_formats
+from cutaway.text.grammar.schema_checks import SchemaCheck, relax
+from cutaway.text.grammar.schemas import custom_formats, without_custom_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 
 Read = Callable[[Grammar], str]
-"""How the source of a grammar is made, as llguidance reads it; InputError where it cannot be."""
+"""Returns a grammar's source as llguidance reads it; InputError if that is impossible."""
 
-_MOST, _MOST_BYTES = 64, 1 << 20
-"""Compiled grammars that are kept, and the bytes of their sources, each of which takes 200."""
+_MAX_KEPT, _MAX_KEPT_BYTES = 64, 1 << 20
+"""How many compiled grammars are kept, and bytes of their sources, each of which takes 200."""
 _AHEAD = 512
-"""Characters of forced text that are cut into tokens as the tokenizer does; what is forced may be
-long, and is cut anew at each step."""
+"""Characters of forced text that the tokenizer cuts into tokens: a forced text may be long, and is
+cut anew at each step."""
 
 
 def engine() -> str:
-    """What computes masks here, with versions: others may allow other tokens.
+    """Return what computes masks, with versions: other versions may allow other tokens.
 
     llguidance compiles grammars, and cutaway narrows its masks.
     """
@@ -64,7 +64,7 @@ class UncompiledError(Exception):
 
 
 class TokenizerLike(Protocol):
-    """What a compiler wants of a tokenizer; see ``text.Tokenizer``."""
+    """What a compiler needs of a tokenizer; see ``text.Tokenizer``."""
 
     vocab_size: int
     bos_id: int | None
@@ -75,15 +75,15 @@ class TokenizerLike(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What a token adds to the text; nothing for those that are not text."""
+        """Return what a token adds to the text; b"" for tokens that are not text."""
         ...
 
     def token_name(self, token_id: int) -> str:
-        """Its name, for those that are not text."""
+        """Return the name of a token that is not text."""
         ...
 
     def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
-        """Token ids of a text; one that ``goes_on`` from another."""
+        """Return the token ids of a text. goes_on: it continues another text."""
         ...
 
 
@@ -102,7 +102,7 @@ class _Vocabulary:
         self.bos_token_id = words.bos_id
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Token ids as the model's own tokenizer cuts them, so that forced tokens are those."""
+        """Return token ids as the model's own tokenizer cuts them, so that forced tokens are so."""
         if isinstance(text, bytes):
             text = text.decode()
         rest = text[_AHEAD:].encode()
@@ -120,12 +120,12 @@ class _Vocabulary:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A grammar for one vocabulary: matchers of an empty text, or why there is none.
+    """A grammar for one vocabulary: its states before an empty text, or why there are none.
 
     size    of its source
-    ways    what a text may keep to: one, or two where calls may replace a text of a schema
-    check   what its masks leave out, to be tried with each token
-    failed  why it cannot be compiled, in the words of an InputError
+    ways    a state for each grammar that a text may match: two where calls may replace the text
+    check   checks each token for what the masks cannot express
+    failed  why it cannot be compiled, as the arguments of an InputError
     """
 
     size: int
@@ -133,21 +133,21 @@ class Compiled:
     check: SchemaCheck | None = None
     failed: tuple[str, ...] = ()
 
-    def checked(self) -> "Compiled":
-        """Itself; InputError where it cannot be compiled."""
+    def ensure_compiled(self) -> "Compiled":
+        """Return the same object; InputError if the grammar cannot be compiled."""
         if not self.ways:
             raise InputError(*self.failed)
         return self
 
     def matcher(self) -> Matcher:
-        """Of an empty text."""
+        """Return a matcher of an empty text."""
         return Matcher([way.fork() for way in self.ways])
 
 
 class GrammarCompiler:
-    """The grammars of one model. Any thread may use it; the last few are kept.
+    """Compiles the grammars of one model and keeps the last few. Any thread may use it.
 
-    read  how sources are made; another process may do it, where grammars are strangers'
+    read  makes the sources; another process may do it, where grammars are strangers'
     """
 
     def __init__(self, words: TokenizerLike) -> None:
@@ -158,7 +158,7 @@ class GrammarCompiler:
 
     @cached_property
     def tokenizer(self) -> "LLTokenizer":
-        """The vocabulary as a trie; a quarter of a second for 50,000 tokens."""
+        """The vocabulary as a trie, which takes a quarter of a second for 50,000 tokens."""
         import llguidance
 
         ends = [*self._words.end_ids]
@@ -169,45 +169,51 @@ class GrammarCompiler:
         )
 
     def prepare(self) -> None:
-        """Make the tables, which holds the interpreter for as long."""
+        """Make the tables, which holds the interpreter lock all the while."""
         with self._lock:
             _ = self.tokenizer, self._quoted
 
     def compile(self, grammar: Grammar) -> Compiled:
-        """InputError that names the field where it is no grammar, or not supported."""
+        """Compile a grammar; InputError with the field's name if it is invalid or unsupported."""
         with self._lock:
-            found = self._last.get(grammar)
+            compiled = self._last.get(grammar)
             tokenizer = self.tokenizer
-        if found is None:
-            found = self._either(*grammar.ways) if grammar.calls else self._one(grammar, tokenizer)
+        if compiled is None:
+            compiled = (
+                self._compile_either(*grammar.ways)
+                if grammar.calls
+                else self._compile_one(grammar, tokenizer)
+            )
         with self._lock:
-            self._keep(grammar, found)
-        return found.checked()
+            self._keep(grammar, compiled)
+        return compiled.ensure_compiled()
 
-    def _either(self, text: Grammar, calls: Grammar) -> Compiled:
-        """A text, or calls. A check would read the calls, too."""
-        said, called = self.compile(text), self.compile(calls)
-        if said.check is not None:
-            names = ", ".join(said.check.keywords)
+    def _compile_either(self, text: Grammar, calls: Grammar) -> Compiled:
+        """Compile a text's and the calls' grammar; no check, which would read the calls, too."""
+        compiled_text, compiled_calls = self.compile(text), self.compile(calls)
+        if compiled_text.check is not None:
+            names = ", ".join(compiled_text.check.keywords)
             raise InputError(
                 "json_schema",
                 f": {names} would have to be checked token by token, which cannot be "
                 "beside tools: leave out tools, or these keywords",
             )
-        return Compiled(said.size + called.size, (*said.ways, *called.ways))
+        return Compiled(
+            compiled_text.size + compiled_calls.size, (*compiled_text.ways, *compiled_calls.ways)
+        )
 
-    def _one(self, grammar: Grammar, tokenizer: "LLTokenizer") -> Compiled:
+    def _compile_one(self, grammar: Grammar, tokenizer: "LLTokenizer") -> Compiled:
         size, ends = len(grammar.text), self._ends(tokenizer)
         try:
-            made = _matcher(grammar, tokenizer, self.read)
+            matcher = _matcher(grammar, tokenizer, self.read)
             judge, keys = judge_for(grammar), self._keys(grammar)
-            calls = made.deep_copy() if marks_calls(grammar.text) else None
-            state = GrammarState(made, judge, ends, keys, calls)
+            calls = matcher.deep_copy() if marks_calls(grammar.text) else None
+            state = GrammarState(matcher, judge, ends, keys, calls)
             return Compiled(size, (state,))
-        except InputError as refused:
+        except InputError as refusal:
             try:
-                made, check = _checked(grammar, tokenizer, self.read, refused)
-                return Compiled(size, (GrammarState(made, None, ends),), check)
+                matcher, check = _compile_with_check(grammar, tokenizer, self.read, refusal)
+                return Compiled(size, (GrammarState(matcher, None, ends),), check)
             except InputError as error:
                 return Compiled(size, failed=error.args)
 
@@ -216,7 +222,7 @@ class GrammarCompiler:
         return QuotedTokens(map(self._words.token_bytes, range(self._words.vocab_size)))
 
     def _keys(self, grammar: Grammar) -> UniqueKeys | None:
-        """What keeps a key from being written twice, where a schema lets it."""
+        """Return what prevents a repeated key, where a schema leaves the keys open."""
         alone = grammar.kind == "json_schema" and not grammar.thought
         if not alone or not has_open_objects(json.loads(grammar.text)):
             return None
@@ -226,39 +232,42 @@ class GrammarCompiler:
         words = -(-self._words.vocab_size // 32)
         return Ends(words, tuple(self._words.end_ids), tokenizer.decode_bytes)
 
-    def known(self, grammar: Grammar) -> Compiled | None:
-        """As ``compile``; None where it is not ready."""
+    def find(self, grammar: Grammar) -> Compiled | None:
+        """Return a grammar that is compiled already, as ``compile`` does; None if it is not."""
         with self._lock:
-            found = self._last.get(grammar)
-        return found and found.checked()
+            compiled = self._last.get(grammar)
+        return compiled and compiled.ensure_compiled()
 
     def ready(self, grammar: Grammar) -> Compiled:
-        """As ``compile``; UncompiledError where it is not ready."""
-        if (found := self.known(grammar)) is None:
+        """Return a grammar that is compiled already; UncompiledError if it is not."""
+        if (compiled := self.find(grammar)) is None:
             raise UncompiledError
-        return found
+        return compiled
 
     def matcher(self, grammar: Grammar) -> "Matcher":
-        """Of an empty text."""
+        """Compile a grammar and return a matcher of an empty text."""
         return self.compile(grammar).matcher()
 
-    def _keep(self, grammar: Grammar, found: Compiled) -> None:
-        self._last[grammar] = found
+    def _keep(self, grammar: Grammar, compiled: Compiled) -> None:
+        self._last[grammar] = compiled
         self._last.move_to_end(grammar)
-        while len(self._last) > _MOST or sum(c.size for c in self._last.values()) > _MOST_BYTES:
+        while (
+            len(self._last) > _MAX_KEPT
+            or sum(c.size for c in self._last.values()) > _MAX_KEPT_BYTES
+        ):
             self._last.popitem(last=False)
 
 
 def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
-    """What a reader should know of how a text keeps to it."""
+    """Return notes for the reader about how a text is kept to a grammar."""
     check, notes = compiled.check, []
     if check is not None:
         names = ", ".join(check.keywords)
         notes.append(f"json_schema: checked token by token, since no grammar can say it: {names}")
-    if grammar.kind == "json_schema" and (own := own_formats(json.loads(grammar.text))):
+    if grammar.kind == "json_schema" and (formats := custom_formats(json.loads(grammar.text))):
         notes.append(
             "json_schema: any text is allowed for these formats, which JSON Schema does not "
-            f"define: {', '.join(sorted(own))}"
+            f"define: {', '.join(sorted(formats))}"
         )
     if grammar.kind == "grammar" and (idle := idle_attributes(without_marks(grammar.text))):
         notes.append(f"grammar: these attributes of rules do nothing here: {', '.join(idle)}")
@@ -268,43 +277,43 @@ def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
 def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatcher":
     from llguidance import LLMatcher
 
-    made = LLMatcher(tokenizer, read(grammar), log_level=0, limits=limits())
-    if not made.is_error():  # its first work is done here, and not where the engine steps
-        made.compute_bitmask()
-        made.compute_ff_tokens()
-    if made.is_error():
-        why = made.get_error()
-        said = (": it allows no text",) if why.startswith("NoExtension") else reason(why)
-        raise InputError(grammar.kind, *said)
-    return made
+    matcher = LLMatcher(tokenizer, read(grammar), log_level=0, limits=limits())
+    if not matcher.is_error():  # the slow first mask is computed here, not in an engine's step
+        matcher.compute_bitmask()
+        matcher.compute_ff_tokens()
+    if matcher.is_error():
+        error = matcher.get_error()
+        message = (": it allows no text",) if error.startswith("NoExtension") else reason(error)
+        raise InputError(grammar.kind, *message)
+    return matcher
 
 
-def _checked(
-    grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refused: InputError
+def _compile_with_check(
+    grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refusal: InputError
 ) -> "tuple[LLMatcher, SchemaCheck]":
-    """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
+    """Compile a schema that masks alone cannot enforce; ``refusal`` where checks do not help."""
     if grammar.kind != "json_schema" or grammar.thought:  # a check would read the thought, too
-        raise refused
-    check = SchemaCheck(without_own_formats(json.loads(grammar.text)))
+        raise refusal
+    check = SchemaCheck(without_custom_formats(json.loads(grammar.text)))
     if not check.keywords:
-        raise refused
+        raise refusal
     try:
-        guided = json.dumps(relaxed(check.schema, guided=True))
+        guided = json.dumps(relax(check.schema, guided=True))
         return _matcher(replace(grammar, text=guided), tokenizer, read), check
     except InputError:
-        plain = json.dumps(relaxed(check.schema, guided=False))
+        plain = json.dumps(relax(check.schema, guided=False))
         return _matcher(replace(grammar, text=plain), tokenizer, read), check
 
 
-# -- a text that is there already --------------------------------------------------------------
-# Whether it could have been written under a grammar, byte by byte: no vocabulary has a say.
+# -- an existing text --------------------------------------------------------------------------
+# Whether it could have been written under a grammar, byte by byte, whatever the vocabulary.
 
 _END = 256
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """True where `whole` is.
+    """Whether a grammar accepts a text; true in a condition where ``whole`` is.
 
     whole  whether the grammar allows the text, ended here
     at     index of the first character that cannot follow those before it; None where all can
@@ -318,7 +327,7 @@ class Accepted:
 
 
 class _Bytes:
-    """A vocabulary of the 256 bytes and an end."""
+    """A vocabulary of the 256 bytes and an end token."""
 
     vocab_size, end_ids = _END + 1, (_END,)
     bos_id: int | None = None
@@ -339,16 +348,16 @@ def _compiler() -> GrammarCompiler:
 
 
 def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
-    """A matcher of an empty text whose tokens are bytes; InputError for a bad grammar.
+    """Return a matcher of an empty text, whose tokens are bytes; InputError for a bad grammar.
 
-    ready: compile nothing; UncompiledError where that is needed
+    ready: compile nothing; UncompiledError if that would be necessary
     """
     compiler = _compiler()
     return (compiler.ready if ready else compiler.compile)(grammar).matcher()
 
 
 def accepts(text: str, grammar: Grammar) -> Accepted:
-    """Whether the grammar allows the text, and where not; InputError for a bad grammar."""
+    """Return whether a grammar allows a text, and where not; InputError for a bad grammar."""
     if not isinstance(text, str):
         raise InputError("text", f" must be a string, not {shown(text)}")
     compiled = _compiler().compile(grammar)

@@ -1,8 +1,8 @@
 """Facts about JSON values: their types, which are equal, whether a string fits a rule.
 
-Verdict has three values: True and False hold whatever follows, None is not known yet. Numbers are
-the decimals that are written. Patterns and most formats are decided by llguidance, in time linear
-in the string; dates and times by their own rules.
+A Verdict has three values: True and False hold whatever follows, None is not known yet. Numbers are
+the decimals as written. llguidance decides about patterns and most formats, in time linear in the
+string; dates and times have their own rules here.
 """
 
 import json
@@ -29,7 +29,7 @@ _DIGITS_AT_ONCE = 1000
 
 
 def number(text: str) -> Decimal:
-    """A number of JSON by its digits, of which no exponent makes more."""
+    """Parse a number of JSON as the decimal of its digits; the exponent adds none."""
     digits, _, exponent = text.lower().partition("e")
     if len(exponent.lstrip("+-0")) > _LONGEST_EXPONENT:
         exponent = exponent[0].replace("+", "") * (exponent[0] in "+-") + "9" * _LONGEST_EXPONENT
@@ -37,33 +37,33 @@ def number(text: str) -> Decimal:
 
 
 def exact(value: Any) -> Any:
-    """JSON in which each number is the decimal that Python writes it as."""
+    """Return a JSON value with each float as the decimal that Python writes."""
     if isinstance(value, dict):
-        return {key: exact(one) for key, one in value.items()}
+        return {key: exact(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [exact(one) for one in value]
+        return [exact(child) for child in value]
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 
-def parsed(text: str) -> Any:
-    """The value of a JSON text, its numbers by their digits.
+def parse_exact(text: str) -> Any:
+    """Parse a JSON text, with numbers as decimals of their digits.
 
-    ValueError where it is none, or has a key twice in one object.
+    ValueError if it is not JSON, or an object has a key twice.
     """
     return json.loads(text, parse_float=number, parse_int=number, object_pairs_hook=_object)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key is there twice")
-    return made
+    return members
 
 
 def is_exact(value: Any) -> bool:
-    """Whether llguidance reads all numbers of a value as what they are.
+    """Return whether llguidance reads all numbers in a value exactly.
 
-    It reads float64, and dies of integers below those of 64 bits.
+    It reads them as float64, and crashes on integers below those of 64 bits.
     """
     if isinstance(value, (list, dict)):
         return all(map(is_exact, value.values() if isinstance(value, dict) else value))
@@ -75,12 +75,12 @@ def is_exact(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """As JSON has it."""
+    """Return whether a value is a number in JSON."""
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def may_become(text: str, value: Any) -> bool:
-    """Whether what begins like this can be a number's digits, which are followed by no exponent."""
+    """Return whether a text can continue to the digits of this number, without an exponent."""
     whole = format(Decimal(value), "f")
     behind = "0*" if "." in whole else r"(\.0*)?"
     return (
@@ -91,14 +91,14 @@ def may_become(text: str, value: Any) -> bool:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a number has nothing behind its point, as 1.0 has not."""
-    return isinstance(value, int) or _scaled(value)[1] >= 0
+    """Return whether a number is whole, as 1.0 is."""
+    return isinstance(value, int) or _split_scale(value)[1] >= 0
 
 
 def is_multiple(value: Any, of: Any) -> bool:
-    """Whether a number is a whole multiple of another, which is not 0."""
-    digits, exponent = _scaled(value)
-    of_digits, of_exponent = _scaled(of)
+    """Return whether a number is a whole multiple of another, which is not 0."""
+    digits, exponent = _split_scale(value)
+    of_digits, of_exponent = _split_scale(of)
     if digits == "0":
         return True
     if exponent < of_exponent:
@@ -111,8 +111,8 @@ def is_multiple(value: Any, of: Any) -> bool:
     return rest * shift % step == 0
 
 
-def _scaled(value: Any) -> tuple[str, int]:
-    """The digits of a number, without zeros at their ends, and the power of ten behind them."""
+def _split_scale(value: Any) -> tuple[str, int]:
+    """Return a number's digits, without zeros at either end, and the exponent of ten."""
     _, digits, exponent = (value if isinstance(value, Decimal) else Decimal(repr(value))).as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -132,7 +132,7 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def alike(value: Any) -> Any:
-    """What two values share if and only if they are equal as JSON: 1 is 1.0, and not true."""
+    """Return a key that two values share if they are equal as JSON, where 1 is 1.0 and not true."""
     if isinstance(value, list):
         return ("array", *map(alike, value))
     if isinstance(value, dict):
@@ -141,12 +141,12 @@ def alike(value: Any) -> Any:
 
 
 def as_written(text: str) -> str:
-    """A string as masks have it written, without its quotes."""
+    """Return a string as masks make models write it, without its quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", r"\u007f")
 
 
-def every(truths: Iterable[Verdict]) -> Verdict:
-    """Whether all hold."""
+def all_hold(truths: Iterable[Verdict]) -> Verdict:
+    """Return whether all verdicts are true."""
     result: Verdict = True
     for truth in truths:
         if truth is False:
@@ -156,31 +156,34 @@ def every(truths: Iterable[Verdict]) -> Verdict:
     return result
 
 
-def negated(truth: Verdict) -> Verdict:
-    """Whether it does not hold."""
+def negate(truth: Verdict) -> Verdict:
+    """Return the opposite verdict."""
     return None if truth is None else not truth
 
 
-def some(truths: Iterable[Verdict]) -> Verdict:
-    """Whether any holds."""
-    return negated(every(negated(truth) for truth in truths))
+def any_holds(truths: Iterable[Verdict]) -> Verdict:
+    """Return whether any verdict is true."""
+    return negate(all_hold(negate(truth) for truth in truths))
 
 
-def between(sure: int, possible: float, least: Any, most: Any) -> Verdict:
-    """Whether a count is within its bounds, where it is at least ``sure`` and may grow."""
-    least, most = least if least is not None else 0, most if most is not None else float("inf")
-    if sure > most or possible < least:
+def is_within(sure: int, possible: float, minimum: Any, maximum: Any) -> Verdict:
+    """Return whether a count is within bounds, where it is from ``sure`` to ``possible``."""
+    minimum, maximum = (
+        minimum if minimum is not None else 0,
+        maximum if maximum is not None else float("inf"),
+    )
+    if sure > maximum or possible < minimum:
         return False
-    return True if sure >= least and possible <= most else None
+    return True if sure >= minimum and possible <= maximum else None
 
 
 @lru_cache(4096)
 def string_fits(keyword: str, rule: str, text: str) -> bool:
-    """Whether a string matches a pattern, as llguidance reads it, or has a format."""
+    """Return whether a string matches a pattern, as llguidance reads it, or has a format."""
     if keyword == "format" and rule in CALENDAR_FITS:
         return CALENDAR_FITS[rule](text)
-    if keyword == "pattern":  # with all characters but one, which is not in the text
-        rule = masked(rule, next((c for c in CONTROL if c not in text), "\0"))
+    if keyword == "pattern":  # leave out a character that does not occur in the text
+        rule = make_quotable(rule, next((c for c in CONTROL if c not in text), "\0"))
     matcher = _string_matcher(keyword, rule).deep_copy()
     data = f'"{as_written(text)}"'.encode("utf-8", "replace")
     return bool(matcher.try_consume_tokens([*data]) == len(data) and matcher.is_accepting())
@@ -188,18 +191,18 @@ def string_fits(keyword: str, rule: str, text: str) -> bool:
 
 @lru_cache(1024)
 def _string_matcher(keyword: str, rule: str) -> Any:
-    """Of the JSON texts of all strings that fit; InputError where llguidance cannot say."""
+    """Return a matcher of the JSON of all strings that fit; InputError if llguidance has none."""
     import llguidance
 
     source = llguidance.LLMatcher.grammar_from_json_schema(
         json.dumps({"type": "string", keyword: rule}), overrides={"lenient": False}
     )
-    made = llguidance.LLMatcher(byte_tokenizer(), source, log_level=0)
-    if made.is_error():
+    matcher = llguidance.LLMatcher(byte_tokenizer(), source, log_level=0)
+    if matcher.is_error():
         raise InputError(
-            "json_schema", f": {keyword} {rule!r}: {made.get_error().splitlines()[-1]}"
+            "json_schema", f": {keyword} {rule!r}: {matcher.get_error().splitlines()[-1]}"
         )
-    return made
+    return matcher
 
 
 def check_string_rule(keyword: str, rule: str) -> None:
@@ -208,15 +211,15 @@ def check_string_rule(keyword: str, rule: str) -> None:
 
 
 # -- patterns of strings -----------------------------------------------------------------------
-# As llguidance reads them without letting a wrong character through: 1.9.1 writes a set with all
-# control characters, such as ``[^"]``, as if it held ``"`` and ``\``, too. So where such a set
-# could come about, one control character is taken out of it.
+# Patterns are changed so that llguidance lets no wrong character through: 1.9.1 quotes a set with
+# all control characters, such as ``[^"]``, as if ``"`` and ``\`` were in it, too. So one control
+# character is taken out of every set that could be such a one.
 
 CONTROL = "".join(map(chr, range(32)))
 _PLAIN = re.compile(
     r"\[[^\x00-\x1f\[\]\\^](?:[^\x00-\x1f\[\]\\]|\\[^a-zA-Z0-9]|\\[dw])*\]|\\[^a-zA-Z0-9]|\\[dw]"
 )
-"""Sets that hold no control character whatever else is in them."""
+"""Matches sets that certainly have no control characters."""
 _POSSESSIVE = re.compile(r"(?:[*+]|(?<!\()\?|\{[0-9]+(?:,[0-9]*)?\})\+")
 _ESCAPE = re.compile(
     r"\\(?:[pP]\{[^}]*\}|[xuU]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[pPc].|.)",
@@ -233,47 +236,49 @@ def byte_tokenizer() -> "LLTokenizer":
 
 
 @lru_cache(1024)
-def masked(pattern: str, without: str = "\0") -> str:
-    """A pattern that llguidance can quote.
+def make_quotable(pattern: str, without: str = "\0") -> str:
+    """Return a pattern that llguidance quotes correctly.
 
-    It matches the same strings, but where it has a set of all control characters without ``"`` or
-    ``\\``, strings that hold the character ``without`` may be left out.
+    It matches the same strings, except that where a set has all control characters but not ``"``
+    and ``\\``, strings with the character ``without`` may be left out.
     """
     sets = [(start, end) for start, end in _sets(pattern) if _lacks_quotes(pattern[start:end])]
-    controls = {c for start, end in sets for c in _held(pattern[start:end]) if c in CONTROL}
+    controls = {
+        c for start, end in sets for c in _special_members(pattern[start:end]) if c in CONTROL
+    }
     if not controls >= {*CONTROL} - {"\n"}:
         return pattern
-    made, done = "", 0
+    quotable, done = "", 0
     for start, end in sets:
-        if without in _held(pattern[start:end]):
-            made += f"{pattern[done:start]}[{pattern[start:end]}--[\\x{ord(without):02x}]]"
+        if without in _special_members(pattern[start:end]):
+            quotable += f"{pattern[done:start]}[{pattern[start:end]}--[\\x{ord(without):02x}]]"
             done = end
-    return made + pattern[done:]
+    return quotable + pattern[done:]
 
 
 def check_repetition(name: str, pattern: str) -> None:
-    """InputError for a possessive repetition such as ``a++``, which llguidance takes for (a+)+."""
+    """Raise InputError for a possessive repetition: llguidance takes ``a++`` for (a+)+."""
     plain = "".join(
         "x" * (end - start) if end - start > 1 else pattern[start]
         for start, end in _pieces(pattern)
     )
-    if found := _POSSESSIVE.search(plain):
+    if match := _POSSESSIVE.search(plain):
         raise InputError(
             name,
-            f": {shown(pattern[: found.end()])} repeats a repetition, which may mean "
+            f": {shown(pattern[: match.end()])} repeats a repetition, which may mean "
             "possessive: leave out the last +, or group what it repeats",
         )
 
 
 def _sets(pattern: str) -> Iterator[tuple[int, int]]:
-    """Where the sets of characters in a pattern begin and end, escapes among them."""
+    """Yield start and end of each set of characters in a pattern, of escapes too."""
     for start, end in _pieces(pattern):
         if end - start > 1 or pattern[start] in CONTROL:
             yield start, end
 
 
 def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
-    """Where classes, escapes and all other characters begin and end."""
+    """Yield start and end of each class, escape and other character."""
     at = 0
     while at < len(pattern):
         start, at = at, _end(pattern, at)
@@ -281,15 +286,15 @@ def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
 
 
 def _end(pattern: str, at: int) -> int:
-    """Where the class, escape or other character ends that begins here."""
+    """Return the end of the class, escape or other character that begins here."""
     if pattern[at] == "[":
-        return _behind_class(pattern, at)
+        return _end_of_class(pattern, at)
     escape = _ESCAPE.match(pattern, at)
     return escape.end() if escape else at + 1
 
 
-def _behind_class(pattern: str, at: int) -> int:
-    """Where a class ends that begins with ``[`` here; it may hold others."""
+def _end_of_class(pattern: str, at: int) -> int:
+    """Return the end of a class that begins here with ``[``; classes may be nested."""
     at += 1 + pattern.startswith("^", at + 1)
     while pattern.startswith("-", at):
         at += 1
@@ -300,13 +305,13 @@ def _behind_class(pattern: str, at: int) -> int:
 
 
 def _lacks_quotes(characters: str) -> bool:
-    held = _held(characters)
-    return not {'"', "\\"} <= held
+    members = _special_members(characters)
+    return not {'"', "\\"} <= members
 
 
 @lru_cache(1024)
-def _held(characters: str) -> frozenset[str]:
-    """The control characters and quotes in a set; none where it has no control characters."""
+def _special_members(characters: str) -> frozenset[str]:
+    """Return the control characters, ``"`` and ``\\`` in a set; none if it has no control ones."""
     from llguidance import LLMatcher, regex_to_lark
 
     if _PLAIN.fullmatch(characters):
@@ -319,8 +324,8 @@ def _held(characters: str) -> frozenset[str]:
 
 
 # -- dates and times of RFC 3339 ---------------------------------------------------------------
-# A pattern knows the days of each month and which years are leap years. Of the leap seconds, which
-# are at 23:59:60 in UTC, it has those that are written in UTC.
+# The patterns know the days of each month and which years are leap years. A leap second, which is
+# at 23:59:60 in UTC, is only matched where it is written in UTC.
 
 _LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _YEAR = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
@@ -373,4 +378,4 @@ CALENDAR_FITS: Mapping[str, Callable[[str], bool]] = {
     "time": _is_time,
     "date-time": _is_date_time,
 }
-"""Format -> whether a text has it."""
+"""Format -> a function that returns whether a text has it."""

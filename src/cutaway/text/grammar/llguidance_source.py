@@ -1,6 +1,6 @@
-"""A grammar in llguidance's notation, its limits, and its errors as one sentence.
+"""Write a grammar in llguidance's notation, and llguidance's errors as one sentence.
 
-Knows llguidance's notations, and what release 1.9.1 masks otherwise than JSON Schema says.
+Knows llguidance's notations and limits, and where release 1.9.1 deviates from JSON Schema.
 """
 
 import json
@@ -19,7 +19,7 @@ from cutaway.text.grammar.json_values import (
     check_repetition,
     is_exact,
     is_number,
-    masked,
+    make_quotable,
 )
 from cutaway.text.grammar.schema_checks import ANSWER, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.schemas import (
@@ -27,9 +27,9 @@ from cutaway.text.grammar.schemas import (
     check_counts,
     check_values,
     has_several,
-    mapped,
+    map_subschemas,
     one_spelling,
-    without_own_formats,
+    without_custom_formats,
 )
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def limits() -> "LLParserLimits":
-    """What a compile and a step may take.
+    """Return how much work a compilation and a step may take.
 
-    What a step costs depends on the steps before it, so that a limit that is met in the midst of a
-    text ends it with an error, never with another mask.
+    What a step costs depends on the steps before it. So a text that reaches a limit ends with an
+    error, never with another mask.
     """
     from llguidance import LLParserLimits
 
@@ -65,7 +65,7 @@ def limits() -> "LLParserLimits":
 
 
 def source_of(grammar: Grammar) -> str:
-    """As llguidance reads it; InputError where it cannot be read at all."""
+    """Return a grammar's source as llguidance reads it; InputError if that is impossible."""
     from llguidance import LLMatcher
 
     if (lark := lark_of(grammar)) is not None:
@@ -81,21 +81,21 @@ def source_of(grammar: Grammar) -> str:
 
 
 def lark_of(grammar: Grammar) -> str | None:
-    """A grammar that is Lark, or has a thought before it, in Lark."""
+    """Return a grammar in Lark if it is Lark or may follow a thought; None for any other."""
     if grammar.thought:
-        return "\n".join(["%llguidance {}", grammar.thought, f"{ANSWER}: {_nested(grammar)}"])
+        return "\n".join(["%llguidance {}", grammar.thought, f"{ANSWER}: {_nest_in_lark(grammar)}"])
     return _lark(grammar.text) if grammar.kind == "grammar" else None
 
 
 def judge_for(grammar: Grammar) -> Judge | None:
-    """The judge of its texts; None where no schema binds them."""
+    """Return the judge of a grammar's texts; None where no schema constrains them."""
     if grammar.thought or "%json" in grammar.text:
         return judge_of_rules(lark_of(grammar) or "")[1]
     return judge_of(json.loads(grammar.text)) if grammar.kind == "json_schema" else None
 
 
 def nested_json(schema: Any, *, compact: bool = False) -> str:
-    """JSON of a schema as a part of a Lark grammar."""
+    """Return the part of a Lark grammar that matches JSON of a schema."""
     schema, rules = _schema_and_rules(schema, compact)
     return f"%json {json.dumps({**schema, 'x-guidance': rules})}"
 
@@ -103,7 +103,7 @@ def nested_json(schema: Any, *, compact: bool = False) -> str:
 def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
     check_values(schema)
     check_counts(schema)
-    schema = one_spelling(maskable(without_own_formats(schema)))
+    schema = one_spelling(maskable(without_custom_formats(schema)))
     rules: JsonCompileOptions = {"lenient": False}
     if compact:
         rules["whitespace_flexible"] = False
@@ -111,11 +111,11 @@ def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], Json
         rules["whitespace_pattern"] = _SPACE
     if has_several(schema):
         rules["json_allowed_escapes"] = WITHOUT_U
-    return {} if schema is True else schema, rules  # as an object, which true is not
+    return {} if schema is True else schema, rules  # llguidance wants an object
 
 
-def _nested(grammar: Grammar) -> str:
-    """As a part of a Lark grammar."""
+def _nest_in_lark(grammar: Grammar) -> str:
+    """Return a grammar as a part of a Lark grammar."""
     from llguidance import regex_to_lark
 
     if grammar.kind == "json_schema":
@@ -144,7 +144,7 @@ def _lark(text: str) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    """What ``\\u0391`` of GBNF means; llguidance would lose its zeros."""
+    """Return what ``\\u0391`` means in GBNF; llguidance would lose its zeros."""
     if not (digits := escape[1] or escape[2]):
         return escape[0]
     code = int(digits, 16)
@@ -154,74 +154,76 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def idle_attributes(lark: str) -> list[str]:
-    """Attributes of its rules that change nothing, since a matcher only says what may follow."""
+    """Return attributes of rules that have no effect, since a matcher only says what may follow."""
     rules = re.findall(r"^[?!]*[a-z_][\w-]*\[([^\]]*)\]\s*:", _QUOTED.sub("", lark), re.M)
-    found = {name for attributes in rules for name in re.findall(r"[a-z_]+", attributes)}
-    return sorted(found & {"capture", "stop_capture", "temperature"})
+    names = {name for attributes in rules for name in re.findall(r"[a-z_]+", attributes)}
+    return sorted(names & {"capture", "stop_capture", "temperature"})
 
 
-def reason(said: str) -> tuple[str, ...]:
-    """llguidance's own words, as an error says them of a field: where, if it tells, and why."""
-    if _LAZY_AND_EMPTY in said:
+def reason(message: str) -> tuple[str, ...]:
+    """Return llguidance's message as the parts of an error: the place, if known, and the reason."""
+    if _LAZY_AND_EMPTY in message:
         return (
             ": a rule that is lazy may be empty, where it would end at once: end it with what must "
             'follow, as a[lazy]: /.*/ "b"',
         )
     first = re.split(
-        r"\n\s*\n|<state>|<non-verbose/>|<backtrace>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
+        r"\n\s*\n|<state>|<non-verbose/>|<backtrace>|\nstack backtrace|\n +\d+ \|",
+        message,
+        maxsplit=1,
     )
     words = re.sub(r'^at \d+\(\d+\): invalid regex ".*" \(in regex\): ', "", first[0], flags=re.S)
     words = re.sub(r"^regex parse error:.*\n\s*error: ", "", words, flags=re.S)
     words = re.sub(r"[.;,:]? *\b(enable|try|consider)\b.*$", "", words, flags=re.S | re.I)
     words = " ".join(words.split())
     at = re.match(r"(?:at )?(\d+)\((\d+)\)(?=:)", words)
-    where = f": line {at[1]}, column {at[2]}" if at else ""
+    location = f": line {at[1]}, column {at[2]}" if at else ""
     words = words[at.end() :] if at else f": {words or 'it cannot be read'}"
     words = printable(words)
-    if len(where + words) > 302:
-        words = f"{words[: _LONGEST_QUOTE + 2 - len(where)]}…"
-    return (where, words) if where else (words,)
+    if len(location + words) > 302:
+        words = f"{words[: _LONGEST_QUOTE + 2 - len(location)]}…"
+    return (location, words) if location else (words,)
 
 
-# -- a schema in words that it masks -----------------------------------------------------------
-# It reads numbers as float64, takes an excluded whole bound where the other bound is less than 1
-# away, and knows no calendar. What is put in place of such formats, patterns and numbers allows at
-# most as much.
+# -- a schema that llguidance masks correctly --------------------------------------------------
+# llguidance reads numbers as float64, allows an excluded whole bound where the other bound is less
+# than 1 away, and knows no calendar. What replaces such formats, patterns and numbers never allows
+# more than they do.
 
 _LEAST = 1e-20
-"""In place of a bound that excludes 0."""
+"""The bound that replaces an excluded 0."""
 _ULPS = 8
-"""By how many steps of float64 an excluded bound moves: llguidance reads fractions to within 1."""
+"""How many steps of float64 an excluded bound moves: llguidance's fractions are 1 step off."""
 _WHOLE = 2**53
-"""From here on float64 does not hold all integers."""
+"""The first integer after which float64 does not have every integer."""
 _INT64 = 2**63
 _BELOW_INT64 = int(nextafter(_INT64, 0))
 _MOST_MULTIPLE = 2**32 - 1
 _BOUNDS = (("minimum", "exclusiveMinimum", inf), ("maximum", "exclusiveMaximum", -inf))
-"""Of each side the included and the excluded bound, and where the numbers within it lie."""
+"""The included and the excluded bound of each side, and the direction of allowed numbers."""
 
 
 def maskable(schema: Any) -> Any:
-    """The schema as llguidance masks it rightly; InputError for a number that it cannot read."""
-    return _changed(schema, _near_bounds(schema))
+    """Return a schema that llguidance masks correctly; InputError for a number it cannot read."""
+    return _make_maskable(schema, _find_near_bounds(schema))
 
 
-def _changed(schema: Any, near: frozenset[float]) -> Any:
+def _make_maskable(schema: Any, near: frozenset[float]) -> Any:
     if not isinstance(schema, dict):
         return schema
     for name in ("const", "enum", "multipleOf"):
         _check_number(name, schema)
-    made = mapped(schema, lambda one: _changed(one, near))
-    if "pattern" in made:
-        made["pattern"] = masked(made["pattern"])
-    if "patternProperties" in made:
-        made["patternProperties"] = _by_pattern(made["patternProperties"])
-    if pattern := CALENDAR_PATTERNS.get(made.get("format", "")):
-        del made["format"]
-        made["allOf"] = [*made.get("allOf", ()), {"pattern": f"^(?:{pattern})$"}]
+    copy = map_subschemas(schema, lambda subschema: _make_maskable(subschema, near))
+    if "pattern" in copy:
+        copy["pattern"] = make_quotable(copy["pattern"])
+    if "patternProperties" in copy:
+        copy["patternProperties"] = _merge_equal_patterns(copy["patternProperties"])
+    if pattern := CALENDAR_PATTERNS.get(copy.get("format", "")):
+        del copy["format"]
+        copy["allOf"] = [*copy.get("allOf", ()), {"pattern": f"^(?:{pattern})$"}]
     for included, excluded, inside in _BOUNDS:
-        _change_bounds(made, included, excluded, inside, near)
-    return made
+        _change_bounds(copy, included, excluded, inside, near)
+    return copy
 
 
 def _check_number(name: str, schema: Mapping[str, Any]) -> None:
@@ -250,40 +252,42 @@ def _check_number(name: str, schema: Mapping[str, Any]) -> None:
 def _has_few_digits(value: Any) -> bool:
     _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
-    most: int = 10 ** max(exponent, 0) * int("".join(map(str, digits)))
-    return most <= _MOST_MULTIPLE
+    digits_value: int = 10 ** max(exponent, 0) * int("".join(map(str, digits)))
+    return digits_value <= _MOST_MULTIPLE
 
 
 def _as_read(value: float) -> Decimal:
-    """What llguidance makes of a multiple: it multiplies by 10 up to a whole number."""
+    """Return a ``multipleOf`` as llguidance reads it: times 10 until it is a whole number."""
     places = 0
     while value != int(value):
         value, places = value * 10, places + 1
     return Decimal(int(value)).scaleb(-places)
 
 
-def _by_pattern(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for pattern, one in schemas.items():
-        name = masked(pattern)
-        made[name] = {"allOf": [made[name], one]} if name in made else one
-    return made
+def _merge_equal_patterns(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for pattern, subschema in schemas.items():
+        name = make_quotable(pattern)
+        merged[name] = {"allOf": [merged[name], subschema]} if name in merged else subschema
+    return merged
 
 
 def _change_bounds(
     schema: dict[str, Any], included: str, excluded: str, inside: float, near: frozenset[float]
 ) -> None:
-    """Bounds on one side, as float64 that lie no further out."""
+    """Change the bounds on one side to float64 that allow no more numbers."""
     if schema.get(excluded) is True and is_number(schema.get(included)):  # as draft 4 has it
         schema[excluded] = schema.pop(included)
     bound: Any = schema.get(excluded)
     sign = 1 if inside > 0 else -1
     if is_number(bound) and (abs(bound) >= _WHOLE or (bound in near and bound * sign >= 0)):
         step: Any = _ULPS * ulp(bound) if bound else _LEAST
-        moved = int(bound) + sign if abs(bound) >= _WHOLE else bound + sign * step
-        others = [schema[included]] if is_number(schema.get(included)) else []
+        new_bound = int(bound) + sign if abs(bound) >= _WHOLE else bound + sign * step
+        included_bounds = [schema[included]] if is_number(schema.get(included)) else []
         del schema[excluded]
-        schema[included] = sign * max(sign * one for one in (moved, *others))
+        schema[included] = sign * max(
+            sign * candidate for candidate in (new_bound, *included_bounds)
+        )
     if is_number(schema.get(included)):
         if schema[included] * sign >= _INT64:
             raise InputError(
@@ -295,12 +299,12 @@ def _change_bounds(
 
 
 def _is_of_integers(schema: Mapping[str, Any]) -> bool:
-    named = schema.get("type")
-    return named == "integer" or (isinstance(named, list) and "number" not in named)
+    types = schema.get("type")
+    return types == "integer" or (isinstance(types, list) and "number" not in types)
 
 
 def _inward(bound: Any, inside: float, of_integers: bool) -> Any:
-    """A bound as float64: the nearest on the inner side, where it is between two."""
+    """Return a bound as float64; one between two of them moves to the stricter."""
     rounded = float(bound)
     is_outer = Decimal(repr(rounded)) < bound if inside > 0 else Decimal(repr(rounded)) > bound
     if inside > 0 and rounded <= -_INT64:
@@ -310,8 +314,11 @@ def _inward(bound: Any, inside: float, of_integers: bool) -> Any:
     return int(nextafter(rounded, inside)) if isinstance(bound, int) and is_outer else bound
 
 
-def _near_bounds(schema: Any) -> frozenset[float]:
-    """Excluded whole bounds with a bound of the other side less than 1 away, towards or from 0."""
+def _find_near_bounds(schema: Any) -> frozenset[float]:
+    """Return whole bounds, lower ones from 0 up and upper ones from 0 down, near the other bound.
+
+    Near is less than 1 away.
+    """
     low = {*_bounds_in(schema, "minimum", "exclusiveMinimum")}
     high = {*_bounds_in(schema, "maximum", "exclusiveMaximum")}
     near = [b for b in low if b >= 0 and any(b < other < b + 1 for other in high)]
@@ -320,9 +327,9 @@ def _near_bounds(schema: Any) -> frozenset[float]:
 
 
 def _bounds_in(value: Any, *names: str) -> Iterator[Any]:
-    """Bounds of these names, wherever a ``$ref`` may lead."""
+    """Yield bounds with these names anywhere in a schema, since a ``$ref`` may lead anywhere."""
     if isinstance(value, dict):
         yield from (value[name] for name in names if is_number(value.get(name)))
     if isinstance(value, (dict, list)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _bounds_in(one, *names)
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _bounds_in(child, *names)

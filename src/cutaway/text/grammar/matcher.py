@@ -1,7 +1,7 @@
-"""The state of one text under a grammar, the grammar mask of its next token, forced tokens.
+"""The state of one text under a grammar: the mask of its next token, and forced tokens.
 
-Knows what a mask of llguidance lets through and must not: a key twice in one object, and a call
-that an answer repeats. Refuses to know how grammars are compiled.
+Knows what llguidance's masks wrongly let through: a key twice in one object, and a call that an
+answer repeats. Does not know how grammars are compiled.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,27 +27,29 @@ if TYPE_CHECKING:
 # The tokens that would write a key twice in one object are taken out of masks.
 
 _ELSEWHERE = {"const", "enum", "$ref", "anyOf", "oneOf", "allOf"}
-"""What says what a value is, beside its type."""
+"""Keywords besides "type" that say what a value is."""
 
 
 def has_open_objects(schema: Any) -> bool:
-    """Whether any object of a schema may have keys that the schema does not name."""
+    """Return whether any object of a schema may have keys that the schema does not name."""
     if not isinstance(schema, dict):
         return schema is not False
-    named = schema.get("type", [] if _ELSEWHERE & {*schema} else ["object", "array"])
-    if "object" in named and is_open(schema):
+    types = schema.get("type", [] if _ELSEWHERE & {*schema} else ["object", "array"])
+    if "object" in types and is_open(schema):
         return True
-    if "array" in named and "items" not in schema:
+    if "array" in types and "items" not in schema:
         return True
-    return any(has_open_objects(one) for name, one in subschemas(schema) if name != "not")
+    return any(
+        has_open_objects(subschema) for name, subschema in subschemas(schema) if name != "not"
+    )
 
 
 class QuotedTokens:
-    """The tokens of a vocabulary that may end a key.
+    """The tokens of a vocabulary that may end a key, since they have a quote.
 
-    data    id -> bytes, of all that have a quote
-    inside  what a token has between two quotes -> the ids of those that have it
-    twice   those that have the same between quotes twice
+    data    id -> bytes
+    inside  what is between two quotes of a token -> the ids of such tokens
+    twice   ids of tokens in which the same text is between quotes twice
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
@@ -64,13 +66,13 @@ class QuotedTokens:
         for i, text in self.data.items():
             self._by_first.setdefault(text[0], []).append(i)
 
-    def beginning(self, text: bytes) -> list[int]:
-        """Those that begin with a text."""
+    def tokens_that_begin(self, text: bytes) -> list[int]:
+        """Return the tokens that begin with a text."""
         return [i for i in self._by_first.get(text[0], ()) if self.data[i].startswith(text)]
 
 
 class UniqueKeys:
-    """What was written of one JSON text, and which tokens would write a key of it again."""
+    """The keys of one JSON text so far, and the tokens that would repeat one of them."""
 
     def __init__(self, tokens: QuotedTokens) -> None:
         self._tokens = tokens
@@ -78,13 +80,13 @@ class UniqueKeys:
         self._keys: set[bytes] = set()  # of all objects, as they are written
 
     def fork(self) -> Self:
-        """Another in the same state."""
-        made = type(self)(self._tokens)
-        made._reader, made._keys = self._reader and self._reader.fork(), self._keys.copy()
-        return made
+        """Return a copy in the same state."""
+        copy = type(self)(self._tokens)
+        copy._reader, copy._keys = self._reader and self._reader.fork(), self._keys.copy()
+        return copy
 
     def accept(self, data: bytes) -> None:
-        """The bytes of a token came."""
+        """Take the bytes of a token."""
         reader = self._reader
         if reader is None:
             return
@@ -97,16 +99,18 @@ class UniqueKeys:
 
     @property
     def repeated(self) -> bool:
-        """Whether a key is there twice."""
+        """Whether an object has a key twice."""
         return self._reader is not None and self._reader.repeated
 
     def without_repeated(self, mask: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """A mask without the tokens that write a key again."""
-        refused = [i for i in self._suspects() if mask[i >> 5] >> (i & 31) & 1 and self._repeats(i)]
-        if not refused:
+        """Return a mask without the tokens that repeat a key."""
+        refused_ids = [
+            i for i in self._suspects() if mask[i >> 5] >> (i & 31) & 1 and self._repeats(i)
+        ]
+        if not refused_ids:
             return mask
         left = mask.copy()
-        for i in refused:
+        for i in refused_ids:
             left[i >> 5] &= ~np.uint32(1 << (i & 31))
         return left
 
@@ -114,16 +118,16 @@ class UniqueKeys:
         reader, tokens = self._reader, self._tokens
         if reader is None:
             return []
-        found = [i for between in tokens.inside if between in self._keys
+        suspects = [i for between in tokens.inside if between in self._keys
                  for i in tokens.inside[between]]  # fmt: skip
         if reader.in_key:
-            begun = reader.key
-            if b"\\u" in begun:  # as a character may be spelled another time
+            key_start = reader.key
+            if b"\\u" in key_start:  # a character can be escaped in several ways
                 return [*tokens.data]
             for key in self._keys:
-                if key.startswith(begun):
-                    found += tokens.beginning(key[len(begun) :] + b'"')
-        return [*found, *tokens.twice]
+                if key.startswith(key_start):
+                    suspects += tokens.tokens_that_begin(key[len(key_start) :] + b'"')
+        return [*suspects, *tokens.twice]
 
     def _repeats(self, token_id: int) -> bool:
         assert self._reader is not None
@@ -137,43 +141,42 @@ class UniqueKeys:
 
 
 # -- calls that one answer repeats -------------------------------------------------------------
-# How a grammar marks its calls, by how llguidance keeps what rules matched, and whether one is
-# there twice.
+# How a grammar captures its calls, so that a call which is made twice can be found.
 
-_KEPT = "__LIST_APPEND:"
-"""Before the name of a capture: llguidance then keeps what is equal to the one before it, too."""
-_GIVEN, _CALLED = f"{_KEPT}given_", f"{_KEPT}called_"
+_LIST_CAPTURE = "__LIST_APPEND:"
+"""A prefix of a capture's name with which llguidance keeps all its matches, equal ones too."""
+_ARGUMENTS_CAPTURE, _CALL_CAPTURE = f"{_LIST_CAPTURE}given_", f"{_LIST_CAPTURE}called_"
 
 
 def marked_call(index: int, before: str, behind: str) -> list[str]:
-    """Lark of the rule ``called_{index}``, a call with these texts around its arguments."""
+    """Return Lark of the rule ``called_{index}``, a call with texts around its arguments."""
     return [
-        f'given_{index}[capture="{_GIVEN}{index}"]: arguments_{index}',
-        f'called_{index}[capture="{_CALLED}{index}"]: {before} given_{index} {behind}',
+        f'given_{index}[capture="{_ARGUMENTS_CAPTURE}{index}"]: arguments_{index}',
+        f'called_{index}[capture="{_CALL_CAPTURE}{index}"]: {before} given_{index} {behind}',
     ]
 
 
 def marks_calls(lark: str) -> bool:
-    """Whether a grammar's answers end behind a call that they repeat."""
-    return f'[capture="{_CALLED}' in lark
+    """Return whether a grammar captures calls, so that an answer ends with one it repeats."""
+    return f'[capture="{_CALL_CAPTURE}' in lark
 
 
 def without_marks(lark: str) -> str:
-    """The same without captures of calls."""
-    return "\n".join(line for line in lark.split("\n") if f'[capture="{_KEPT}' not in line)
+    """Return a grammar without the rules that capture calls."""
+    return "\n".join(line for line in lark.split("\n") if f'[capture="{_LIST_CAPTURE}' not in line)
 
 
 def repeats_call(captures: Iterable[tuple[str, bytes]]) -> bool:
-    """Whether a tool was called twice with the same arguments; ids of calls do not count."""
-    calls, given = set[tuple[str, bytes]](), b""
+    """Return whether a tool was called twice with the same arguments, whatever the calls' ids."""
+    calls, arguments = set[tuple[str, bytes]](), b""
     for name, data in captures:
-        if name.startswith(_GIVEN):
-            given = data
-        elif name.startswith(_CALLED):
-            if (name, given) in calls:
+        if name.startswith(_ARGUMENTS_CAPTURE):
+            arguments = data
+        elif name.startswith(_CALL_CAPTURE):
+            if (name, arguments) in calls:
                 return True
-            calls.add((name, given))
-            given = b""
+            calls.add((name, arguments))
+            arguments = b""
     return False
 
 
@@ -186,17 +189,17 @@ Mask = NDArray[np.uint32]
 class Ends:
     """What a matcher knows of its vocabulary.
 
-    words  of 32 bits in a mask
-    ids    of the tokens that end a text
-    spell  the bytes of tokens
+    words  how many words of 32 bits a mask has
+    ids    the tokens that end a text
+    spell  returns the bytes of tokens
     """
 
     words: int
     ids: tuple[int, ...]
     spell: Callable[[list[int]], bytes]
 
-    def without(self, mask: Mask) -> Mask:
-        """The mask without the tokens that end a text."""
+    def remove_from(self, mask: Mask) -> Mask:
+        """Return a mask without the tokens that end a text."""
         left = mask.copy()
         for i in self.ids:
             left[i >> 5] &= ~np.uint32(1 << (i & 31))
@@ -206,9 +209,9 @@ class Ends:
 class GrammarState:
     """The state of one text under one grammar, and the judge of whether it may end.
 
-    keys   of its objects, where they may be any
-    calls  another state of the same grammar, where a call that is there already is the last: no
-           mask is asked of it, for which llguidance reads ahead, and marks, calls that are forced
+    keys   the keys of its objects, where the schema leaves them open
+    calls  another state of the same grammar, where a repeated call is the last: it computes no
+           masks, for which llguidance reads ahead, and captures calls that are forced
     """
 
     def __init__(
@@ -222,17 +225,17 @@ class GrammarState:
         self.matcher, self.keys, self._judge, self._ends = matcher, keys, judge, ends
         self._calls = calls
         self._token_ids: list[int] = []
-        self._taken: bool | None = None  # as the judge has it; None before it is asked
+        self._verdict: bool | None = None  # the judge's; None before it is asked
 
     def fork(self) -> Self:
-        """Another in the same state."""
+        """Return a copy in the same state."""
         keys, calls = self.keys and self.keys.fork(), self._calls and self._calls.deep_copy()
-        made = type(self)(self.matcher.deep_copy(), self._judge, self._ends, keys, calls)
-        made._token_ids, made._taken = self._token_ids.copy(), self._taken
-        return made
+        copy = type(self)(self.matcher.deep_copy(), self._judge, self._ends, keys, calls)
+        copy._token_ids, copy._verdict = self._token_ids.copy(), self._verdict
+        return copy
 
     def mask(self) -> Mask:
-        """Which tokens may come next; an end token only where the judge takes the text."""
+        """Return which tokens may come next; an end token only if the judge takes the text."""
         mask = np.empty(self._ends.words, np.uint32)
         self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         self._check()
@@ -241,7 +244,7 @@ class GrammarState:
             if not mask.any():
                 raise InputError("json_schema", ": all keys that may follow are there already")
         if self._judge and self.matcher.is_accepting() and not self._is_taken():
-            mask = self._ends.without(mask)
+            mask = self._ends.remove_from(mask)
             if not mask.any():
                 raise InputError(
                     "json_schema",
@@ -251,12 +254,12 @@ class GrammarState:
         return mask
 
     def accept(self, token_id: int) -> None:
-        """A token came."""
+        """Take a token."""
         self.matcher.consume_token(token_id)
         self._check()
         if self._judge:
             self._token_ids.append(token_id)
-            self._taken = None
+            self._verdict = None
         if self.keys:
             self.keys.accept(self._ends.spell([token_id]))
         if self._calls:
@@ -277,17 +280,19 @@ class GrammarState:
 
     def _is_taken(self) -> bool:
         assert self._judge is not None
-        if self._taken is None:
-            self._taken = all(self._judge.takes(name, data) for name, data in self._written())
-        return self._taken
+        if self._verdict is None:
+            self._verdict = all(
+                self._judge.takes(name, data) for name, data in self._find_captured_texts()
+            )
+        return self._verdict
 
-    def _written(self) -> list[tuple[str, bytes]]:
-        """What was written under schemas, with the names of their rules."""
+    def _find_captured_texts(self) -> list[tuple[str, bytes]]:
+        """Return the texts that were written under schemas, with the names of their rules."""
         assert self._judge is not None
         if WHOLE in self._judge.names:
             return [(WHOLE, self._ends.spell(self._token_ids))]
         matcher = self.matcher
-        if ANSWER in self._judge.names and not matcher.is_stopped():  # a number may go on
+        if ANSWER in self._judge.names and not matcher.is_stopped():  # a number could continue
             matcher = matcher.deep_copy()
             matcher.consume_token(self._ends.ids[0])
         return matcher.get_captures()
@@ -300,20 +305,20 @@ class GrammarState:
 class Matcher:
     """The state of one text under one grammar, or under several of which it must match one.
 
-    Raises CutawayError where the text matches none any more.
-    ways  the state under each grammar; None where the text does not match it any more
+    Raises CutawayError when the text matches none any more.
+    ways  the state under each grammar; None when the text does not match it any more
     """
 
     def __init__(self, ways: Iterable[GrammarState | None]) -> None:
         self._ways = [*ways]
 
     def mask(self) -> Mask:
-        """Which tokens may come next, the end tokens among them where the text may end."""
+        """Return which tokens may come next, with the end tokens where the text may end."""
         masks = [way.mask() for way in self._open]
         return masks[0] if len(masks) == 1 else np.bitwise_or.reduce(masks)
 
     def accept(self, token_id: int) -> None:
-        """A token came; not for end tokens."""
+        """Take a token that is not an end token."""
         if len(self._open) > 1 and self.valid([token_id]):
             self._ways = [
                 way if way and way.matcher.validate_tokens([token_id]) else None
@@ -323,7 +328,7 @@ class Matcher:
             way.accept(token_id)
 
     def finish(self, token_id: int) -> None:
-        """An allowed end token came; InputError where the grammar does not end with it."""
+        """Take an allowed end token; InputError if the grammar does not end with it."""
         if not self.may_end:  # the grammar names the token itself
             self.accept(token_id)
             if not self.may_end:
@@ -334,19 +339,19 @@ class Matcher:
                 )
 
     def valid(self, token_ids: Sequence[int]) -> int:
-        """How many of these may come one after the other."""
+        """Return how many of these tokens may come one after the other."""
         return max(way.matcher.validate_tokens([*token_ids]) for way in self._open)
 
-    def forced(self) -> list[int]:
-        """Tokens that come next whatever the model says."""
-        first, *others = (way.matcher.compute_ff_tokens() for way in self._open)
-        for other in others:
+    def find_forced_tokens(self) -> list[int]:
+        """Return the tokens that must come next, whatever the model's logits."""
+        first, *rest = (way.matcher.compute_ff_tokens() for way in self._open)
+        for other in rest:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False))
             first = [token_id for token_id, _ in same]
         return first
 
     def fork(self) -> "Matcher":
-        """Another in the same state."""
+        """Return a copy in the same state."""
         return Matcher([way and way.fork() for way in self._ways])
 
     @property
@@ -356,7 +361,7 @@ class Matcher:
 
     @property
     def ends(self) -> tuple[bool | None, ...]:
-        """Whether it may end under each grammar; None where it does not match it any more."""
+        """Whether the text may end under each grammar; None where it does not match any more."""
         return tuple(None if way is None else way.may_end for way in self._ways)
 
     @property
@@ -366,7 +371,7 @@ class Matcher:
 
     @property
     def repeats(self) -> bool:
-        """Whether a key is there twice in one object."""
+        """Whether an object has a key twice."""
         return any(way.keys is not None and way.keys.repeated for way in self._open)
 
     @property

@@ -1,4 +1,4 @@
-"""JSON that is still being written, read byte by byte: its value so far.
+"""Read JSON that is still being written, byte by byte: its value so far.
 
 Text that is not JSON raises CutawayError.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cutaway.errors import CutawayError
-from cutaway.text.grammar.json_values import parsed
+from cutaway.text.grammar.json_values import parse_exact
 
 _SPACE = frozenset(b" \t\n\r")
 _KINDS = {ord('"'): "string", ord("t"): "boolean", ord("f"): "boolean", ord("n"): "null"}
@@ -18,9 +18,9 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class BegunScalar:
-    """A string, number or literal that is not whole; its kind is known by its first byte.
+    """An unfinished string, number or literal, whose kind is known by its first byte.
 
-    text  of a number: what is there of it
+    text  the digits of a number so far
     """
 
     kind: str
@@ -28,7 +28,7 @@ class BegunScalar:
 
 
 class ChildFacts:
-    """What was found out about some whole children of a container, and about all but the last.
+    """Facts about the whole children of a container, and those about all but the last child.
 
     Children do not change, so that a longer text need not be judged from its beginning.
     """
@@ -38,13 +38,13 @@ class ChildFacts:
     def __init__(self, before: "ChildFacts | None" = None) -> None:
         self.before, self.facts = before, dict[Hashable, Any]()
         if before is not None:
-            before.before = None  # of what is further back nobody asks
+            before.before = None  # nothing further back is needed
 
     def fold(
         self, key: Hashable, value: "dict[str, Any] | list[Any]",
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """A fact of all children, ``add``ed up: (the fact before it, its place, the child)."""
+        """Return a fact about all children: ``add(fact so far, place, child)`` for each of them."""
         if key not in self.facts:
             before = self.before
             if before is not None and key in before.facts:
@@ -60,37 +60,37 @@ class ChildFacts:
 
 @dataclass
 class OpenContainer:
-    """An object or array that is not whole.
+    """An unfinished object or array.
 
-    value  what is whole of it
-    key    of the child that comes next, or is begun
-    child  the value that is begun; None between two
-    known  what was found out about what is whole of it
+    value        its whole children
+    key          the key of the child that is open or comes next
+    child        the open value; None between two
+    child_facts  facts about the whole children
     """
 
     value: dict[str, Any] | list[Any]
     key: str | None = None
     child: "OpenContainer | BegunScalar | None" = None
-    known: ChildFacts = field(default_factory=ChildFacts, compare=False)
+    child_facts: ChildFacts = field(default_factory=ChildFacts, compare=False)
 
     def put(self, child: Any) -> None:
-        """A child is whole."""
+        """Add a whole child."""
         if isinstance(self.value, list):
             self.value.append(child)
         elif self.key is None:
             raise CutawayError("the text is no JSON")
         else:
             self.value[self.key] = child
-        self.key, self.child, self.known = None, None, ChildFacts(self.known)
+        self.key, self.child, self.child_facts = None, None, ChildFacts(self.child_facts)
 
     def fork(self) -> "OpenContainer":
-        """A copy of what may still change."""
+        """Return a copy of what may still change."""
         child = self.child.fork() if isinstance(self.child, OpenContainer) else self.child
-        return OpenContainer(self.value.copy(), self.key, child, self.known)
+        return OpenContainer(self.value.copy(), self.key, child, self.child_facts)
 
     @property
-    def begun(self) -> tuple[Any, Any] | None:
-        """Place and value of the child that is begun; None between two."""
+    def open_child(self) -> tuple[Any, Any] | None:
+        """Place and value of the open child; None between two."""
         if isinstance(self.value, list):
             return None if self.child is None else (len(self.value), self.child)
         if self.key is None:
@@ -99,34 +99,34 @@ class OpenContainer:
 
 
 NOT_BEGUN = BegunScalar("")
-"""In the place of a member whose key alone is known."""
+"""The value of a member of which only the key is known."""
 
 
 def children(value: dict[str, Any] | list[Any]) -> Iterable[tuple[Any, Any]]:
-    """Place and value of each child of a container: keys of an object, numbers in an array."""
+    """Return place and value of each child: the places are keys of an object, or indices."""
     return value.items() if isinstance(value, dict) else enumerate(value)
 
 
 def last_child(value: dict[str, Any] | list[Any]) -> tuple[Any, Any]:
-    """Place and value of the child that came last."""
+    """Return place and value of the child that came last."""
     if isinstance(value, dict):
         return next(reversed(value.items()))
     return len(value) - 1, value[-1]
 
 
 def members(value: Any) -> list[tuple[str, Any]]:
-    """Keys of an object with what is known of their values."""
+    """Return the keys of an object with their values, of which the last may be open."""
     if not isinstance(value, OpenContainer):
         return [*value.items()]
     assert isinstance(value.value, dict)
-    known = [*value.value.items()]
+    pairs = [*value.value.items()]
     if value.key is not None:
-        known.append((value.key, NOT_BEGUN if value.child is None else value.child))
-    return known
+        pairs.append((value.key, NOT_BEGUN if value.child is None else value.child))
+    return pairs
 
 
 def entries(value: Any) -> list[Any]:
-    """Items of an array with what is known of the last."""
+    """Return the items of an array, of which the last may be open."""
     if not isinstance(value, OpenContainer):
         return list(value)
     return [*value.value, *([] if value.child is None else [value.child])]
@@ -134,78 +134,78 @@ def entries(value: Any) -> list[Any]:
 
 @dataclass
 class PartialJson:
-    """One value, read as far as it has come.
+    """One value, as far as it has been read.
 
-    value       the whole value, ``OpenContainer`` or ``BegunScalar``; None while ``begun`` is false
+    value       the whole value, ``OpenContainer`` or ``BegunScalar``; None if not ``has_begun``
     repeated    whether an object has a key twice
     exponent    whether a number has an exponent
     """
 
     value: Any = None
-    begun: bool = False
+    has_begun: bool = False
     repeated: bool = False
     exponent: bool = False
     _stack: list[OpenContainer] = field(default_factory=list)
-    _raw: bytearray | None = None  # of the string, number or literal that is begun
+    _raw: bytearray | None = None  # the bytes of an open string, number or literal
 
     def fork(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
         value = self.value.fork() if isinstance(self.value, OpenContainer) else self.value
-        stack, one = [], value
-        while isinstance(one, OpenContainer):
-            stack.append(one)
-            one = one.child
+        stack, container = [], value
+        while isinstance(container, OpenContainer):
+            stack.append(container)
+            container = container.child
         raw = None if self._raw is None else bytearray(self._raw)
-        return type(self)(value, self.begun, self.repeated, self.exponent, stack, raw)
+        return type(self)(value, self.has_begun, self.repeated, self.exponent, stack, raw)
 
     @property
     def in_string(self) -> bool:
-        """Whether a string or a key is begun."""
+        """Whether a string or a key is open."""
         return self._raw is not None and self._raw[0] == ord('"')
 
     @property
     def in_key(self) -> bool:
-        """Whether the string that is begun is a key."""
+        """Whether a key is open."""
         return self.in_string and self._wants_key
 
     @property
     def key(self) -> bytes:
-        """What is there of the key that is begun."""
+        """The bytes of the open key."""
         return bytes(self._raw[1:]) if self._raw is not None and self.in_key else b""
 
     @property
     def latest_key(self) -> str | None:
-        """The key whose value comes next, or is begun."""
+        """The key whose value comes next, or is open."""
         return self._stack[-1].key if self._stack else None
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is open."""
-        return self.begun and not isinstance(self.value, (OpenContainer, BegunScalar))
+        return self.has_begun and not isinstance(self.value, (OpenContainer, BegunScalar))
 
     def read(self, data: bytes) -> Iterator[None]:
-        """Take bytes; stops wherever more of the value is known than before."""
+        """Take bytes, and yield whenever more of the value is known than before."""
         for byte in data:
             if self.in_string:
-                yield from self._in_string(byte)
+                yield from self._read_string_byte(byte)
             elif self._raw is not None and byte not in b",]} \t\n\r":
-                yield from self._in_plain(byte)
+                yield from self._read_plain_byte(byte)
             else:
                 yield from self.finish()
-                yield from self._between(byte)
+                yield from self._read_structure_byte(byte)
 
     def finish(self) -> Iterator[None]:
-        """End the number or literal that is begun: the text ends here, or something follows."""
+        """End the open number or literal: the text ends here, or something follows."""
         if self._raw is not None and not self.in_string:
-            yield from self._close(_parsed(bytes(self._raw)))
+            yield from self._close(_parse_scalar(bytes(self._raw)))
 
     @property
     def _wants_key(self) -> bool:
         top = self._stack[-1] if self._stack else None
         return top is not None and isinstance(top.value, dict) and top.key is None
 
-    def _in_plain(self, byte: int) -> Iterator[None]:
-        """Within a number or literal."""
+    def _read_plain_byte(self, byte: int) -> Iterator[None]:
+        """Take a byte of a number or literal."""
         raw = self._raw
         assert raw is not None
         raw.append(byte)
@@ -216,22 +216,22 @@ class PartialJson:
             self._begin(BegunScalar("number", raw.decode(errors="replace")))
             yield
 
-    def _in_string(self, byte: int) -> Iterator[None]:
+    def _read_string_byte(self, byte: int) -> Iterator[None]:
         raw = self._raw
         assert raw is not None
         raw.append(byte)
-        if byte != ord('"') or _escaped(raw):
+        if byte != ord('"') or _is_escaped(raw):
             return
-        said = _parsed(bytes(raw))
+        string = _parse_scalar(bytes(raw))
         if not self._wants_key:
-            yield from self._close(said)
+            yield from self._close(string)
             return
         self._raw, top = None, self._stack[-1]
-        self.repeated = self.repeated or said in top.value
-        top.key = said
+        self.repeated = self.repeated or string in top.value
+        top.key = string
         yield
 
-    def _between(self, byte: int) -> Iterator[None]:
+    def _read_structure_byte(self, byte: int) -> Iterator[None]:
         if byte in _SPACE or byte in b",:":
             return
         if byte in b"}]":
@@ -258,7 +258,7 @@ class PartialJson:
         if self._stack:
             self._stack[-1].child = value
         else:
-            self.value, self.begun = value, True
+            self.value, self.has_begun = value, True
 
     def _close(self, value: Any) -> Iterator[None]:
         self._raw = None
@@ -269,14 +269,14 @@ class PartialJson:
         yield
 
 
-def _escaped(raw: bytearray) -> bool:
-    """Whether the last byte is escaped by a backslash, or is the opening quote."""
+def _is_escaped(raw: bytearray) -> bool:
+    """Return whether the last byte is escaped by a backslash, or is the opening quote."""
     before = raw[1:-1]
     return len(raw) == 1 or (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_scalar(raw: bytes) -> Any:
     try:
-        return parsed(raw.decode())
+        return parse_exact(raw.decode())
     except (ValueError, RecursionError):
         raise CutawayError("the text is no JSON") from None

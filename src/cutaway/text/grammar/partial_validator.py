@@ -1,7 +1,7 @@
-"""Whether a value satisfies a JSON schema, where the value may be one that is still being written.
+"""Judge whether a value, which may still be in the writing, satisfies a JSON schema.
 
-Three answers: True and False hold whatever follows, None is not known yet. Knows the keywords of
-drafts 4 to 2020-12 that speak of a value alone.
+There are three verdicts: True and False hold whatever follows, None is not known yet. Knows the
+keywords of drafts 4 to 2020-12 that concern a value alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,14 +14,14 @@ from cutaway.text.grammar.json_values import (
     TYPES,
     Verdict,
     alike,
-    between,
-    every,
+    all_hold,
+    any_holds,
     exact,
     is_multiple,
     is_number,
+    is_within,
     may_become,
-    negated,
-    some,
+    negate,
     string_fits,
 )
 from cutaway.text.grammar.partial_json import (
@@ -40,50 +40,50 @@ DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
 class PartialValidator:
-    """A schema, and which values satisfy it.
+    """Judges values by a schema.
 
     root     the schema, its numbers as decimals
     plain    whether numbers are written without an exponent
-    touched  is set where a string, number or literal that is begun was looked at for more than
-             its kind: what it becomes may decide
+    touched  whether a verdict needed more of an open string, number or literal than its kind: its
+             end may change the verdict
     """
 
     def __init__(self, root: Schema, *, plain: bool = False) -> None:
         self.root, self._plain, self.touched = exact(root), plain, False
         self._references = References(self.root)
         self._enums: dict[tuple[int, str], frozenset[Any]] = {}
-        self._kept: dict[tuple[int, int], tuple[Any, Any, Verdict]] = {}  # of whole containers
-        self._now: dict[tuple[int, int], Verdict | EllipsisType] = {}  # of one judgement
+        self._verdicts: dict[tuple[int, int], tuple[Any, Any, Verdict]] = {}  # of whole containers
+        self._now: dict[tuple[int, int], Verdict | EllipsisType] = {}  # within one judgement
 
     def judge(self, value: Any) -> Verdict:
-        """Whether a value satisfies the schema."""
+        """Return whether a value satisfies the schema."""
         self._now, self.touched = {}, False
         return self.holds(self.root, value)
 
     def holds(self, schema: Schema, value: Any) -> Verdict:
-        """Whether a value that is judged, or a part of it, satisfies a part of the schema."""
+        """Return whether the judged value, or a part of it, satisfies a part of the schema."""
         if isinstance(schema, bool):
             return schema
         key = (id(schema), id(value))
-        if key in self._kept:
-            return self._kept[key][2]
+        if key in self._verdicts:
+            return self._verdicts[key][2]
         if key in self._now:
-            if (known := self._now[key]) is ...:
+            if (verdict := self._now[key]) is ...:
                 raise InputError("json_schema", ": its $ref lead back to themselves")
-            return known
+            return verdict
         self._now[key] = ...
-        truth = self._now[key] = every(self._each(schema, value))
+        truth = self._now[key] = all_hold(self._judge_keywords(schema, value))
         if isinstance(value, (dict, list)):
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[key] = schema, value, truth  # kept alive, so that their ids stay theirs
+            if len(self._verdicts) >= _MOST_KEPT:
+                self._verdicts.clear()
+            self._verdicts[key] = schema, value, truth  # kept alive, so that their ids stay theirs
         return truth
 
     def target(self, schema: dict[str, Any]) -> Schema:
-        """What its ``$ref`` means; InputError where it is not within the root."""
+        """Return what a ``$ref`` refers to; InputError if that is not within the root."""
         return self._references.target(schema)
 
-    def _each(self, schema: dict[str, Any], value: Any) -> Iterable[Verdict]:
+    def _judge_keywords(self, schema: dict[str, Any], value: Any) -> Iterable[Verdict]:
         kind = value.kind if isinstance(value, BegunScalar) else None
         for name, rule in _ANY.items():
             if name in schema:
@@ -118,30 +118,30 @@ class PartialValidator:
         return any(TYPES[name](value) for name in names if name in TYPES)
 
     def _enum(self, schema: dict[str, Any], value: Any, name: str = "enum") -> Verdict:
-        among = schema["enum"] if name == "enum" else [schema["const"]]
+        options = schema["enum"] if name == "enum" else [schema["const"]]
         if isinstance(value, BegunScalar):
-            among = [one for one in among if TYPES[value.kind](one)]
+            options = [option for option in options if TYPES[value.kind](option)]
             if self._plain and value.text:
-                among = [one for one in among if may_become(value.text, one)]
-            return self._open() if among else False
+                options = [option for option in options if may_become(value.text, option)]
+            return self._open() if options else False
         if isinstance(value, OpenContainer):
             self.touched = True
-            return None if any(type(one) is type(value.value) for one in among) else False
+            return None if any(type(option) is type(value.value) for option in options) else False
         key = id(schema), name
         if key not in self._enums:
-            self._enums[key] = frozenset(map(alike, among))
+            self._enums[key] = frozenset(map(alike, options))
         return alike(value) in self._enums[key]
 
     def _one_of(self, schema: dict[str, Any], value: Any) -> Verdict:
-        truths = [self.holds(one, value) for one in schema["oneOf"]]
-        return between(truths.count(True), len(truths) - truths.count(False), 1, 1)
+        truths = [self.holds(subschema, value) for subschema in schema["oneOf"]]
+        return is_within(truths.count(True), len(truths) - truths.count(False), 1, 1)
 
     def _if(self, schema: dict[str, Any], value: Any) -> Verdict:
-        asked = self.holds(schema["if"], value)
+        condition = self.holds(schema["if"], value)
         then, other = (self.holds(schema.get(name, True), value) for name in ("then", "else"))
-        if asked is None:
+        if condition is None:
             return then if then is other else None
-        return then if asked else other
+        return then if condition else other
 
     # -- the children of a container -------------------------------------------------------------
 
@@ -149,19 +149,19 @@ class PartialValidator:
         self, schema: dict[str, Any], name: str, value: Any,
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """A fact of all children; see ``ChildFacts.fold``, which has it of those that are whole."""
+        """Return a fact about all children; ``ChildFacts.fold`` keeps it for the whole ones."""
         if not isinstance(value, OpenContainer):
             return ChildFacts().fold(name, value, add, start)
-        fact = value.known.fold((name, id(schema)), value.value, add, start)
-        return fact if value.begun is None else add(fact, *value.begun)
+        fact = value.child_facts.fold((name, id(schema)), value.value, add, start)
+        return fact if value.open_child is None else add(fact, *value.open_child)
 
     def _all(
         self, schema: dict[str, Any], name: str, value: Any, holds: Callable[[Any, Any], Verdict]
     ) -> Verdict:
-        """Whether all children hold, and nothing that comes can change that."""
+        """Return whether a condition holds for all children, those still to come included."""
 
         def add(truth: Verdict, place: Any, child: Any) -> Verdict:
-            return truth if truth is False else every((truth, holds(place, child)))
+            return truth if truth is False else all_hold((truth, holds(place, child)))
 
         truth: Verdict = self._fold(schema, name, value, add, True)
         return None if truth and isinstance(value, OpenContainer) else truth
@@ -169,15 +169,15 @@ class PartialValidator:
     # -- objects ---------------------------------------------------------------------------------
 
     def _properties(self, schema: dict[str, Any], value: Any) -> Verdict:
-        """All three keywords that speak of a key's value."""
-        own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        """Judge the three keywords about the values of keys."""
+        properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         rest = schema.get("additionalProperties", True)
 
         def holds(key: str, child: Any) -> Verdict:
             fitting = [s for p, s in patterns.items() if string_fits("pattern", p, key)]
-            if key in own:
-                fitting.append(own[key])
-            return every(self._child(one, child) for one in fitting or [rest])
+            if key in properties:
+                fitting.append(properties[key])
+            return all_hold(self._child(subschema, child) for subschema in fitting or [rest])
 
         return self._all(schema, "properties", value, holds)
 
@@ -186,44 +186,44 @@ class PartialValidator:
         return self._all(schema, "propertyNames", value, lambda key, _: self.holds(rule, key))
 
     def _child(self, schema: Schema, value: Any) -> Verdict:
-        """Of a member, which may be ``NOT_BEGUN``."""
+        """Judge a child, which may be ``NOT_BEGUN``."""
         if isinstance(schema, bool):
             return schema
         return None if value is NOT_BEGUN else self.holds(schema, value)
 
     def _has(self, names: Any, value: Any) -> Verdict:
-        """Whether these keys are there; draft 3 has true or false in their place."""
+        """Return whether these keys are present; draft 3 has true or false instead of names."""
         if not isinstance(names, list):
             return True
         keys = {key for key, _ in members(value)}
         missing = None if isinstance(value, OpenContainer) else False
-        return every(True if name in keys else missing for name in names)
+        return all_hold(True if name in keys else missing for name in names)
 
     def _count_properties(self, schema: dict[str, Any], value: Any) -> Verdict:
         sure = len({key for key, _ in members(value)})
         possible = float("inf") if isinstance(value, OpenContainer) else sure
-        return between(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
+        return is_within(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
 
     def _dependencies(self, schema: dict[str, Any], value: Any, *, name: str) -> Verdict:
-        def each() -> Iterable[Verdict]:
-            for key, needed in schema[name].items():
-                if isinstance(needed, str):
-                    needed = [needed]  # noqa: PLW2901 - draft 3's way to say it
+        def judge_dependencies() -> Iterable[Verdict]:
+            for key, dependency in schema[name].items():
+                if isinstance(dependency, str):
+                    dependency = [dependency]  # noqa: PLW2901 - draft 3 has a single name
                 has = self._has([key], value)
                 if has is not False:
-                    wanted = (
-                        self._has(needed, value)
-                        if isinstance(needed, list)
-                        else self.holds(needed, value)
+                    verdict = (
+                        self._has(dependency, value)
+                        if isinstance(dependency, list)
+                        else self.holds(dependency, value)
                     )
-                    yield wanted if has or wanted else None
+                    yield verdict if has or verdict else None
 
-        return _so_far(each(), value)
+        return _so_far(judge_dependencies(), value)
 
     # -- arrays ----------------------------------------------------------------------------------
 
     def _items(self, schema: dict[str, Any], value: Any) -> Verdict:
-        """All keywords that speak of an item by its place."""
+        """Judge the keywords about items by their index."""
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):
             first, rest = rest, schema.get("additionalItems", True)
@@ -236,14 +236,14 @@ class PartialValidator:
     def _count_items(self, schema: dict[str, Any], value: Any) -> Verdict:
         sure = len(entries(value))
         possible = float("inf") if isinstance(value, OpenContainer) else sure
-        return between(sure, possible, schema.get("minItems"), schema.get("maxItems"))
+        return is_within(sure, possible, schema.get("minItems"), schema.get("maxItems"))
 
     def _unique(self, schema: dict[str, Any], value: Any) -> Verdict:
         if schema["uniqueItems"] is not True:
             return True
 
         def add(seen: frozenset[Any] | None, _: int, item: Any) -> frozenset[Any] | None:
-            """The items so far; None once two are alike."""
+            """Return the items so far; None once two are alike."""
             key = alike(item)
             return None if seen is None or key in seen else seen | {key}
 
@@ -251,7 +251,7 @@ class PartialValidator:
             return len({*map(alike, value)}) == len(value)
         self.touched = True
         key = "uniqueItems", id(schema)
-        seen = value.known.fold(key, value.value, add, frozenset())
+        seen = value.child_facts.fold(key, value.value, add, frozenset())
         return False if seen is None else None
 
     def _contains(self, schema: dict[str, Any], value: Any) -> Verdict:
@@ -260,8 +260,8 @@ class PartialValidator:
             return counts[0] + (truth is True), counts[1] + (truth is not False)
 
         sure, possible = self._fold(schema, "contains", value, add, (0, 0))
-        most = float("inf") if isinstance(value, OpenContainer) else possible
-        return between(sure, most, schema.get("minContains", 1), schema.get("maxContains"))
+        limit = float("inf") if isinstance(value, OpenContainer) else possible
+        return is_within(sure, limit, schema.get("minContains", 1), schema.get("maxContains"))
 
     # -- strings and numbers ---------------------------------------------------------------------
 
@@ -278,8 +278,8 @@ class PartialValidator:
 
 
 def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
-    """Whether all hold, and nothing that comes can change that."""
-    truth = every(truths)
+    """Return whether all verdicts are true and stay so, whatever follows the value."""
+    truth = all_hold(truths)
     return None if truth and isinstance(value, OpenContainer) else truth
 
 
@@ -291,9 +291,9 @@ _ANY: Mapping[str, _Keyword] = {
     "const": lambda v, schema, value: v._enum(schema, value, "const"),
     "$ref": lambda v, schema, value: v.holds(v.target(schema), value),
     "if": _V._if,
-    "not": lambda v, schema, value: negated(v.holds(schema["not"], value)),
-    "allOf": lambda v, schema, value: every(v.holds(one, value) for one in schema["allOf"]),
-    "anyOf": lambda v, schema, value: some(v.holds(one, value) for one in schema["anyOf"]),
+    "not": lambda v, schema, value: negate(v.holds(schema["not"], value)),
+    "allOf": lambda v, schema, value: all_hold(v.holds(s, value) for s in schema["allOf"]),
+    "anyOf": lambda v, schema, value: any_holds(v.holds(s, value) for s in schema["anyOf"]),
     "oneOf": _V._one_of,
 }
 _OBJECT: Mapping[str, _Keyword] = {
@@ -312,7 +312,7 @@ _ARRAY: Mapping[str, _Keyword] = {
 _STRING: Mapping[str, _Keyword] = {
     **dict.fromkeys(
         ("minLength", "maxLength"),
-        lambda _, schema, value: between(
+        lambda _, schema, value: is_within(
             len(value), len(value), schema.get("minLength"), schema.get("maxLength")
         ),
     ),

@@ -1,6 +1,6 @@
-"""What a schema asks and no grammar can express: removed from it, and checked instead.
+"""Remove from a schema what no grammar can express, and check it instead.
 
-Knows JSON and schemas. Refuses to know tokens and masks.
+Knows JSON and schemas. Does not know tokens and masks.
 """
 
 import json
@@ -10,17 +10,22 @@ from functools import partial
 from typing import Any, cast
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_values import TYPES, check_string_rule, is_exact, parsed
+from cutaway.text.grammar.json_values import TYPES, check_string_rule, is_exact, parse_exact
 from cutaway.text.grammar.partial_json import MAX_DEPTH, BegunScalar, OpenContainer, PartialJson
 from cutaway.text.grammar.partial_validator import DEPENDENCIES, PartialValidator
-from cutaway.text.grammar.schemas import check_values, mapped, subschemas, without_own_formats
+from cutaway.text.grammar.schemas import (
+    check_values,
+    map_subschemas,
+    subschemas,
+    without_custom_formats,
+)
 
 # -- the judge of a whole text -----------------------------------------------------------------
-# Whether a text keeps to its schemas, once it is whole; one that does not must not end. It shares
-# nothing with masks but how patterns and most formats are read.
+# The judge decides whether a whole text satisfies its schemas; one that does not must not end. It
+# shares nothing with masks but how patterns and most formats are read.
 
 WHOLE, ANSWER = "", "answer"
-"""The whole text, and the rule of what follows a thought."""
+"""Names of what is judged: the whole text, or the rule of what follows a thought."""
 
 _RULE = re.compile(r"^([a-z_]\w*): %json (\{.*\})$", re.MULTILINE)
 _LATER = {
@@ -29,25 +34,25 @@ _LATER = {
     "draft-07": ("prefixItems",),
     "2019-09": ("prefixItems",),
 }
-"""Draft -> keywords of later ones, which mean nothing in it."""
+"""Draft -> keywords of later drafts, which it ignores."""
 
 
 class Judge:
-    """Whether what was written under schemas keeps to them.
+    """Decides whether texts satisfy their schemas.
 
-    names  of the rules that have schemas, or WHOLE
+    names  the rules that have schemas, or WHOLE
     """
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self.names = frozenset(schemas)
-        self._schemas = {name: _of_its_draft(schema) for name, schema in schemas.items()}
+        self._schemas = {name: _keep_draft_keywords(schema) for name, schema in schemas.items()}
 
     def takes(self, name: str, text: bytes) -> bool:
-        """Whether a text keeps to the schema of this name, where there is one."""
+        """Return whether a text satisfies the schema of this name, if there is one."""
         if name not in self._schemas:
             return True
         try:
-            value = parsed(text.decode())
+            value = parse_exact(text.decode())
         except (ValueError, RecursionError):
             return False
         if _is_deeper(value, MAX_DEPTH):
@@ -56,60 +61,66 @@ class Judge:
 
 
 def judge_of(schema: Any) -> Judge:
-    """The judge of whole texts of a schema."""
-    return Judge({WHOLE: without_own_formats(schema)})
+    """Return the judge of whole texts of a schema."""
+    return Judge({WHOLE: without_custom_formats(schema)})
 
 
 def judge_of_rules(lark: str) -> tuple[str, Judge | None]:
-    """Lark whose rules of nothing but a schema are captured, and the judge of what is captured."""
+    """Return Lark that captures the rules which are only a schema, and the captures' judge."""
     schemas = {name: _schema(text) for name, text in _RULE.findall(lark)}
-    known = {name: schema for name, schema in schemas.items() if {*schema} - {"x-guidance"}}
-    if not known:
+    binding = {name: schema for name, schema in schemas.items() if {*schema} - {"x-guidance"}}
+    if not binding:
         return lark, None
     captured = _RULE.sub(
-        lambda rule: rule[0].replace(":", "[capture]:", 1) if rule[1] in known else rule[0], lark
+        lambda rule: rule[0].replace(":", "[capture]:", 1) if rule[1] in binding else rule[0], lark
     )
-    return captured, Judge(known)
+    return captured, Judge(binding)
 
 
 def _schema(text: str) -> dict[str, Any]:
-    """Empty where the line says more than a schema."""
+    """Return the schema of a line; {} where the line has more than a schema."""
     try:
         return cast("dict[str, Any]", json.loads(text))
     except ValueError:
         return {}
 
 
-def _of_its_draft(schema: Any) -> Any:
-    """A schema without keywords that its draft does not have."""
-    named = schema.get("$schema") if isinstance(schema, dict) else None
-    later = next((names for draft, names in _LATER.items() if draft in str(named)), ())
+def _keep_draft_keywords(schema: Any) -> Any:
+    """Return a schema without keywords that its draft does not have."""
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    later = next((names for draft, names in _LATER.items() if draft in str(dialect)), ())
 
-    def without(one: Any) -> Any:
-        if not isinstance(one, dict):
-            return one
-        return {name: value for name, value in mapped(one, without).items() if name not in later}
+    def drop_later(subschema: Any) -> Any:
+        if not isinstance(subschema, dict):
+            return subschema
+        return {
+            name: value
+            for name, value in map_subschemas(subschema, drop_later).items()
+            if name not in later
+        }
 
-    return without(schema) if later else schema
+    return drop_later(schema) if later else schema
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
     level = [value]
     for _ in range(levels + 1):
-        level = [one for parent in level for one in _children(parent)]
+        level = [child for parent in level for child in _children(parent)]
         if not level:
             return False
     return True
 
 
 def _children(value: Any) -> Iterator[Any]:
-    among = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (one for one in among if isinstance(one, (dict, list)))
+    children = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
+    return (child for child in children if isinstance(child, (dict, list)))
 
 
-# -- checks beside a mask ----------------------------------------------------------------------
-# ``relaxed`` gives the schema without such keywords, which allows more; ``SchemaCheck`` refuses the
-# token with which a text of it can no longer become one of the whole schema.
+# -- checks in addition to a mask --------------------------------------------------------------
+# ``relax`` returns a schema without such keywords, which allows more; ``SchemaCheck`` refuses the
+# token after which a text can no longer satisfy the whole schema.
 
 CHECKED = (
     "not", "oneOf", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
@@ -119,52 +130,52 @@ CHECKED = (
 
 _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
-"""Keywords of those whose schemas the grammar knows nothing of."""
+"""The ones among them whose subschemas the grammar ignores."""
 
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')
 _CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
 
 
-def relaxed(schema: Any, *, guided: bool) -> Any:
-    """A schema without CHECKED that allows whatever the schema itself allows.
+def relax(schema: Any, *, guided: bool) -> Any:
+    """Return a schema without CHECKED keywords that allows all that the schema allows.
 
-    guided: as little more as a grammar can say, which not every schema is small enough for
+    guided: allow as little more as a grammar can express; some schemas become too large for that
     """
     if not isinstance(schema, dict):
         return schema
-    all_of = mapped(schema, partial(relaxed, guided=guided))
+    all_of = map_subschemas(schema, partial(relax, guided=guided))
     left_out = {*CHECKED, *_inexact(schema)}
-    made = {name: value for name, value in all_of.items() if name not in left_out}
+    relaxed = {name: value for name, value in all_of.items() if name not in left_out}
     if guides := [*_guides(all_of, guided)]:
-        made["allOf"] = [*made.get("allOf", ()), *guides]
-    return made
+        relaxed["allOf"] = [*relaxed.get("allOf", ()), *guides]
+    return relaxed
 
 
-def _guides(made: Mapping[str, Any], guided: bool) -> Iterator[Any]:
-    """What a grammar can say of keywords that are left out, whose schemas are relaxed already."""
-    for name in _inexact(made):
-        among = made["enum"] if name == "enum" else [made["const"]]
-        yield {"anyOf": [_roughly(value) for value in among]}
-    if "oneOf" in made:
-        keys = [_required_key(one) for one in made["oneOf"]]
+def _guides(schema: Mapping[str, Any], guided: bool) -> Iterator[Any]:
+    """Yield what a grammar can express of omitted keywords; their schemas are already relaxed."""
+    for name in _inexact(schema):
+        values = schema["enum"] if name == "enum" else [schema["const"]]
+        yield {"anyOf": [_roughly(value) for value in values]}
+    if "oneOf" in schema:
+        keys = [_required_key(option) for option in schema["oneOf"]]
         alone = guided and None not in keys and len({*keys}) == len(keys)
-        yield {"anyOf": [_only(k, keys) for k in keys] if alone else made["oneOf"]}
+        yield {"anyOf": [_only(k, keys) for k in keys] if alone else schema["oneOf"]}
     if not guided:
         return
-    items = made.get("items")
-    if made.get("uniqueItems") is True and isinstance(items, dict) and "enum" in items:
+    items = schema.get("items")
+    if schema.get("uniqueItems") is True and isinstance(items, dict) and "enum" in items:
         yield {"maxItems": len(items["enum"])}
-    if "if" in made and "else" in made:
-        yield {"anyOf": [{"allOf": [made["if"], made.get("then", True)]}, made["else"]]}
+    if "if" in schema and "else" in schema:
+        yield {"anyOf": [{"allOf": [schema["if"], schema.get("then", True)]}, schema["else"]]}
     for name in ("dependentRequired", "dependencies"):
-        for key, needed in (made.get(name) or {}).items():
-            if isinstance(needed, list):
-                yield {"anyOf": [{"required": [key, *needed]}, {"properties": {key: False}}]}
+        for key, dependency in (schema.get(name) or {}).items():
+            if isinstance(dependency, list):
+                yield {"anyOf": [{"required": [key, *dependency]}, {"properties": {key: False}}]}
 
 
 def _inexact(schema: Mapping[str, Any]) -> list[str]:
-    """The keywords whose values have integers that masks do not know."""
+    """Return the keywords whose values have integers that masks cannot read."""
     return [name for name in ("const", "enum") if not is_exact(schema.get(name))]
 
 
@@ -175,19 +186,19 @@ def _roughly(value: Any) -> Any:
 
 
 def _only(key: str | None, keys: list[str | None]) -> Any:
-    """An object with one of these keys and none of the others."""
+    """Return a schema of objects with one of these keys and none of the others."""
     return {"required": [key], "properties": {k: False for k in keys if k != key}}
 
 
 def _required_key(schema: Any) -> str | None:
-    """The key that a schema wants, where it says nothing else."""
+    """Return the key that a schema requires, if it says nothing else."""
     if not isinstance(schema, dict) or {*schema} != {"required"} or len(schema["required"]) != 1:
         return None
     return str(schema["required"][0])
 
 
 class SchemaCheck:
-    """Whether a JSON text can still become one that a schema describes, judged token by token.
+    """Checks token by token whether a JSON text can still satisfy a schema.
 
     keywords  those that are checked, and not masked
     """
@@ -197,20 +208,20 @@ class SchemaCheck:
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        found, inexact = _check_supported(schema)
-        self.keywords = (*(name for name in CHECKED if name in found), *sorted(inexact))
+        keywords, inexact = _check_supported(schema)
+        self.keywords = (*(name for name in CHECKED if name in keywords), *sorted(inexact))
         self._plain = bool(inexact)
         self._rules = PartialValidator(schema, plain=self._plain)
         self._readers: dict[bytes, PartialJson] = {}
         kinds = [BegunScalar(kind) for kind in ("string", "number", "boolean", "null")]
-        # This also meets a $ref that leads in a circle.
+        # This also finds a $ref that leads in a circle.
         possible = [self._rules.judge(v) for v in (*kinds, OpenContainer({}), OpenContainer([]))]
         if self.keywords and not any(truth is not False for truth in possible):
             raise InputError("json_schema", ": the schema allows no text")
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Whether the token may follow; the end of the text where it is empty."""
-        reader = self._at(text).fork()
+        """Return whether the token may follow; "" is the end of the text."""
+        reader = self._reader_of(text).fork()
         for _ in reader.read(token) if token else reader.finish():
             if reader.repeated or (self._plain and reader.exponent):
                 return False
@@ -219,8 +230,8 @@ class SchemaCheck:
         return bool(token) or reader.is_whole
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """What a token holds that can be refused here; None: any may be."""
-        reader = self._at(text)
+        """Return a pattern that every token matches that may be refused here; None: any token."""
+        reader = self._reader_of(text)
         if not reader.in_string:
             return None
         if reader.in_key:
@@ -228,11 +239,11 @@ class SchemaCheck:
         self._rules.judge(reader.value)
         return _CLOSING if self._rules.touched else _CLOSING_MORE
 
-    def _at(self, text: bytes) -> PartialJson:
+    def _reader_of(self, text: bytes) -> PartialJson:
         if text in self._readers:
             return self._readers[text]
-        known = (b for b in self._readers if text.startswith(b))
-        before = max(known, key=len, default=b"")
+        beginnings = (b for b in self._readers if text.startswith(b))
+        before = max(beginnings, key=len, default=b"")
         reader = self._readers[before].fork() if before else PartialJson()
         for _ in reader.read(text[len(before) :]):
             pass
@@ -243,34 +254,34 @@ class SchemaCheck:
 
 
 def _check_supported(schema: Any) -> tuple[set[str], set[str]]:
-    """All keywords of it, and those that are not exact.
+    """Return all keywords of a schema, and those that are not exact.
 
-    InputError for one that can be neither masked nor checked.
+    InputError for a keyword that can be neither masked nor checked.
     """
     check_values(schema)
-    found: set[str] = set()
+    keywords: set[str] = set()
     inexact: set[str] = set()
     seen: set[tuple[int, bool]] = set()
     rules = PartialValidator(schema)
 
-    def visit(one: Any, whole: bool) -> None:
-        if not isinstance(one, dict) or (id(one), whole) in seen:
+    def visit(subschema: Any, whole: bool) -> None:
+        if not isinstance(subschema, dict) or (id(subschema), whole) in seen:
             return
-        seen.add((id(one), whole))
-        found.update(one)
-        inexact.update(_inexact(one))
+        seen.add((id(subschema), whole))
+        keywords.update(subschema)
+        inexact.update(_inexact(subschema))
         for name in _UNKNOWN:
-            if name in one:
+            if name in subschema:
                 raise InputError("json_schema", f": {name} is not supported")
         if whole:
-            _check_strings(one)
-        if isinstance(one.get("$ref"), str):
-            visit(rules.target(one), whole)
-        for name, below in subschemas(one):
+            _check_strings(subschema)
+        if isinstance(subschema.get("$ref"), str):
+            visit(rules.target(subschema), whole)
+        for name, below in subschemas(subschema):
             visit(below, whole or name in _WHOLE)
 
     visit(rules.root, False)
-    return found, inexact
+    return keywords, inexact
 
 
 def _check_strings(schema: Mapping[str, Any]) -> None:

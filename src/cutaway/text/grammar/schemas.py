@@ -1,8 +1,7 @@
-"""JSON Schema: the schemas within a schema, and whether its keywords are what they may be.
+"""JSON Schema: the schemas within a schema, and whether its keywords have valid values.
 
-Knows which keywords hold schemas, what the metaschemas of drafts 4 to 2020-12 say, without the
-keywords that are not supported, and what ``$ref`` names. Refuses to know values, see
-``partial_validator``.
+Knows which keywords contain schemas, what the metaschemas of drafts 4 to 2020-12 say of supported
+keywords, and how ``$ref`` is resolved. Values are judged elsewhere, see ``partial_validator``.
 """
 
 import re
@@ -21,7 +20,7 @@ _MAPS = (
     "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
 )  # fmt: skip
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_ONES = (
+_SINGLES = (
     "additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains",
     "propertyNames",
 )  # fmt: skip
@@ -32,59 +31,59 @@ STANDARD_FORMATS = frozenset({
     "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template",
     "json-pointer", "relative-json-pointer", "regex",
 })  # fmt: skip
-"""Those that JSON Schema defines. Others are notes to people: validators pass over them."""
+"""The formats that JSON Schema defines. Others are notes to people: validators ignore them."""
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas directly within a schema, each with its keyword."""
-    return ((name, one) for name, _, one in located(schema))
+    """Return the schemas directly within a schema, each with its keyword."""
+    return ((name, subschema) for name, _, subschema in locate_subschemas(schema))
 
 
-def located(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Keyword, path and schema of each: ("anyOf", "anyOf[0]", {…})."""
+def locate_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield keyword, path and schema of each: ("anyOf", "anyOf[0]", {…})."""
     for name, value in schema.items():
         if name in _MAPS and isinstance(value, dict):
-            for key, one in value.items():
-                if isinstance(one, (dict, bool)):
-                    yield name, f"{name}.{key}", one
+            for key, subschema in value.items():
+                if isinstance(subschema, (dict, bool)):
+                    yield name, f"{name}.{key}", subschema
         elif name in _LISTS and isinstance(value, list):
-            yield from ((name, f"{name}[{i}]", one) for i, one in enumerate(value))
-        elif name in _ONES:
+            yield from ((name, f"{name}[{i}]", subschema) for i, subschema in enumerate(value))
+        elif name in _SINGLES:
             yield name, name, value
 
 
-def mapped(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """A schema in which those directly within it are changed."""
+def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a schema in which those directly within it are changed."""
 
-    def under(name: str, value: Any) -> Any:
+    def change_value(name: str, value: Any) -> Any:
         if name in _MAPS and isinstance(value, dict):
-            return {key: change(one) for key, one in value.items()}
+            return {key: change(subschema) for key, subschema in value.items()}
         if name in _LISTS and isinstance(value, list):
-            return [change(one) for one in value]
-        return change(value) if name in _ONES else value
+            return [change(subschema) for subschema in value]
+        return change(value) if name in _SINGLES else value
 
-    return {name: under(name, value) for name, value in schema.items()}
+    return {name: change_value(name, value) for name, value in schema.items()}
 
 
-def without_own_formats(schema: Any) -> Any:
-    """A schema without the formats that JSON Schema does not define."""
+def without_custom_formats(schema: Any) -> Any:
+    """Return a schema without the formats that JSON Schema does not define."""
     if not isinstance(schema, dict):
         return schema
-    made = mapped(schema, without_own_formats)
-    if _own_format(made) is not None:
-        del made["format"]
-    return made
+    copy = map_subschemas(schema, without_custom_formats)
+    if _custom_format(copy) is not None:
+        del copy["format"]
+    return copy
 
 
-def own_formats(schema: Any) -> set[str]:
-    """The formats in a schema that JSON Schema does not define."""
+def custom_formats(schema: Any) -> set[str]:
+    """Return the formats in a schema that JSON Schema does not define."""
     if not isinstance(schema, dict):
         return set()
-    own = {name} if (name := _own_format(schema)) is not None else set()
-    return own.union(*(own_formats(one) for _, one in subschemas(schema)))
+    formats = {name} if (name := _custom_format(schema)) is not None else set()
+    return formats.union(*(custom_formats(subschema) for _, subschema in subschemas(schema)))
 
 
-def _own_format(schema: Mapping[str, Any]) -> str | None:
+def _custom_format(schema: Mapping[str, Any]) -> str | None:
     name = schema.get("format")
     return name if isinstance(name, str) and name not in STANDARD_FORMATS else None
 
@@ -95,7 +94,7 @@ _Rule = tuple[Callable[[Any], bool], str]
 
 
 def check_values(schema: Any, path: str = "") -> None:
-    """InputError, with the place in the schema, for a keyword's value that means nothing."""
+    """Raise InputError, with the place in the schema, for an invalid value of a keyword."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -105,16 +104,16 @@ def check_values(schema: Any, path: str = "") -> None:
         )
     for name, value in schema.items():
         if name in _RULES:
-            fits, said = _RULES[name]
+            fits, description = _RULES[name]
             if not fits(value):
                 raise InputError(
-                    "json_schema", f": {path}{name} must be {said}, not {shown(value)}"
+                    "json_schema", f": {path}{name} must be {description}, not {shown(value)}"
                 )
         if name == "type":
             _check_types(value, path)
         for pattern in _patterns(name, value):
             check_repetition(Name("json_schema", prose=f": {path}{name}"), pattern)
-    for _, inner, below in located(schema):
+    for _, inner, below in locate_subschemas(schema):
         check_values(below, f"{path}{inner}.")
 
 
@@ -143,7 +142,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _is_schema(value: Any) -> bool:
@@ -211,14 +210,14 @@ _RULES: Mapping[str, _Rule] = {
 
 
 # -- references --------------------------------------------------------------------------------
-# What the ``$ref`` of a schema name, within it alone: JSON pointers, anchors and ``$id``.
+# A ``$ref`` refers to a place within the schema alone: by a JSON pointer, an anchor or an ``$id``.
 
 
 class References:
-    """The places of a schema that references may name."""
+    """The places in a schema to which references may lead."""
 
     def __init__(self, root: Any) -> None:
-        self._home: dict[int, str] = {}  # by a schema's id: the URI of the resource that holds it
+        self._home: dict[int, str] = {}  # id() of a schema -> the URI of its resource
         self._resources: dict[str, Any] = {"": root}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._targets: dict[int, Any] = {}
@@ -226,7 +225,7 @@ class References:
         self._root_uri = self._home.get(id(root), "")
 
     def target(self, schema: dict[str, Any]) -> Any:
-        """The schema that ``$ref`` means here; InputError where it is not within the root."""
+        """Return the schema to which a ``$ref`` leads; InputError if it is not in the root."""
         if id(schema) in self._targets:
             return self._targets[id(schema)]
         reference = schema["$ref"]
@@ -234,16 +233,16 @@ class References:
         whole = home + reference if reference.startswith("#") else urljoin(home, reference)
         uri, fragment = urldefrag(whole)
         try:
-            named = self._within(uri, unquote(fragment))
+            target = self._resolve(uri, unquote(fragment))
         except (KeyError, IndexError, ValueError, TypeError):
             raise InputError(
                 "json_schema", f": $ref {reference!r} names nothing within the schema"
             ) from None
-        check_values(named, f"{reference}: ")
-        self._targets[id(schema)] = named
-        return named
+        check_values(target, f"{reference}: ")
+        self._targets[id(schema)] = target
+        return target
 
-    def _within(self, uri: str, fragment: str) -> Any:
+    def _resolve(self, uri: str, fragment: str) -> Any:
         if fragment and not fragment.startswith("/"):
             return self._anchors[uri, fragment]
         place = self._resources[uri]
@@ -255,8 +254,8 @@ class References:
     def _walk(self, schema: Any, uri: str) -> None:
         if not isinstance(schema, dict):
             return
-        if isinstance(own := schema.get("$id"), str):
-            uri, fragment = urldefrag(urljoin(uri, own))
+        if isinstance(identifier := schema.get("$id"), str):
+            uri, fragment = urldefrag(urljoin(uri, identifier))
             if fragment:  # as drafts before 2019-09 name an anchor
                 self._anchors[uri, fragment] = schema
             else:
@@ -264,42 +263,43 @@ class References:
         if isinstance(anchor := schema.get("$anchor"), str):
             self._anchors[uri, anchor] = schema
         self._home[id(schema)] = uri
-        for _, one in subschemas(schema):
-            self._walk(one, uri)
+        for _, subschema in subschemas(schema):
+            self._walk(subschema, uri)
 
 
 # -- keys in one spelling ----------------------------------------------------------------------
-# llguidance excludes the keys that a schema names from "any other key" as they are written, not as
-# a parser reads them: ``"\u0072ole"`` would pass beside a typed ``role``. So each has one spelling.
+# llguidance excludes the keys that a schema names from "any other key" by their spelling, not by
+# their parsed text: ``"\u0072ole"`` would be allowed besides a typed ``role``. So each key is given
+# one spelling.
 
 WITHOUT_U = r"\"nrbtf"
-"""Escapes of strings where no other way is left: of control characters, only those with a name."""
+"""The escapes that remain without ``\\u``: control characters are limited to those with a name."""
 
 _SEVERAL = re.compile(r"[\x00-\x1f\x7f]")  # characters that are written in more than one way
 
 
 def one_spelling(schema: Any) -> Any:
-    """The same schema with "any other key" as a pattern, which llguidance matches decoded."""
+    """Return a schema with "any other key" as a pattern, which llguidance matches decoded."""
     if not isinstance(schema, dict):
         return schema
-    made = mapped(schema, one_spelling)
+    copy = map_subschemas(schema, one_spelling)
     if _names(schema) and _rest(schema) is True and "patternProperties" not in schema:
-        return {**made, "patternProperties": {"": True}, "additionalProperties": False}
-    return made
+        return {**copy, "patternProperties": {"": True}, "additionalProperties": False}
+    return copy
 
 
 def has_several(schema: Any) -> bool:
-    """Whether llguidance takes a named key in another spelling, after ``one_spelling``, too."""
+    """Return whether llguidance allows another spelling of a key even after ``one_spelling``."""
     if not isinstance(schema, dict):
         return False
     among = bool(_names(schema) or schema.get("patternProperties"))
     if (among and _rest(schema) is not False) or any(map(_SEVERAL.search, _names(schema))):
         return True
-    return any(has_several(one) for _, one in subschemas(schema))
+    return any(has_several(subschema) for _, subschema in subschemas(schema))
 
 
 def check_counts(schema: Any) -> None:
-    """InputError where llguidance would count a key twice that is written twice."""
+    """Raise InputError where llguidance would count a repeated key twice."""
     if not isinstance(schema, dict):
         return
     least = schema.get("minProperties", 0)
@@ -309,18 +309,18 @@ def check_counts(schema: Any) -> None:
             ": minProperties above 1 must be checked token by token, which is only "
             "possible without tools and thinking",
         )
-    for _, one in subschemas(schema):
-        check_counts(one)
+    for _, subschema in subschemas(schema):
+        check_counts(subschema)
 
 
 def is_open(schema: Mapping[str, Any]) -> bool:
-    """Whether an object may have keys that the schema does not name."""
+    """Return whether an object may have keys that the schema does not name."""
     return _rest(schema) is not False or bool(schema.get("patternProperties"))
 
 
 def _names(schema: Mapping[str, Any]) -> set[str]:
-    own, required = schema.get("properties", {}), schema.get("required", [])
-    names = {*own} if isinstance(own, dict) else set()
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    names = {*properties} if isinstance(properties, dict) else set()
     if isinstance(required, list):
         names |= {name for name in required if isinstance(name, str)}
     return names

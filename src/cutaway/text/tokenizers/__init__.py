@@ -1,8 +1,8 @@
-"""Text to token ids and back, as the model file defines it.
+"""Turn text into token ids and back, as the model file defines it.
 
-Knows which tokens are special, when they count, where BOS goes and which ids end a generation, and
-of each kind of tokenizer which fields of the file it needs; the kind, and the library that it
-uses, is imported when the first of it is made. Leaves merging to the kinds. Refuses to know models,
+Knows which tokens are special, when they count, where BOS goes, which ids end a generation, and
+which fields of the file each kind of tokenizer needs. A kind, and the library that it uses, is
+imported when its first tokenizer is made. Merging is left to the kinds. Does not know models,
 sampling and files: metadata comes as a plain mapping.
 """
 
@@ -42,7 +42,7 @@ _PREFIX = "tokenizer.ggml."
 
 
 class TokenizerKind(Protocol):
-    """Ordinary text <-> tokens: what the kinds of tokenizers have in common."""
+    """Ordinary text <-> tokens: what all kinds of tokenizers have in common."""
 
     @property
     def space_prefix(self) -> bool:
@@ -50,43 +50,43 @@ class TokenizerKind(Protocol):
 
     @property
     def prefix_once(self) -> bool:
-        """Whether that is only at the very beginning, where there is no space yet."""
+        """Whether that is only so at the very beginning, if there is no space yet."""
 
     @property
     def drops_text(self) -> bool:
-        """Whether characters of a text may be in no token."""
+        """Whether characters of a text may get lost: be in no token."""
 
     def words(self, text: str, *, begins: bool = False) -> Iterable[Sequence[int]]:
-        """Ids of each word of a text without special tokens.
+        """Return the ids of each word of a text without special tokens.
 
         begins: whether it gets a space in front, where the kind puts one
         """
 
     def to_bytes(self, token_id: int) -> bytes:
-        """What a token that is not special adds to the text."""
+        """Return what a token that is not special adds to the text."""
 
 
-Made = tuple[TokenizerKind, bool, bool]
-"""The tokenizer; whether texts begin with BOS and end with a token where the file does not say."""
+KindAndDefaults = tuple[TokenizerKind, bool, bool]
+"""The tokenizer; whether texts begin with BOS and end with SEP if the file does not say."""
 
 
-def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefaults:
     from cutaway.text.tokenizers.byte_level import ByteLevelBPE
 
     pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
     return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos, pre.add_sep
 
 
-def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefaults:
     from cutaway.text.tokenizers.bpe import SentencePieceBPE
 
     return SentencePieceBPE(vocabulary, **sentencepiece(metadata)), True, False
 
 
 def sentencepiece(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a ``SentencePieceBPE`` is made of beside its vocabulary, by name."""
+    """Return the arguments of ``SentencePieceBPE``, besides the vocabulary."""
     size, is_gemma4 = len(metadata[TOKENS]), metadata[_PREFIX + "model"] == "gemma4"
-    # Gemma 4's merges say what is merged, whatever scores it has.
+    # Gemma 4 merges by its merges, even if it has scores.
     scores = None if is_gemma4 else numbers(metadata, _PREFIX + "scores", size)
     if scores is None and MERGES not in metadata:
         raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
@@ -99,29 +99,29 @@ def sentencepiece(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefaults:
     from cutaway.text.tokenizers.wordpiece import WordPiece
 
     unknown = special_id(metadata, _PREFIX + "unknown_token_id", len(vocabulary.tokens))
     return WordPiece(vocabulary, metadata, unknown), True, True
 
 
-def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefaults:
     from cutaway.text.tokenizers.unigram import Unigram
 
     return Unigram(vocabulary, metadata), False, False
 
 
-KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
+KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], KindAndDefaults]] = {
     "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _sentencepiece, "bert": _wordpiece,
     "t5": _unigram,
 }  # fmt: skip
-"""By ``tokenizer.ggml.model``."""
+"""Loaders by ``tokenizer.ggml.model``."""
 
 
 # -- the tokenizer -----------------------------------------------------------------------------
 
-# What Unicode calls white space, which is less than what Python strips.
+# White space by Unicode, which is less than what Python strips.
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -135,8 +135,8 @@ class Tokenizer:
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
     sep_id:     the token that the model wants after every text (BERT's [SEP]), or None
-    pair_separators: how many of these stand between two texts that are read as one
-    mask_id:    the token in the place of one that is to be filled in, or None
+    pair_separators: how many of these are between two texts that are read as one
+    mask_id:    the token that stands for one to be filled in, or None
     fim:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
     rstrip_token_ids: tokens that absorb the white space after them (Phi-3's)
@@ -173,13 +173,13 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
-        """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
+        """Read GGUF's ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
         kind = metadata.get(_PREFIX + "model")
         vocabulary = Vocabulary.from_gguf(metadata)
         if not isinstance(kind, str) or kind not in KINDS:
-            said = "is missing" if kind is None else f"{kind!r:.40} is not supported"
+            problem = "is missing" if kind is None else f"{kind!r:.40} is not supported"
             raise FormatError(
-                f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(KINDS)}"
+                f"{_PREFIX}model {problem}: use a model whose tokenizer is {' or '.join(KINDS)}"
             )
         pieces, wants_bos, wants_sep = KINDS[kind](vocabulary, metadata)
         size = len(vocabulary.tokens)
@@ -188,7 +188,7 @@ class Tokenizer:
             for name in ("bos", "cls", "seperator", "mask")  # as GGUF spells it
         )
         if bos is None and wants_bos:
-            bos = begin  # llama.cpp's conversion of BERT has no other word for it
+            bos = begin  # where llama.cpp's conversion of BERT puts it
         adds_sep = flag(metadata, _PREFIX + "add_sep_token", wants_sep)
         if kind == "t5" and not adds_sep:  # which ends each text by its end token
             sep = special_id(metadata, _PREFIX + "eos_token_id", size)
@@ -211,7 +211,7 @@ class Tokenizer:
         )
 
     def has_tokens_of(self, other: "Tokenizer") -> bool:
-        """Whether every token id means the same in both."""
+        """Return whether every token id means the same in both."""
         return self._vocabulary.tokens == other._vocabulary.tokens
 
     def encode(
@@ -224,9 +224,9 @@ class Tokenizer:
         goes_on: bool = False,
         most: int | None = None,
     ) -> list[int]:
-        """Token ids of ``text``.
+        """Return the token ids of ``text``.
 
-        special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
+        special: whether "<|im_start|>" and the like are tokens; otherwise they are ordinary text
         add_bos: put BOS first, and the end token last where the model wants one; None: as the
                  model wants it. Neither is put twice
         mark:    the character that ``escape_special_tokens`` inserted, which is removed again
@@ -236,36 +236,36 @@ class Tokenizer:
         """
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text, mark)
-        found = [*(self._unmarked(parts, mark) if mark else parts)]
-        ids = self._ids(found, goes_on=goes_on, most=most)
-        return self._framed(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
+        pieces = [*(self._remove_mark(parts, mark) if mark else parts)]
+        ids = self._ids(pieces, goes_on=goes_on, most=most)
+        return self._frame(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
 
     def encode_parts(self, parts: Iterable[str | int]) -> list[int]:
-        """Token ids of a text that is given as texts and single tokens in turn."""
-        found: list[str | int] = []
+        """Return the token ids of a text that is given as texts and single tokens in turn."""
+        pieces: list[str | int] = []
         for part in parts:
             if isinstance(part, str):
                 _check_text(part)
-            found += [part] if isinstance(part, int) else self._user_defined.split(part)
-        return self._framed(self._ids(found), self.add_bos)
+            pieces += [part] if isinstance(part, int) else self._user_defined.split(part)
+        return self._frame(self._ids(pieces), self.add_bos)
 
     def words(self, text: str) -> list[Sequence[int]]:
-        """Token ids of each word of a text, without BOS or end tokens."""
+        """Return the token ids of each word of a text, without BOS or end tokens."""
         _check_text(text)
         return [*self._words([*self._user_defined.split(text)])]
 
     def _ids(
-        self, found: Sequence[str | int], *, goes_on: bool = False, most: int | None = None
+        self, pieces: Sequence[str | int], *, goes_on: bool = False, most: int | None = None
     ) -> list[int]:
-        ids = chain.from_iterable(self._words(found, goes_on=goes_on))
+        ids = chain.from_iterable(self._words(pieces, goes_on=goes_on))
         return [*islice(ids, most)]
 
     def _words(
-        self, found: Sequence[str | int], *, goes_on: bool = False
+        self, pieces: Sequence[str | int], *, goes_on: bool = False
     ) -> Iterator[Sequence[int]]:
-        """Of texts, and of tokens that were found in them."""
+        """Yield the ids of each word of texts, and the special tokens between the texts."""
         fresh, eaten = self._pieces.space_prefix and not goes_on, False
-        for part, following in zip(found, [*found[1:], None], strict=False):
+        for part, following in zip(pieces, [*pieces[1:], None], strict=False):
             if isinstance(part, str) and following in self._lstrip_token_ids:
                 part = part.rstrip(_WHITE)  # noqa: PLW2901
             if isinstance(part, int):
@@ -276,15 +276,15 @@ class Tokenizer:
             eaten = part in self._rstrip_token_ids
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
-        """Warnings about how a prompt begins, for its author; mostly none.
+        """Return warnings about how a prompt begins, for its author; mostly none.
 
-        text: what the ids were made from with special=True, if so
+        text: the text that was encoded with special=True, if it was
         """
         if self.bos_id is None:
-            said = (
+            note = (
                 "the model's file asks for a BOS token first and names none, so none is put there"
             )
-            return (said,) if self._lacks_bos else ()
+            return (note,) if self._lacks_bos else ()
         name, head = self.token_name(self.bos_id), list(ids[:2])
         if head == [self.bos_id, self.bos_id]:
             return (f"the prompt begins with {name} twice; give it once",)
@@ -295,13 +295,13 @@ class Tokenizer:
         return ()
 
     def min_tokens(self, text: str) -> int:
-        """How many tokens ``text`` has at least, known without reading it."""
+        """Return how many tokens ``text`` has at least, without encoding it."""
         if self._pieces.drops_text:
             return 0
         return -(-len(text) // self._longest)
 
     def escape_special_tokens(self, text: str, mark: str) -> str:
-        """``text`` in which no control token can be found: each is broken by ``mark``.
+        """Return ``text`` with ``mark`` within each control token, so that none is found.
 
         The text can then be part of another that is encoded with special=True and the
         same mark, which must occur nowhere else.
@@ -309,16 +309,15 @@ class Tokenizer:
         return self._control_tokens.escape(text, mark)
 
     def control_tokens(self, text: str) -> dict[str, int]:
-        """name -> id of the control tokens that ``text`` holds."""
+        """Map name -> id of the control tokens in ``text``."""
         ids = self._control_tokens.split(text)
         return {self._vocabulary.tokens[i]: i for i in ids if isinstance(i, int)}
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The whole text of ``ids``; special=True shows control tokens by name.
+        """Return the whole text of ``ids``; special=True shows control tokens by name.
 
-        Undoes ``encode``: spaces that it put in front are taken away again. Bytes
-        that are no UTF-8 become U+FFFD. For a text that grows use ``token_bytes``
-        with ``TextStream``.
+        Reverses ``encode``: removes the spaces that it put in front. Bytes that are not UTF-8
+        become U+FFFD. For a text that grows use ``token_bytes`` with ``TextStream``.
         """
         parts: list[bytes] = []
         fresh = self._pieces.space_prefix
@@ -334,17 +333,17 @@ class Tokenizer:
         return b"".join(parts).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What the token adds to the text: b"" for control, unknown and unused tokens."""
+        """Return what the token adds to the text: b"" for control, unknown and unused tokens."""
         return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXTKINDS else b""
 
     @cached_property
     def padding_ids(self) -> tuple[int, ...]:
-        """The ids that are rows of the model's matrices and no tokens, as a file names them."""
+        """The ids that are only padding in the model's matrices, by their names in the file."""
         unused, tokens = self._vocabulary.ids_of(Kind.UNUSED), self._vocabulary.tokens
         return tuple(i for i in unused if tokens[i] == padding_name(i))
 
     def token_name(self, token_id: int) -> str:
-        """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
+        """Return a printable name, never "": "<|im_end|>", " the", "<0x0A>" for a line break."""
         if self._kind(token_id) == Kind.NORMAL:
             name = printable_bytes(self._pieces.to_bytes(token_id))
         else:
@@ -353,7 +352,7 @@ class Tokenizer:
 
     @cached_property
     def _longest(self) -> int:
-        """The most characters that one token can cover."""
+        """The largest number of characters that one token can cover."""
         return max(map(len, self._vocabulary.tokens), default=1) or 1
 
     @cached_property
@@ -373,23 +372,27 @@ class Tokenizer:
         """Whether what follows a special token gets a space in front, too."""
         return self._pieces.space_prefix and not self._pieces.prefix_once
 
-    def _unmarked(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
-        """Take the mark out of what is text, which is then read as any text is."""
+    def _remove_mark(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
+        """Remove the mark from texts, which are then split like any text."""
         for part in parts:
             if isinstance(part, int) or mark not in part:
                 yield part
             else:
                 yield from self._user_defined.split(part.replace(mark, ""))
 
-    def _framed(self, ids: list[int], wanted: bool) -> list[int]:
-        if not wanted:
+    def _frame(self, ids: list[int], with_bos: bool) -> list[int]:
+        if not with_bos:
             return ids
         if self.bos_id is None:
             raise InputError(
                 "add_bos", " asks for a BOS token, but this model has none: leave it out"
             )
-        begun = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
-        return begun if self.sep_id in (None, begun[-1]) else [*begun, self.sep_id]
+        ids_with_bos = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
+        return (
+            ids_with_bos
+            if self.sep_id in (None, ids_with_bos[-1])
+            else [*ids_with_bos, self.sep_id]
+        )
 
     def _kind(self, token_id: int) -> int:
         if not 0 <= token_id < self.vocab_size:

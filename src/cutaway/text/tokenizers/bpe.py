@@ -1,10 +1,10 @@
-"""BPE: the loop that merges, and SentencePiece's, the "llama" kind.
+"""BPE: the merge loop, and SentencePiece's tokenizer, the "llama" kind.
 
 Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all adjacent pairs
 whose concatenation is a piece, merge the one with the highest score, the leftmost among equals,
-until none is left. Unknown text becomes bytes. A tokenizer.json ranks the pairs themselves; its
-ranks are taken as they are, since a vocabulary that the library trained has pairs that become a
-piece and are no merge. ``byte_level`` has the other kind.
+until none is left. Unknown text becomes bytes. A tokenizer.json ranks the pairs themselves, and
+these ranks are used: in a vocabulary that the library trained, some pairs make a piece and are not
+a merge. ``byte_level`` has the other kind.
 """
 
 import re
@@ -15,13 +15,14 @@ from heapq import heapify, heappop, heappush
 from cutaway.errors import FormatError, InputError
 from cutaway.text.tokenizers.vocabulary import TOKENS, Kind, Vocabulary, stored_bytes
 
-LONGEST_REMEMBERED = 64  # characters; longer words are rare and would only fill a memory of them
+LONGEST_REMEMBERED = 64  # characters of a cached word; longer ones are rare and would fill it
 
 
 def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
     """Split ``text`` into parts, beginning with its characters.
 
-    cost: of merging two neighbours, None where they cannot be. Takes O(n log n) for n characters.
+    cost: the cost of merging two neighbours; None where they cannot be merged
+    The time is O(n log n) for n characters.
     """
     parts, end = list(text), len(text)
     before, after = list(range(-1, end - 1)), list(range(1, end + 1))
@@ -53,11 +54,10 @@ def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
 
 
 # -- the "llama" kind --------------------------------------------------------------------------
-# Hugging Face ``tokenizers`` would want ranked merges, and deriving them from scores for Gemma's
-# 262k pieces and handing them over takes 1.4 s before the first token; it also breaks ties by rank,
-# not by position. This needs one dict of the pieces (0.05 s). Text is cut before every run of
-# spaces when no piece crosses such a cut (then merges on both sides cannot meet, so the result is
-# the same), which lets the words be remembered.
+# Hugging Face's ``tokenizers`` needs ranked merges. Deriving them from the scores of Gemma's 262k
+# pieces takes 1.4 s before the first token, and it breaks ties by rank, not by position. This needs
+# one dict of the pieces (0.05 s). Text is cut before every run of spaces if no piece crosses such a
+# cut: merges on both sides then cannot meet, so the result is the same, and words can be cached.
 
 SPACE = "▁"  # U+2581, how pieces write a space
 _WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
@@ -78,7 +78,7 @@ class SentencePieceBPE:
         prefix_once: bool,
         unknown_id: int | None,
     ) -> None:
-        """By the scores of pieces, or where there are merges by their ranks."""
+        """Merge by the scores of pieces, or by the ranks of merges where there are any."""
         # Control, unknown, unused and byte tokens stay out: ordinary text never spells them.
         self.space_prefix, self.prefix_once = space_prefix, prefix_once
         self._vocabulary = vocabulary
@@ -90,21 +90,21 @@ class SentencePieceBPE:
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
     def words(self, text: str, *, begins: bool = False) -> Iterator[tuple[int, ...]]:
-        """Ids of ordinary text, word by word where that cuts no token.
+        """Yield the ids of ordinary text, word by word where that cuts no token.
 
-        A literal U+2581 reads as a space, as in every SentencePiece.
-        begins: whether a space is put in front, where there is to be one
+        A literal U+2581 is read as a space, as in every SentencePiece.
+        begins: whether a space is put in front, if the kind wants one
         """
         escaped = text.replace(" ", SPACE)
         if begins and not (self.prefix_once and escaped.startswith(SPACE)):
             escaped = SPACE + escaped
-        # One after another: all at once would hold up a server's other threads for a long text.
-        each = map(re.Match.group, _WORD.finditer(escaped))
-        for word in each if self._cuts_are_safe else [escaped]:
+        # Words are found one at a time: a long text would hold up a server's other threads.
+        words = map(re.Match.group, _WORD.finditer(escaped))
+        for word in words if self._cuts_are_safe else [escaped]:
             yield self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
 
     def to_bytes(self, token_id: int) -> bytes:
-        """The bytes of a normal, user-defined or byte token."""
+        """Return the bytes of a normal, user-defined or byte token."""
         text = self._vocabulary.tokens[token_id]
         if int(self._vocabulary.kinds[token_id]) == Kind.BYTE:
             return bytes([_byte(text)])
@@ -112,7 +112,7 @@ class SentencePieceBPE:
 
     @cached_property
     def _cuts_are_safe(self) -> bool:
-        """Whether no piece holds a space after another character."""
+        """Whether no piece has a space after another character."""
         return not any(SPACE in piece.lstrip(SPACE) for piece in self._pieces)
 
     def _merge(self, word: str) -> tuple[int, ...]:
@@ -131,11 +131,11 @@ class SentencePieceBPE:
         return -self._scores[token_id]
 
     def _spell(self, char: str) -> list[int]:
-        """A character that is no piece: its bytes, else the unknown token."""
+        """Return the tokens of a character that is no piece: its bytes, else the unknown token."""
         ids = [self._byte_id.get(byte) for byte in char.replace(SPACE, " ").encode()]
-        known = [token_id for token_id in ids if token_id is not None]
-        if len(known) == len(ids):
-            return known
+        byte_ids = [token_id for token_id in ids if token_id is not None]
+        if len(byte_ids) == len(ids):
+            return byte_ids
         if self._unknown_id is None:
             raise InputError(
                 f"the text holds {char!r}, for which the model's vocabulary has no token: "
@@ -145,7 +145,7 @@ class SentencePieceBPE:
 
 
 def _byte(text: str) -> int:
-    """0x0A from "<0x0A>"."""
+    """Return the byte that a token names: 0x0A for "<0x0A>"."""
     if not re.fullmatch("<0x[0-9A-Fa-f]{2}>", text):
         raise FormatError(f"{TOKENS} marks {text!r} as a byte token, which reads like <0x0A>")
     return int(text[3:5], 16)

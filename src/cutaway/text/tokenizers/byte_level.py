@@ -1,8 +1,8 @@
 """Byte-level BPE, the "gpt2" kind: every byte is a character, merges have ranks.
 
-Knows the byte alphabet, ranks, and how a family's expressions cut a text into words. Merging is our
-own: the library's takes 44 ms and 20 MB for 49k tokens before the first word, two dicts take 25 ms
-and 8 MB.
+Knows the byte alphabet, ranks, and how a family's expressions cut a text into words. Merging is
+ours: the library takes 44 ms and 20 MB for 49k tokens before the first word, two dicts 25 ms and
+8 MB.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from cutaway.text.tokenizers.vocabulary import MERGES, Kind, Vocabulary, stored_
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte 0..255 (GPT-2's ``bytes_to_unicode``)."""
+    """Return the printable character for each byte 0..255 (GPT-2's ``bytes_to_unicode``)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (chr(0x100 + n) for n in range(256))
-    return [chr(byte) if byte in printable else next(others) for byte in range(256)]
+    substitutes = (chr(0x100 + n) for n in range(256))
+    return [chr(byte) if byte in printable else next(substitutes) for byte in range(256)]
 
 
 class ByteLevelBPE:
@@ -31,7 +31,7 @@ class ByteLevelBPE:
     space_prefix = prefix_once = drops_text = False
 
     def __init__(self, vocabulary: Vocabulary, merges: list[str], pre: PreTokenizer) -> None:
-        # Control tokens stay out, so no merge and no whole word can ever produce one.
+        # Control tokens are left out, so that no merge and no whole word can ever produce one.
         hidden = set(vocabulary.ids_of(Kind.CONTROL, Kind.UNKNOWN))
         ids = {text: i for i, text in enumerate(vocabulary.tokens) if i not in hidden}
         _check_merges(ids, merges)
@@ -46,20 +46,20 @@ class ByteLevelBPE:
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
     def words(self, text: str, *, begins: bool = False) -> Iterator[tuple[int, ...]]:  # noqa: ARG002
-        """Ids of ordinary text, word by word; InputError for a byte that has no token."""
+        """Yield the ids of ordinary text, word by word; InputError for a byte without a token."""
         # Some vocabularies lack bytes (SmolLM2: 0x04, 0xF1, ...); the library would drop them.
-        if lost := self._missing.intersection(text.encode()):
+        if absent := self._missing.intersection(text.encode()):
             raise InputError(
-                f"the text holds the byte 0x{min(lost):02X}, for which the model's vocabulary "
+                f"the text holds the byte 0x{min(absent):02X}, for which the model's vocabulary "
                 "has no token: remove that character"
             )
         for word in self._cuts.words(text):
             yield self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
 
     def to_bytes(self, token_id: int) -> bytes:
-        """The bytes of a normal or user-defined token; the latter is stored as it reads."""
+        """Return the bytes of a normal token, or of a user-defined one, which is stored as text."""
         text = self._vocabulary.tokens[token_id]
-        # NumPy takes 6 µs to compare its number with an enum.
+        # Comparing a NumPy number with an enum takes 6 µs, hence int().
         if int(self._vocabulary.kinds[token_id]) == Kind.USER_DEFINED:
             return stored_bytes(text)
         return b"".join(self._byte.get(char) or stored_bytes(char) for char in text)
@@ -74,7 +74,7 @@ class ByteLevelBPE:
 
 
 def _check_merges(ids: dict[str, int], merges: list[str]) -> None:
-    """FormatError unless every merge makes a token of two tokens."""
+    """Raise FormatError unless every merge makes a token of two tokens."""
     for pair in merges:
         left, _, right = pair.partition(" ")
         if left not in ids or right not in ids or left + right not in ids:
@@ -85,24 +85,24 @@ def _check_merges(ids: dict[str, int], merges: list[str]) -> None:
 
 
 # -- word cuts ---------------------------------------------------------------------------------
-# A family's expressions, applied one after the other, in time that is linear in the text. A run of
-# digits that is counted from behind, and white space at an end, take quadratic time as they are
-# published: a backtracking search looks to the end of a run from each of its characters. Those
-# expressions are replaced by equal ones; of the digits arithmetic finds the cuts.
+# A family's expressions are applied one after the other, in time linear in the text. As published,
+# those that group digits from the right, or match white space at the end, take quadratic time: a
+# backtracking search looks to the end of a run from each of its characters. They are replaced by
+# equivalent ones, and the groups of digits are found by arithmetic.
 #
-# The library holds the interpreter until a text is cut, a second for a megabyte of digits. So a
-# long text is cut in windows: words that end well before a window's end are those of the whole
+# The library holds the interpreter lock until a text is cut, a second for a megabyte of digits. So
+# a long text is cut in windows: words that end well before a window's end are those of the whole
 # text, and the next window begins where the last of them ends, since no expression looks back.
 
 Cuts = pre_tokenizers.Sequence
 _GROUP = 3  # digits
-_WINDOW, _AHEAD = 8192, 1024  # characters; how many behind a word may decide where it ends
-# An expression whose match may depend on what is farther away than that, or before it.
+_WINDOW, _AHEAD = 8192, 1024  # characters of a window; how many after a word may decide its end
+# Expressions whose match may depend on what is farther away than that, or before it.
 _FAR = (r"\s+$", r"<sentinel:[0-9]+>")
 
-# A search begins at the first character of a run alone.
+# Equivalents in which a search begins only at the first character of a run.
 _EQUAL = {r"\s+$": r"(?<!\s)\s+$"}
-# The runs that are cut into groups from behind, and whether from what is around them as well.
+# Runs of digits that are cut into groups from the right; whether also from the text around them.
 _RUNS = {
     r"\d{1,3}(?=(?:\d{3})*\b)": (r"(?<!\d)\d+(?!\d)\b", True),
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))": (r"\p{N}+", True),
@@ -111,10 +111,10 @@ _RUNS = {
 
 
 class WordCuts:
-    """Cuts a text into words, whose bytes are written as characters."""
+    """Cuts a text into words, with each byte as a character of the byte alphabet."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        # What is between two cuts of digits is done by the library at once.
+        # Expressions between two cuts of digits are applied by the library at once.
         self._steps: list[Cuts | _DigitGroups] = []
         cuts: list[pre_tokenizers.PreTokenizer] = []
         for pattern in patterns:
@@ -129,7 +129,7 @@ class WordCuts:
         self._in_windows = not any(pattern in _FAR for pattern in patterns)
 
     def words(self, text: str) -> Iterator[str]:
-        """The words in their order."""
+        """Yield the words in their order."""
         parts = [text]
         for step in self._steps:
             parts = [word for part in parts for word, _ in step.pre_tokenize_str(part)]
@@ -141,27 +141,27 @@ class WordCuts:
         while begin + size < len(text):
             window = text[begin : begin + size]
             end = min(_end_run(window), size - _AHEAD)
-            found = self._last.pre_tokenize_str(window)
-            known = [(word, place[1]) for word, place in found if place[1] <= end]
-            if known:
-                yield from (word for word, _ in known)
-                begin, size = begin + known[-1][1], _WINDOW
+            cuts = self._last.pre_tokenize_str(window)
+            certain = [(word, place[1]) for word, place in cuts if place[1] <= end]
+            if certain:
+                yield from (word for word, _ in certain)
+                begin, size = begin + certain[-1][1], _WINDOW
             else:
                 size *= 2  # a word is longer
         yield from (word for word, _ in self._last.pre_tokenize_str(text[begin:]))
 
 
 class _DigitGroups:
-    """Cuts runs of digits into groups of three from behind.
+    """Cuts runs of digits into groups of three from the right.
 
-    around: and from what is before and behind them
+    around: whether a run is also cut from the text before and after it
     """
 
     def __init__(self, run: str, around: bool) -> None:
         self._gaps, self._around = _split(run, "removed"), around
 
     def pre_tokenize_str(self, text: str) -> list[tuple[str, tuple[int, int]]]:
-        """As the library's: pieces and their places."""
+        """Return pieces and their places, like the library's method of this name."""
         cuts = sorted({0, *self._cuts(text), len(text)})
         return [(text[a:b], (a, b)) for a, b in pairwise(cuts)]
 
@@ -175,7 +175,7 @@ class _DigitGroups:
 
 
 def _end_run(text: str) -> int:
-    """Where the run begins that a text ends with, of white space or of letters and marks.
+    """Return where the last run begins, of white space or of letters and marks.
 
     How its beginning is cut may depend on how it ends.
     """

@@ -1,8 +1,8 @@
 r"""How each family of byte-level models cuts a text into words before merging.
 
 Knows, for each value of ``tokenizer.ggml.pre``, the regular expressions that are applied one after
-the other (each cuts the fragments that the one before it left; what it does not match stays as a
-fragment) and the two habits that come with the name. The expressions are those of the models' own
+the other (each cuts the fragments that the previous one left; what it does not match stays a
+fragment) and the family's two defaults. The expressions are those of the models' own
 ``tokenizer.json`` where llama.cpp's ``llama-vocab.cpp`` cites them, otherwise llama.cpp's.
 
 A Unicode normalizer (Qwen's NFC) is left out, as llama.cpp does: the text comes
@@ -58,7 +58,7 @@ _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
 
 def _words(digits: str) -> str:
-    """The GPT-4 expression; Llama 3 and Qwen differ only in how many digits make a word."""
+    """Return GPT-4's expression; Llama 3 and Qwen differ only in how many digits make a word."""
     return (
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
@@ -66,9 +66,9 @@ def _words(digits: str) -> str:
 
 
 def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r\n/") -> str:
-    """The o200k expression: a word also ends where upper case begins.
+    """Return the o200k expression, in which a word also ends where upper case begins.
 
-    but: taken from the letters; after: what goes with punctuation before it
+    but: excluded from the letters; after: what belongs to punctuation before it
     """
     head, upper, lower = r"[^\r\n\p{L}\p{N}]?", f"[{_UPPER}{but}]", f"[{_LOWER}{but}]"
     return (
@@ -79,7 +79,7 @@ def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Expressions in the order of use, and what the family does by default."""
+    """Expressions in the order of use, and the family's defaults."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False  # a word that is itself a token skips merging ("ignore_merges")
@@ -178,10 +178,10 @@ PRETOKENIZERS = {name: family for names, family in _FAMILIES for name in names.s
 
 
 def lookup(name: Any) -> PreTokenizer:
-    """The pre-tokenizer of that name; FormatError with the list of names for any other."""
+    """Return the pre-tokenizer of that name; FormatError with the list of names for any other."""
     if not isinstance(name, str) or name not in PRETOKENIZERS:
-        said = "is missing" if name is None else f"{name!r:.40} is not supported"
+        problem = "is missing" if name is None else f"{name!r:.40} is not supported"
         raise FormatError(
-            f"{FIELD} {said}: use a model with one of {', '.join(sorted(PRETOKENIZERS))}"
+            f"{FIELD} {problem}: use a model with one of {', '.join(sorted(PRETOKENIZERS))}"
         )
     return PRETOKENIZERS[name]

@@ -1,8 +1,8 @@
-"""Unigram, the "t5" kind: of all ways to cut a text into pieces, the one whose scores add up most.
+"""Unigram, the "t5" kind: cut a text into the pieces whose scores have the largest sum.
 
-Kudo 2018, arXiv 1804.10959. The ``tokenizers`` library prepares a text: as tokenizer.json says it,
-or as llama.cpp does by GGUF's fields. Cutting is our own: with 250,000 pieces the library takes
-1.4 s before the first text, a dict 0.1 s.
+Kudo 2018, arXiv 1804.10959. The ``tokenizers`` library prepares a text: as tokenizer.json says, or
+as llama.cpp does by GGUF's fields. Cutting is ours: with 250,000 pieces the library takes 1.4 s
+before the first text, a dict 0.1 s.
 """
 
 import json
@@ -29,14 +29,14 @@ SPACE = "▁"  # U+2581, how pieces write a space
 PREPARATION = "cutaway.unigram"
 """JSON of tokenizer.json's normalizer and pre_tokenizer, and whether unknown text becomes bytes."""
 SCORES = "cutaway.unigram_scores"
-"""Those in float64, where GGUF's float32 would change them."""
+"""The scores in float64, where GGUF's float32 would change them."""
 CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 _PREFIX = "tokenizer.ggml."
-_UNKNOWN_PENALTY = 10.0  # below the least score, as SentencePiece has it
+_UNKNOWN_PENALTY = 10.0  # below the lowest score, as in SentencePiece
 
 
 class Unigram:
-    """Ordinary text <-> tokens. What the model has no piece for becomes the unknown token."""
+    """Ordinary text <-> tokens. Text without a piece becomes the unknown token."""
 
     drops_text = True
 
@@ -48,22 +48,22 @@ class Unigram:
             lacking = "scores" if scores is None else "unknown_token_id"
             raise FormatError(f"{_PREFIX}{lacking} is missing: convert the model again")
         self._vocabulary, self._unknown_id = vocabulary, unknown
-        # Control and unknown tokens stay out: ordinary text never spells them.
+        # Control and unknown tokens are left out: ordinary text never spells them.
         self._pieces = vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)
         self._scores: list[float] = scores.tolist()
         self._unknown_score = min(self._scores, default=0.0) - _UNKNOWN_PENALTY
-        self._longest: dict[str, int] = {}  # piece, by its first character
+        self._longest: dict[str, int] = {}  # first character -> length of its longest piece
         for piece in self._pieces:
             self._longest[piece[0]] = max(self._longest.get(piece[0], 0), len(piece))
-        said = _preparation(vocabulary, metadata)
-        self._byte_fallback = said.get("byte_fallback") is True
-        self._normalizer, self._splitter = _prepared(said)
-        schemes = set(_schemes(said.get("pre_tokenizer")))
+        preparation = _preparation(vocabulary, metadata)
+        self._byte_fallback = preparation.get("byte_fallback") is True
+        self._normalizer, self._splitter = _load_steps(preparation)
+        schemes = set(_schemes(preparation.get("pre_tokenizer")))
         self.space_prefix, self.prefix_once = bool(schemes - {"never"}), "first" in schemes
         self._remember = lru_cache(maxsize=16384)(self._cut)
 
     def words(self, text: str, *, begins: bool = False) -> list[tuple[int, ...]]:
-        """Ids of ordinary text, word by word. begins: whether it gets the space in front."""
+        """Return the ids of ordinary text, word by word. begins: put a space in front."""
         clean = text if self._normalizer is None else self._normalizer.normalize_str(text)
         words = [clean]
         if self._splitter is not None:
@@ -76,7 +76,7 @@ class Unigram:
         ]
 
     def to_bytes(self, token_id: int) -> bytes:
-        """The bytes of a token."""
+        """Return the bytes of a token."""
         text = self._vocabulary.tokens[token_id]
         if int(self._vocabulary.kinds[token_id]) == Kind.BYTE:
             return bytes([int(text[3:5], 16)])
@@ -86,9 +86,9 @@ class Unigram:
         return tuple(token_id for part in self._parts(word) for token_id in self._ids(part))
 
     def _parts(self, word: str) -> list[str]:
-        """The best cut (Viterbi), with neighbours that are unknown as one.
+        """Return the best cut (Viterbi), with adjacent unknown characters as one part.
 
-        The first of equals is kept, and sums are made from the left, as the library has it.
+        The first of equals wins, and sums are made from the left, as in the library.
         """
         best, starts = [0.0] + [-inf] * len(word), [0] * (len(word) + 1)
         unknown = [False] * (len(word) + 1)
@@ -124,23 +124,23 @@ class Unigram:
 
 
 def _preparation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """As tokenizer.json would say it."""
-    said = metadata.get(PREPARATION)
-    if said is None:
-        return _of_llama_cpp(vocabulary, metadata)
+    """Return the normalizer and pre-tokenizer as tokenizer.json describes them."""
+    text = metadata.get(PREPARATION)
+    if text is None:
+        return _llama_cpp_preparation(vocabulary, metadata)
     try:
-        found = json.loads(said)
+        preparation = json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        preparation = None
+    if not isinstance(preparation, dict):
         raise FormatError(f"{PREPARATION} is no JSON object: convert the model again")
-    return found
+    return preparation
 
 
-def _of_llama_cpp(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What its fields say: characters are mapped, spaces merged, one is put in front of each word.
+def _llama_cpp_preparation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe llama.cpp's steps: map characters, merge spaces, put one in front of each word.
 
-    Words are cut apart where no piece has a space inside, which changes nothing.
+    Words are cut apart if no piece has a space inside, which does not change the result.
     """
     steps: list[dict[str, Any]] = []
     charsmap = metadata.get(CHARSMAP)
@@ -162,25 +162,25 @@ def _of_llama_cpp(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[s
     return {"normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": space}
 
 
-def _prepared(said: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The library's normalizer and pre-tokenizer, None where there is none."""
+def _load_steps(preparation: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the library's normalizer and pre-tokenizer; None where there is none."""
     from tokenizers import Tokenizer
 
-    _check_charsmaps(said.get("normalizer"))
+    _check_charsmaps(preparation.get("normalizer"))
     whole: dict[str, Any] = {
-        "version": "1.0", "added_tokens": [], "normalizer": said.get("normalizer"),
-        "pre_tokenizer": said.get("pre_tokenizer"),
+        "version": "1.0", "added_tokens": [], "normalizer": preparation.get("normalizer"),
+        "pre_tokenizer": preparation.get("pre_tokenizer"),
         "model": {"type": "Unigram", "unk_id": 0, "vocab": [["?", 0.0]]},
     }  # fmt: skip
     try:
-        made = Tokenizer.from_str(json.dumps(whole))
+        tokenizer = Tokenizer.from_str(json.dumps(whole))
     except Exception as error:  # the library raises no other
         raise FormatError(f"the tokenizer's normalizer or pre_tokenizer: {error}") from error
-    return made.normalizer, made.pre_tokenizer
+    return tokenizer.normalizer, tokenizer.pre_tokenizer
 
 
 def _check_charsmaps(step: Any) -> None:
-    """FormatError for a map of characters that the library would panic about."""
+    """Raise FormatError for a map of characters on which the library would panic."""
     if not isinstance(step, dict):
         return
     if step.get("type") == "Precompiled":
@@ -191,15 +191,15 @@ def _check_charsmaps(step: Any) -> None:
         size = int.from_bytes(data[:4], "little")  # of the trie, which texts follow
         if len(data) < 4 + 1024 or size % 4 or not 1024 <= size <= len(data) - 4:
             raise FormatError("the tokenizer's precompiled_charsmap is damaged: convert it again")
-    for one in step.get("normalizers") or ():
-        _check_charsmaps(one)
+    for inner_step in step.get("normalizers") or ():
+        _check_charsmaps(inner_step)
 
 
 def _schemes(step: Any) -> Iterator[str]:
-    """Where the steps put a space in front."""
+    """Yield the steps' schemes of putting a space in front."""
     if isinstance(step, dict) and step.get("type") == "Metaspace":
         plain = "always" if step.get("add_prefix_space", True) else "never"
         yield str(step.get("prepend_scheme", plain))
     elif isinstance(step, dict) and isinstance(steps := step.get("pretokenizers"), list):
-        for one in steps:
-            yield from _schemes(one)
+        for inner_step in steps:
+            yield from _schemes(inner_step)

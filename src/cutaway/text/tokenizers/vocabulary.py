@@ -1,7 +1,7 @@
-"""The vocabulary as the file has it, its special tokens, and those that mark a gap to be filled.
+"""The file's vocabulary, its special tokens, and those that mark a gap to be filled.
 
-Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF specification and refuses
-what contradicts itself. Refuses to know how words are merged.
+Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF specification, and refuses
+fields that contradict each other. Does not know how words are merged.
 """
 
 import re
@@ -22,17 +22,17 @@ TOKENS = "tokenizer.ggml.tokens"
 KINDS = "tokenizer.ggml.token_type"
 MERGES = "tokenizer.ggml.merges"
 END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
-# What GGUF has no words for, and files of other kinds say: every end with its origin, where a
-# space is put in front ("first": of the text alone), tokens that take the white space behind
-# them, or before them.
+# Fields of ours, for what files of other kinds say and GGUF cannot: every end token with its
+# origin, where a space is put in front ("first": only at the beginning of the text), and tokens
+# that absorb the white space after or before them.
 END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
 BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, RSTRIP_TOKEN_IDS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
 PAIR_SEPARATORS = "cutaway.pair_separators"  # tokens between two texts that are read as one
 LSTRIP_TOKEN_IDS = "cutaway.space_before_eating_token_ids"
 
-# Control tokens that end a turn in the models that have them, whether or not the
-# file's metadata says so (the list that llama.cpp keeps, without its heuristics).
+# Control tokens that end a turn in models that have them, whether or not the file's metadata says
+# so (llama.cpp's list, without its heuristics).
 END_OF_TURN = frozenset(
     {
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),
@@ -54,7 +54,7 @@ class Kind(IntEnum):
 
 
 def padding_name(row: int) -> str:
-    """What llama.cpp calls a row of a model's matrices for which the tokenizer has no token."""
+    """Return llama.cpp's name of a matrix row for which the tokenizer has no token."""
     return f"[PAD{row}]"
 
 
@@ -75,21 +75,21 @@ class Vocabulary:
         return cls(tokens, kinds.astype(np.int64))
 
     def ids_of(self, *kinds: Kind) -> list[int]:
-        """All ids of these kinds, ascending."""
-        found: list[int] = np.flatnonzero(np.isin(self.kinds, kinds)).tolist()
-        return found
+        """Return all ids of these kinds, ascending."""
+        matches: list[int] = np.flatnonzero(np.isin(self.kinds, kinds)).tolist()
+        return matches
 
     def table(self, *kinds: Kind) -> dict[str, int]:
-        """Token text -> id, over these kinds, without empty texts: nothing can match those."""
+        """Map token text -> id for these kinds, without empty texts, which match nothing."""
         return {self.tokens[i]: i for i in self.ids_of(*kinds) if self.tokens[i]}
 
     def end_ids(self, metadata: Mapping[str, Any]) -> dict[int, str]:
-        """Every id that ends a generation -> where that is known from."""
-        listed = ids(metadata, END_IDS, len(self.tokens))
-        origins = strings(metadata, END_ORIGINS) if listed else []
-        if len(origins) != len(listed):
+        """Map every id that ends a generation -> its origin."""
+        token_ids = ids(metadata, END_IDS, len(self.tokens))
+        origins = strings(metadata, END_ORIGINS) if token_ids else []
+        if len(origins) != len(token_ids):
             raise FormatError(f"{END_ORIGINS} must name one origin for each of {END_IDS}")
-        ends = dict(zip(listed, origins, strict=True))
+        ends = dict(zip(token_ids, origins, strict=True))
         for field in END_FIELDS:
             token_id = special_id(metadata, field, len(self.tokens))
             if token_id is not None:
@@ -104,12 +104,12 @@ class Vocabulary:
 
 
 def stored_bytes(text: str) -> bytes:
-    """The bytes of a text in the file; what was no UTF-8 came as lone surrogates (PEP 383)."""
+    """Return the bytes of a text in the file; surrogates are bytes of no UTF-8 (PEP 383)."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def strings(metadata: Mapping[str, Any], field: str) -> list[str]:
-    """An array of strings, or FormatError."""
+    """Return an array of strings; FormatError if it is none."""
     value = metadata.get(field)
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value[:1]):
         raise FormatError(
@@ -122,7 +122,7 @@ def strings(metadata: Mapping[str, Any], field: str) -> list[str]:
 def numbers(
     metadata: Mapping[str, Any], field: str, size: int, dtypes: str = "iuf"
 ) -> npt.NDArray[Any] | None:
-    """An array of exactly ``size`` finite numbers of NumPy's kinds ``dtypes``, None if absent."""
+    """Return an array of ``size`` finite numbers of NumPy's kinds ``dtypes``; None if absent."""
     if field not in metadata:
         return None
     value = metadata[field]
@@ -137,12 +137,12 @@ def numbers(
 
 
 def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None:
-    """A token id, None where the field is absent; outside the vocabulary is a FormatError."""
+    """Return a token id, None if the field is absent; FormatError outside the vocabulary."""
     value = metadata.get(field)
     if value is None:
         return None
-    known = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (known and 0 <= value < size):
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_integer and 0 <= value < size):
         raise FormatError(
             f"{field} is {value!r:.40}, not an id from 0 to {size - 1}: fix the metadata"
         )
@@ -150,17 +150,17 @@ def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None
 
 
 def ids(metadata: Mapping[str, Any], field: str, size: int) -> list[int]:
-    """Token ids, none where the field is absent; outside the vocabulary is a FormatError."""
+    """Return token ids, [] if the field is absent; FormatError outside the vocabulary."""
     value = metadata.get(field, np.empty(0, np.int64))
-    known = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
-    if not known or not ((value >= 0) & (value < size)).all():
+    is_integers = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
+    if not is_integers or not ((value >= 0) & (value < size)).all():
         raise FormatError(f"{field} must be ids from 0 to {size - 1}: fix the metadata")
-    found: list[int] = value.tolist()
-    return found
+    token_ids: list[int] = value.tolist()
+    return token_ids
 
 
 def flag(metadata: Mapping[str, Any], field: str, default: bool) -> bool:
-    """A boolean field, or its default where it is absent."""
+    """Return a boolean field, or its default if it is absent."""
     value = metadata.get(field, default)
     if not isinstance(value, bool | np.bool_):
         raise FormatError(f"{field} is {value!r:.40}, not true or false: fix the metadata")
@@ -168,10 +168,10 @@ def flag(metadata: Mapping[str, Any], field: str, default: bool) -> bool:
 
 
 # -- special tokens ----------------------------------------------------------------------------
-# They are found in a text as a whole, before any merging: literal texts, leftmost first, longest
+# Special tokens are found in a text before any merging: literal texts, leftmost first, longest
 # first; everything around them (spaces too) stays. A regular expression of all literals would be
-# shorter, but takes 0.1 s to compile and microseconds per ``<`` for Gemma's 6,000 of them; asking a
-# dict for each possible length takes neither.
+# shorter, but for Gemma's 6,000 it takes 0.1 s to compile and microseconds for each ``<``; looking
+# up each possible length in a dict avoids both.
 
 
 class SpecialTokens:
@@ -186,12 +186,12 @@ class SpecialTokens:
         self._first = re.compile(f"[{re.escape(''.join(lengths))}]") if lengths else None
 
     def split(self, text: str, mark: str = "") -> Iterator[str | int]:
-        """The pieces of ``text`` in order: an id for each literal, a str for what lies between.
+        """Yield the pieces of ``text`` in order: an id for each literal, a str for text between.
 
         mark: see ``escape``
         """
         start = 0
-        for at, size in self._found(text, mark):
+        for at, size in self._find_literals(text, mark):
             if at > start:
                 yield text[start:at]
             yield self._table[text[at : at + size]]
@@ -200,21 +200,22 @@ class SpecialTokens:
             yield text[start:]
 
     def escape(self, text: str, mark: str) -> str:
-        """``text`` with ``mark`` after the first character of every literal, overlapping ones too.
+        """Return ``text`` with ``mark`` after the first character of every literal.
 
-        What may be part of a literal with the text around is broken as well: its beginning, at the
-        end of ``text``, and its end of two characters or more, at the beginning.
+        That includes overlapping ones, and what could become a literal with the text around: the
+        beginning of one at the end of ``text``, and the end of one, from two characters, at its
+        beginning.
         """
         if not self._first:
             return text
-        starts = (found.start() for found in self._first.finditer(text))
+        starts = (match.start() for match in self._first.finditer(text))
         cuts = {at + 1 for at in starts if self._size(text, at) or self._may_begin(text, at)}
         if any(text[:size] in self._endings for size in range(2, self._longest)):
             cuts.add(1)
         return mark.join(text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)]))
 
     def _may_begin(self, text: str, at: int) -> bool:
-        """Whether the text ends there within a literal."""
+        """Return whether the text ends with the beginning of a literal that is at ``at``."""
         return len(text) - at < self._longest and text[at:] in self._beginnings
 
     @cached_property
@@ -229,8 +230,8 @@ class SpecialTokens:
     def _endings(self) -> frozenset[str]:
         return frozenset(text[-n:] for text in self._table for n in range(2, len(text)))
 
-    def _found(self, text: str, mark: str) -> Iterator[tuple[int, int]]:
-        """(position, length) of each literal; one character with a mark behind it is none."""
+    def _find_literals(self, text: str, mark: str) -> Iterator[tuple[int, int]]:
+        """Yield (position, length) of each literal; one character before a mark is none."""
         at = 0
         while self._first and (match := self._first.search(text, at)):
             at = match.start()
@@ -242,14 +243,14 @@ class SpecialTokens:
             at += size or 1
 
     def _size(self, text: str, at: int) -> int:
-        """Length of the longest literal that begins there, or 0."""
+        """Return the length of the longest literal that begins there, or 0."""
         return next((n for n in self._lengths[text[at]] if text[at : at + n] in self._table), 0)
 
 
 # -- filling in the middle ---------------------------------------------------------------------
-# Families have their names of these tokens, and an order that they were trained in. Whether a model
-# was trained with tokens that it has cannot be known: the ones that the file's metadata names are
-# taken, else three special tokens that are spelled as in one of these families.
+# Each family has its own names for these tokens, and an order that it was trained with. Whether a
+# model was trained with the tokens it has cannot be known: the ones that the file's metadata names
+# are used, else three special tokens that are spelled as in one of these families.
 
 _PREFIX = "tokenizer.ggml."
 _FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # now, and before
@@ -259,7 +260,7 @@ _OTHER_ENDS = ("fim_pad", ("<|fim_pad|>", "<fim_pad>", "<fim-pad>", "▁<EOT>", 
 
 
 class _Family(NamedTuple):
-    """prefix, suffix, middle: before each part, and before what the model writes"""
+    """The tokens before the prefix, before the suffix, and before what the model writes."""
 
     prefix: str
     suffix: str
@@ -274,17 +275,17 @@ _FAMILIES = (
     _Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
     _Family("<PRE>", "<SUF>", "<MID>"),
 )
-# Codestral, which continues the prefix. Mistral's later, byte-level vocabularies have
-# these tokens in every model, and say nothing by it.
+# Codestral, which continues the prefix. Mistral's later, byte-level vocabularies have these tokens
+# in every model, whether or not it was trained with them.
 _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 
 
 @dataclass(frozen=True)
 class FimTokens:
-    """Ids of the tokens that lay out a text with a gap, and of those that end what fills it.
+    """Ids of the tokens that lay out a text with a gap, and of those that end the filling.
 
     middle      None: the suffix comes first, and the model continues the prefix
-    repository  before a project's name, file before that of each file; None: there is none
+    repository  precedes a project's name, and ``file`` the name of each file; None: there is none
     """
 
     prefix: int
@@ -295,30 +296,32 @@ class FimTokens:
     file: int | None = None
 
     def lay_out(self, before: Sequence[int], behind: Sequence[int]) -> list[int]:
-        """The prompt whose continuation fills the gap."""
+        """Return the prompt whose continuation fills the gap."""
         if self.middle is None:
             return [self.suffix, *behind, self.prefix, *before]
         return [self.prefix, *before, self.suffix, *behind, self.middle]
 
     @classmethod
     def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> "FimTokens | None":
-        """Those of a model, or None where it has none; FormatError for ids that cannot be."""
+        """Find a model's tokens, None if it has none; FormatError for impossible ids."""
         size = len(vocabulary.tokens)
 
-        def named(name: str) -> int | None:
+        def id_of_field(name: str) -> int | None:
             return special_id(metadata, f"{_PREFIX}{name}_token_id", size)
 
         spelled = vocabulary.table(Kind.CONTROL, Kind.USER_DEFINED)
-        ids = _named([[*map(named, names)] for names in _FIELDS]) or _spelled(spelled, metadata)
+        ids = _first_complete(
+            [[*map(id_of_field, names)] for names in _FIELDS]
+        ) or _ids_by_spelling(spelled, metadata)
         if ids is None:
             return None
 
-        def each(field: str, names: Sequence[str]) -> list[int]:
-            return [i for i in (named(field), *map(spelled.get, names)) if i is not None]
+        def ids_of(field: str, names: Sequence[str]) -> list[int]:
+            return [i for i in (id_of_field(field), *map(spelled.get, names)) if i is not None]
 
-        repository, file = each(*_REPOSITORY), each(*_FILE)
+        repository, file = ids_of(*_REPOSITORY), ids_of(*_FILE)
         ends = dict.fromkeys(
-            [*each(*_OTHER_ENDS), *repository, *file, *(i for i in ids if i is not None)]
+            [*ids_of(*_OTHER_ENDS), *repository, *file, *(i for i in ids if i is not None)]
         )
         return cls(
             *ids, ends=tuple(ends), repository=next(iter(repository), None),
@@ -329,14 +332,14 @@ class FimTokens:
 _Ids = tuple[int, int, int | None]
 
 
-def _named(each: list[list[int | None]]) -> _Ids | None:
-    for prefix, suffix, middle in each:
+def _first_complete(candidates: list[list[int | None]]) -> _Ids | None:
+    for prefix, suffix, middle in candidates:
         if prefix is not None and suffix is not None and middle is not None:
             return prefix, suffix, middle
     return None
 
 
-def _spelled(ids: Mapping[str, int], metadata: Mapping[str, Any]) -> _Ids | None:
+def _ids_by_spelling(ids: Mapping[str, int], metadata: Mapping[str, Any]) -> _Ids | None:
     sentencepiece = metadata.get(f"{_PREFIX}model") == "llama"
     for family in (*_FAMILIES, *(_SENTENCEPIECE if sentencepiece else ())):
         if all(name is None or name in ids for name in family):

@@ -1,8 +1,8 @@
 """WordPiece, the "bert" kind: words cut into the longest tokens that fit, from the left.
 
-Knows how GGUF stores such tokens: those that begin a word with "▁", the others bare. The
-``tokenizers`` library cleans the text, splits it into words and these into tokens. It sees
-ordinary text alone, no special tokens.
+Knows how GGUF stores such tokens: with "▁" if they begin a word, otherwise bare. The ``tokenizers``
+library cleans the text and splits it into words and tokens. It gets ordinary text alone, no special
+tokens.
 """
 
 import re
@@ -15,12 +15,12 @@ from cutaway.text.tokenizers.vocabulary import Kind, Vocabulary, flag, stored_by
 
 SPACE, GOES_ON, LONGEST_WORD = "▁", "##", 100
 SETTINGS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-FIELD = "cutaway.wordpiece_{}"  # what GGUF has no words for: whether each of these is done
-_WINDOW = re.compile(r"(?s).{1,8192}[^ ]*")  # no word holds a space
+FIELD = "cutaway.wordpiece_{}"  # fields of ours: whether each of these is done
+_WINDOW = re.compile(r"(?s).{1,8192}[^ ]*")  # no word has a space
 
 
 class WordPiece:
-    """Ordinary text <-> tokens. What the model has no token for becomes the unknown token."""
+    """Ordinary text <-> tokens. A word without tokens becomes the unknown token."""
 
     space_prefix, prefix_once = True, False  # a word's token has its space
     drops_text = True
@@ -49,23 +49,23 @@ class WordPiece:
         self._library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     def words(self, text: str, *, begins: bool = False) -> Iterator[list[int]]:  # noqa: ARG002
-        """Ids of ordinary text, word by word."""
+        """Yield the ids of ordinary text, word by word."""
         for window in _WINDOW.finditer(text):
             cut = self._library.encode(window[0], add_special_tokens=False)
             pairs = groupby(zip(cut.ids, cut.word_ids, strict=True), key=lambda pair: pair[1])
             yield from ([token_id for token_id, _ in word] for _, word in pairs)
 
     def to_bytes(self, token_id: int) -> bytes:
-        """The bytes of a token, with the space before a word."""
+        """Return the bytes of a token, with the space before a word."""
         text = self._vocabulary.tokens[token_id]
         return stored_bytes(f" {text[1:]}" if _begins(text) else text)
 
 
 def _begins(stored: str) -> bool:
-    """Whether a token begins a word; "▁" alone is a word's part, which is no space."""
+    """Return whether a token begins a word; "▁" alone does not, and is not a space either."""
     return stored.startswith(SPACE) and stored != SPACE
 
 
 def as_stored(text: str) -> str:
-    """A token of tokenizer.json as GGUF stores it."""
+    """Return a token of tokenizer.json as GGUF stores it."""
     return text[len(GOES_ON) :] if text.startswith(GOES_ON) else SPACE + text

@@ -1,12 +1,11 @@
 """Tools that a model may call: offered, forced and found in its text.
 
-Knows OpenAI's forms of tools and choices, the dialects in which models write calls, and from one
-description of a dialect both the grammar that forces a call and the call parser that finds it.
+Knows OpenAI's forms of tools and choices, and the dialects in which models write calls. From one
+description of a dialect come both the grammar that forces a call and the call parser that finds it.
 
-The call parser is here: it splits the text of an answer into what is said and what is called, while
-it is written. Every delta is made of bytes that have passed: none is given back, and none holds
-half a character or the beginning of what may be a call. It refuses to know tokens, and whether
-arguments are valid: the grammar of the same dialect saw to it.
+The call parser is here: it splits an answer into content and calls while it is written. A delta is
+final, and never has half a character or the beginning of what may be a call. The parser does not
+know tokens, and does not check arguments: the grammar of the same dialect made them valid.
 """
 
 import re
@@ -15,8 +14,8 @@ from dataclasses import dataclass
 
 from cutaway.text.characters import TextStream
 from cutaway.text.tools.argument_reader import JsonReader, ParameterReader, reader
-from cutaway.text.tools.dialect import ID_LENGTH, Dialect, Slot, call_id, joined
-from cutaway.text.tools.grammar import RAW, around, grammar
+from cutaway.text.tools.dialect import ID_LENGTH, Dialect, Slot, call_id, join_parts
+from cutaway.text.tools.grammar import RAW, arguments_frame, grammar
 from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools, tool_of
 
 _BLANK = b" \t\r\n"
@@ -27,14 +26,14 @@ _ID = re.compile(rb"[A-Za-z0-9]{1,%d}" % ID_LENGTH)
 
 @dataclass(frozen=True)
 class Content:
-    """Text that is said."""
+    """Text of the answer outside of calls."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CallStart:
-    """A call begins: its place among the answer's calls, its id, the tool."""
+    """The start of a call: its index among the answer's calls, its id, the tool."""
 
     index: int
     id: str
@@ -51,7 +50,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class CallEnd:
-    """A call is complete."""
+    """The end of a call."""
 
     index: int
 
@@ -60,7 +59,7 @@ Delta = Content | CallStart | Arguments | CallEnd
 
 
 class CallParser:
-    """One answer.
+    """Parses one answer.
 
     new_id:   makes the id of a call from its index
     required: whether the answer must be a call, so that its beginning is never content
@@ -75,82 +74,84 @@ class CallParser:
     ) -> None:
         self._dialect, self._new_id, self._required = dialect, new_id, required
         self._tools = {tool.name.encode(): tool for tool in tools}
-        self._first = _encoded(dialect.opening)
+        self._first = _encode_parts(dialect.opening)
         self._literal = self._first[0] if isinstance(self._first[0], bytes) else b""
-        self._next = _encoded((dialect.between, *dialect.head))
+        self._next = _encode_parts((dialect.between, *dialect.head))
         self._state: Callable[[], list[Delta]] = self._saying
-        self._held = b""
-        self._begun = False  # whether anything was given as content
+        self._pending = b""
+        self._has_content = False  # whether there was content since the last call
         self._calls = 0
         self._text = TextStream()
         self._reader: JsonReader | ParameterReader = JsonReader(Tool(""))
         self._tail: _Parts = ()
 
     def push(self, data: bytes) -> list[Delta]:
-        """What is certain after these bytes, perhaps nothing."""
-        self._held += data
-        found: list[Delta] = []
+        """Return what is certain after these bytes, perhaps nothing."""
+        self._pending += data
+        deltas: list[Delta] = []
         while True:
-            state, size = self._state, len(self._held)
-            found += state()
-            if (self._state, len(self._held)) == (state, size):
-                return found
+            state, size = self._state, len(self._pending)
+            deltas += state()
+            if (self._state, len(self._pending)) == (state, size):
+                return deltas
 
     def finish(self) -> list[Delta]:
-        """The end of the answer: the deltas that this makes certain."""
-        found: list[Delta] = []
+        """End the answer, and return the deltas that this makes certain."""
+        deltas: list[Delta] = []
         if self._state == self._saying:
-            found = [] if self._required else self._content(self._last_words(), last=True)
+            deltas = [] if self._required else self._content(self._last_words(), last=True)
         elif self._state == self._raw:
-            found = self._raw_end()
-        self._held = b""
-        return found
+            deltas = self._raw_end()
+        self._pending = b""
+        return deltas
 
     @property
     def lacks_mark(self) -> bool:
-        """Whether all of a call is there but its closing mark, as where it repeats another."""
+        """Whether a call lacks nothing but its closing mark, as where it repeats another."""
         return self._state == self._closing
 
     def _saying(self) -> list[Delta]:
-        """Content, up to what may be the beginning of a call."""
+        """Return content up to what may be the beginning of a call."""
         at, head = 0, None
-        while (at := self._candidate(at)) < len(self._held):
-            head = self._head(self._first, self._held[at:])
+        while (at := self._candidate(at)) < len(self._pending):
+            head = self._head(self._first, self._pending[at:])
             if head is not _NO:
                 break
             at += 1
-        text = self._held[:at].rstrip(_BLANK)
+        text = self._pending[:at].rstrip(_BLANK)
         if head is None or head is _NO:
-            self._held = self._held[len(text) :]
+            self._pending = self._pending[len(text) :]
             return self._content(text)
-        self._held = self._held[at:]
+        self._pending = self._pending[at:]
         return [*self._content(text, last=True), *self._start(head)]
 
     def _candidate(self, at: int) -> int:
-        """Where a call may begin, at or after ``at``; the end if nowhere."""
+        """Return where a call may begin, at or after ``at``; the end if nowhere."""
         if not self._dialect.trigger:
-            return 0 if at == 0 and not self._begun and not self._calls else len(self._held)
-        found = self._held.find(self._literal[:1], at)
-        return found if found >= 0 else len(self._held)
+            return (
+                0 if at == 0 and not self._has_content and not self._calls else len(self._pending)
+            )
+        start = self._pending.find(self._literal[:1], at)
+        return start if start >= 0 else len(self._pending)
 
     def _last_words(self) -> bytes:
-        """The content at the end: all but an unfinished call, and white space after calls."""
+        """Return the content at the end, without an unfinished call and white space after calls."""
         trigger = self._dialect.trigger.encode() or self._literal
-        words = self._held
+        words = self._pending
         cut = self._candidate(0)
         if words[cut:].startswith(trigger):
             return words[:cut].rstrip(_BLANK)
         return words.rstrip(_BLANK) if self._calls else words
 
     def _content(self, data: bytes, last: bool = False) -> list[Delta]:
-        if self._calls and not self._begun:
+        if self._calls and not self._has_content:
             data = data.lstrip(_BLANK)
-        self._begun |= bool(data)
+        self._has_content |= bool(data)
         text = self._text.push(data) + (self._text.flush() if last else "")
         return [Content(text)] if text else []
 
     def _head(self, parts: "_Parts", data: bytes) -> "_Head | None":
-        """How a call begins: None if more bytes are needed, _NO if it is none."""
+        """Read the beginning of a call: None if more bytes are needed, _NO if it is none."""
         at, tool = 0, None
         for part in parts:
             size = _size(part, data[at:])
@@ -162,14 +163,17 @@ class CallParser:
                     return _NO
             at += size
         assert tool is not None
-        size = _size(around(self._dialect, tool)[0].encode(), data[at:])
+        size = _size(arguments_frame(self._dialect, tool)[0].encode(), data[at:])
         if size is None or size < 0:
             return None if size is None else _NO
         return _Head(at + size, tool)
 
     def _start(self, head: "_Head") -> list[Delta]:
-        self._held = self._held[head.size :]
-        self._text, self._tail = TextStream(), _encoded(around(self._dialect, head.tool)[1])
+        self._pending = self._pending[head.size :]
+        self._text, self._tail = (
+            TextStream(),
+            _encode_parts(arguments_frame(self._dialect, head.tool)[1]),
+        )
         first = self._tail[0] if self._tail else b""
         behind = first if isinstance(first, bytes) else b""
         self._reader = reader(self._dialect.form, head.tool, behind)
@@ -177,8 +181,8 @@ class CallParser:
         return [CallStart(self._calls, self._new_id(self._calls), head.tool)]
 
     def _arguments(self) -> list[Delta]:
-        text, rest = self._reader.push(self._held)
-        self._held = rest or b""
+        text, rest = self._reader.push(self._pending)
+        self._pending = rest or b""
         if rest is not None:
             self._state = self._closing
         return [Arguments(self._calls, text)] if text else []
@@ -186,49 +190,51 @@ class CallParser:
     def _closing(self) -> list[Delta]:
         at = 0
         for part in self._tail:
-            size = _size(part, self._held[at:])
+            size = _size(part, self._pending[at:])
             if size is None:
                 return []
             at += max(size, 0)
-        self._held = self._held[at:]
+        self._pending = self._pending[at:]
         return self._end()
 
     def _raw(self) -> list[Delta]:
-        """Text that ends where the answer does: all but as many bytes as its closing has."""
-        size = max(len(self._held) - _length(self._tail), 0)
-        text = self._text.push(self._held[:size])
-        self._held = self._held[size:]
+        """Return text that ends where the answer does, but hold back the size of its closing."""
+        size = max(len(self._pending) - _length(self._tail), 0)
+        text = self._text.push(self._pending[:size])
+        self._pending = self._pending[size:]
         return [Arguments(self._calls, text)] if text else []
 
     def _raw_end(self) -> list[Delta]:
-        """A closing, or the text up to what may be the beginning of one."""
-        if _matched(self._tail, self._held) == len(self._held) == _length(self._tail):
+        """End the call at its closing, or return the text up to what may be the beginning of it."""
+        if _match_parts(self._tail, self._pending) == len(self._pending) == _length(self._tail):
             return self._end()
         size = 0
-        while size < len(self._held) and _matched(self._tail, self._held[size:]) is not None:
+        while (
+            size < len(self._pending) and _match_parts(self._tail, self._pending[size:]) is not None
+        ):
             size += 1
-        text = self._text.push(self._held[:size])
+        text = self._text.push(self._pending[:size])
         return [Arguments(self._calls, text)] if text else []
 
     def _end(self) -> list[Delta]:
         self._calls += 1
-        self._text, self._begun = TextStream(), False
-        self._state = self._between
+        self._text, self._has_content = TextStream(), False
+        self._state = self._read_after_call
         return [CallEnd(self._calls - 1)]
 
-    def _between(self) -> list[Delta]:
-        """Behind a call: the next one, the end of all, or (where nothing forces it) content."""
-        if not self._dialect.many:
+    def _read_after_call(self) -> list[Delta]:
+        """Read what follows a call: the next one, the end of all, or (if not forced) content."""
+        if not self._dialect.allows_several:
             self._state = self._saying
             return []
-        if not self._held:
+        if not self._pending:
             return []
-        head = self._head(self._next, self._held)
+        head = self._head(self._next, self._pending)
         if isinstance(head, _Head) and head is not _NO:
             return self._start(head)
-        end = _size(self._dialect.end.encode(), self._held) if self._dialect.end else -1
+        end = _size(self._dialect.end.encode(), self._pending) if self._dialect.end else -1
         if head is _NO and end is not None:
-            self._held = self._held[max(end, 0) :]
+            self._pending = self._pending[max(end, 0) :]
             self._state = self._saying
         return []
 
@@ -238,7 +244,7 @@ _Parts = tuple["bytes | Slot", ...]
 
 @dataclass(frozen=True)
 class _Head:
-    """A call's beginning: its size in bytes, the tool that it names."""
+    """The beginning of a call: its size in bytes, and the tool that it names."""
 
     size: int
     tool: Tool
@@ -247,12 +253,12 @@ class _Head:
 _NO = _Head(-1, Tool(""))
 
 
-def _encoded(parts: Sequence[str | Slot]) -> _Parts:
-    return tuple(p if isinstance(p, Slot) else p.encode() for p in joined(parts))
+def _encode_parts(parts: Sequence[str | Slot]) -> _Parts:
+    return tuple(p if isinstance(p, Slot) else p.encode() for p in join_parts(parts))
 
 
 def _size(part: bytes | Slot, data: bytes) -> int | None:
-    """Bytes of ``data`` that are this part; None if more are needed, -1 if it is not."""
+    """Return how many bytes of ``data`` are this part; None if more are needed, -1 if none."""
     if isinstance(part, bytes):
         if data.startswith(part):
             return len(part)
@@ -265,8 +271,8 @@ def _size(part: bytes | Slot, data: bytes) -> int | None:
     return size or -1
 
 
-def _matched(parts: _Parts, data: bytes) -> int | None:
-    """Bytes of ``data`` that are these parts; None if more are needed, -1 if they are not."""
+def _match_parts(parts: _Parts, data: bytes) -> int | None:
+    """Return how many bytes of ``data`` are these parts; None if more are needed, -1 if none."""
     at = 0
     for part in parts:
         size = _size(part, data[at:])

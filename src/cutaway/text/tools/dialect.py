@@ -1,8 +1,8 @@
-"""The dialect of a model: the strings that it writes around the calls of tools.
+"""The dialect of a model: the texts that it writes around tool calls.
 
-Knows the literal texts, the places of name, arguments and id between them, and which of them are
-control tokens; and how to find them, by letting a chat template write calls whose parts are known.
-The grammar and the call parser are both made of this description alone.
+Knows the literal texts, the places of name, arguments and id between them, and which texts are
+control tokens. Finds them by letting a chat template write calls whose parts are known. The grammar
+and the call parser are both made from this description alone.
 """
 
 import json
@@ -18,9 +18,9 @@ from typing import Any
 from cutaway.errors import InputError
 from cutaway.text.tools.parameters import ParameterList
 
-TAGS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|.", re.DOTALL)  # a text's tags and other characters
+TAGS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|.", re.DOTALL)  # a tag, or any other character
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-ID_LENGTH = 9  # what Mistral's templates insist on, and others do not mind
+ID_LENGTH = 9  # required by Mistral's templates, and accepted by others
 
 
 class Slot(Enum):
@@ -39,10 +39,10 @@ class Dialect:
     """begin  head ARGUMENTS tail  (between  head ARGUMENTS tail)…  end.
 
     begin, end: around all calls of an answer, "" where there is nothing around them
-    head:       from a call's first character up to its arguments; holds Slot.NAME
+    head:       from a call's first character up to its arguments, with Slot.NAME
     tail:       from the arguments to the call's end
     between:    between two calls
-    many:       whether an answer may hold more than one call
+    allows_several: whether an answer may have more than one call
     form:       how the arguments are written; None: as a JSON object
     control:    name -> id of the model's control tokens among these texts
     """
@@ -52,31 +52,31 @@ class Dialect:
     begin: str = ""
     between: str = ""
     end: str = ""
-    many: bool = True
+    allows_several: bool = True
     form: ParameterList | None = None
     control: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def opening(self) -> Parts:
         """All that precedes the first call's arguments."""
-        return joined([self.begin, *self.head])
+        return join_parts([self.begin, *self.head])
 
     @property
     def numbers(self) -> bool:
-        """Whether calls have numbers, and ids that are made of these (``numbered``)."""
+        """Whether calls are numbered, and their ids made of the numbers (``numbered_id``)."""
         return Slot.NUMBER in self.head
 
     @property
     def all_parts(self) -> Parts:
-        """Of an answer with two calls, what is not keys and values of arguments."""
+        """The parts of an answer with two calls that are not keys or values of arguments."""
         form = self.form.texts if self.form else ()
         return (*self.opening, *form, *self.tail, self.between, *self.head, *self.tail, self.end)
 
     @property
     def trigger(self) -> str:
-        """The beginning of the opening that nothing but a call may follow.
+        """The beginning of the opening, after which only a call may follow.
 
-        "" where calls begin with no tag: there the whole answer is a call, or none of it.
+        "" where calls begin without a tag: there the whole answer is calls, or none of it.
         """
         first = self.opening[0]
         text = first if isinstance(first, str) else ""
@@ -88,49 +88,49 @@ class Dialect:
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """What a call parser must be fed for the control tokens of this dialect: their names."""
+        """The bytes that a call parser reads for this dialect's control tokens: their names."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
     def write(self, calls: Iterable[tuple[str, str, str]]) -> str:
-        """The text of ``calls``, each (name, arguments as JSON, id)."""
-        written = [
+        """Return the text of ``calls``, each (name, arguments as JSON, id)."""
+        call_texts = [
             "".join(
                 [
-                    *_filled(self.head, name, call_id),
+                    *_fill_slots(self.head, name, call_id),
                     self.form.write(json.loads(arguments)) if self.form else arguments,
-                    *_filled(self.tail, name, call_id),
+                    *_fill_slots(self.tail, name, call_id),
                 ]
             )
             for name, arguments, call_id in calls
         ]
-        return self.begin + self.between.join(written) + self.end
+        return self.begin + self.between.join(call_texts) + self.end
 
 
-def joined(parts: Sequence[str | Slot]) -> Parts:
-    """The same parts, neighbouring texts put together and empty ones left out."""
-    found: list[str | Slot] = []
+def join_parts(parts: Sequence[str | Slot]) -> Parts:
+    """Join adjacent texts, and leave out empty ones."""
+    runs: list[str | Slot] = []
     for part in parts:
-        if isinstance(part, str) and found and isinstance(found[-1], str):
-            found[-1] += part
+        if isinstance(part, str) and runs and isinstance(runs[-1], str):
+            runs[-1] += part
         elif part != "":
-            found.append(part)
-    return tuple(found)
+            runs.append(part)
+    return tuple(runs)
 
 
 def same(a: str, b: str, backwards: bool = False) -> int:
-    """How many characters are the same from an end on, no tag counted in part."""
+    """Return how many characters two texts share at one end, counting whole tags only."""
     step = -1 if backwards else 1
     pairs = zip(TAGS.findall(a)[::step], TAGS.findall(b)[::step], strict=False)
-    return sum(len(one) for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return sum(len(tag) for tag, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _filled(parts: Parts, name: str, call_id: str) -> list[str]:
+def _fill_slots(parts: Parts, name: str, call_id: str) -> list[str]:
     slots = {Slot.NAME: name, Slot.ID: call_id, Slot.NUMBER: call_id.rpartition(":")[2]}
     return [slots[part] if isinstance(part, Slot) else part for part in parts]
 
 
 def call_id(request: str, index: int) -> str:
-    """The id of a request's call number ``index``: nine letters and digits, always the same."""
+    """Return the id of a request's call number ``index``: nine letters and digits, reproducible."""
     number = int.from_bytes(blake2b(f"{request}/{index}".encode(), digest_size=8).digest())
     digits = []
     for _ in range(ID_LENGTH):
@@ -139,23 +139,23 @@ def call_id(request: str, index: int) -> str:
     return "".join(digits)
 
 
-def numbered(name: str, number: int | str) -> str:
-    """The id of a call of a model that counts them: Kimi K2's form."""
+def numbered_id(name: str, number: int | str) -> str:
+    """Return the id of a call of a model that numbers them: Kimi K2's form."""
     return f"functions.{name}:{number}"
 
 
 def as_json(value: Any) -> str:
-    """JSON as models read it."""
+    """Return JSON as models read it."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json_dialect(arguments: str, before: str, after: str, **others: Any) -> Dialect:
+def _json_dialect(arguments: str, before: str, after: str, **fields: Any) -> Dialect:
     head = (before + '{"name": "', Slot.NAME, f'", "{arguments}": ')
-    return Dialect(head, ("}" + after,), **others)
+    return Dialect(head, ("}" + after,), **fields)
 
 
-OURS = _json_dialect("arguments", "<tool_call>\n", "\n</tool_call>", between="\n")
-"""For templates that know no tools: the form that Qwen and Hermes write."""
+DEFAULT_DIALECT = _json_dialect("arguments", "<tool_call>\n", "\n</tool_call>", between="\n")
+"""The dialect of models whose templates do not support tools: that of Qwen and Hermes."""
 
 _DEEPSEEK = ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", Slot.NAME, "\n```json\n")
 _ARGUMENTS = "<|tool_call_argument_begin|>"
@@ -182,15 +182,15 @@ UNRENDERED = {
         "arguments", "", "", begin="<|tool_call|>[", between=", ", end="]"
     ),
 }
-"""Of templates that write no calls: a text in the template -> its dialect.
+"""Dialects whose templates do not write calls themselves, by a text in the template.
 
 Phi-4-mini closes the list, Granite 3 does not. llama.cpp's templates of Kimi K2 and DeepSeek R1
 need more than Jinja's sandbox allows.
 """
 
 
-# -- the form of arguments, found --------------------------------------------------------------
-# Of arguments that are no JSON object: what a template wrote is cut at keys and values that occur
+# -- finding the form of arguments -------------------------------------------------------------
+# If arguments are not a JSON object: what a template wrote is cut at keys and values that occur
 # nowhere else.
 
 KEY = "cutaway_key_a"
@@ -202,16 +202,16 @@ Write = Callable[[Mapping[str, Any]], str]  # arguments -> the text of a call wi
 
 
 def parameter_list(write: Write) -> ParameterList | None:
-    """How ``write`` writes arguments; None where they are no list of parameters."""
-    empty, one = write({}), write({KEY: _VALUE})
+    """Return how ``write`` writes arguments; None if they are not a list of parameters."""
+    empty, single = write({}), write({KEY: _VALUE})
     two, number = write({KEY: _VALUE, _SECOND: _OTHER}), write({KEY: _NUMBER})
     if not (
-        _in_order(one, KEY, _VALUE)
-        and _in_order(two, KEY, _VALUE, _SECOND, _OTHER)
-        and _in_order(number, KEY, str(_NUMBER))
+        _has_in_order(single, KEY, _VALUE)
+        and _has_in_order(two, KEY, _VALUE, _SECOND, _OTHER)
+        and _has_in_order(number, KEY, str(_NUMBER))
     ):
         return None
-    opening, text_opening, behind = _cut(one, KEY, _VALUE)
+    opening, text_opening, behind = _cut(single, KEY, _VALUE)
     _, other_opening, other_behind = _cut(number, KEY, str(_NUMBER))
     size = same(opening, empty)
     head, tail = empty[:size], empty[size:]
@@ -226,31 +226,31 @@ def parameter_list(write: Write) -> ParameterList | None:
     text, other = (text_opening, closing), (other_opening, other_closing)
     if text_opening[0] != other_opening[0] or not (closing or between):
         return None
-    made = ParameterList(before, text, other, between)
-    own = replace(made, nested=True)
+    parameters = ParameterList(before, text, other, between)
+    nested = replace(parameters, nested=True)
     deep = {KEY: {_SECOND: [_VALUE]}}
-    return own if own.write(deep) in write(deep) else made
+    return nested if nested.write(deep) in write(deep) else parameters
 
 
-def _in_order(text: str, *pieces: str) -> bool:
-    """Whether the text has each of the pieces once, in this order."""
+def _has_in_order(text: str, *pieces: str) -> bool:
+    """Return whether the text has each of the pieces once, in this order."""
     places = [text.find(piece) for piece in pieces]
     return all(map((1).__eq__, map(text.count, pieces))) and places == sorted(places)
 
 
 def _cut(text: str, key: str, value: str) -> tuple[str, str, str]:
-    """What is before the key, between it and its value, and behind that."""
+    """Return the text before the key, between it and its value, and after the value."""
     before, rest = text.split(key, 1)
     middle, behind = rest.split(value, 1)
     return before, middle, behind
 
 
-# -- the dialect of a template, found ----------------------------------------------------------
-# What it wrote is cut at names and arguments that occur nowhere else.
+# -- finding the dialect of a template ---------------------------------------------------------
+# What a template wrote is cut at names and arguments that occur nowhere else.
 
 RenderMessages = Callable[[Sequence[dict[str, Any]]], str]
 
-_SAID = "cutaway probe text"
+_PROBE_TEXT = "cutaway probe text"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _NAMES = ("cutaway_probe_a", "cutaway_probe_b")
 _IDS = ("cutProbe1", "cutProbe2")  # of nine letters and digits, as Mistral wants them
@@ -262,7 +262,7 @@ _NUMBERS = ("481516", "234299")
 
 
 def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
-    """The first calls of the probe, as templates take them."""
+    """Return the first calls of the probe, as templates take them."""
     calls = []
     for name, call_id, key in list(zip(_NAMES, _IDS, _KEYS, strict=True))[:count]:
         arguments: Any = {key: 1}
@@ -275,9 +275,9 @@ def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
 
 
 def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dialect | None:
-    """The dialect in which ``render`` writes calls; None where it writes none.
+    """Return the dialect in which ``render`` writes calls; None if it writes none.
 
-    InputError where the form of the arguments is not known, or they come before the name.
+    InputError if the form of the arguments is not known, or they come before the name.
     """
 
     def turn(content: str | None, *calls: dict[str, Any]) -> str | None:
@@ -288,73 +288,80 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
             return None
 
     first, second = probe_calls(2, arguments_as_text)
-    plain, one = turn(_SAID), turn(_SAID, first) or turn("", first)
-    if plain is None or one is None or _SAID not in plain:
+    plain, call_turn = turn(_PROBE_TEXT), turn(_PROBE_TEXT, first) or turn("", first)
+    if plain is None or call_turn is None or _PROBE_TEXT not in plain:
         return None
-    if _NAMES[0] not in one:  # it may be in the id
+    if _NAMES[0] not in call_turn:  # it may be in the id
         first, second = map(_with_number, (first, second), _NAMES, _NUMBERS)
-        if _NAMES[0] not in (turn(_SAID, first) or ""):
+        if _NAMES[0] not in (turn(_PROBE_TEXT, first) or ""):
             return None
-    before, after = plain.split(_SAID, 1)
+    before, after = plain.split(_PROBE_TEXT, 1)
 
-    def written(*calls: dict[str, Any]) -> str:
-        """The text of the calls: behind what is said, or else of a message that says nothing."""
-        for said in (_SAID, None, ""):
-            text = turn(said, *calls) or ""
-            _, _, behind = text.partition(_SAID)
+    def write_calls(*calls: dict[str, Any]) -> str:
+        """Return the text of calls: after some content, or else in a message without content."""
+        for content in (_PROBE_TEXT, None, ""):
+            text = turn(content, *calls) or ""
+            _, _, behind = text.partition(_PROBE_TEXT)
             if after.strip() and behind.startswith(after.rstrip()):
-                continue  # what is said is a turn of its own
-            if _NAMES[0] in (found := _call_text(text, before, after)):
-                return found
+                continue  # the content is a turn of its own
+            if _NAMES[0] in (calls_text := _call_text(text, before, after)):
+                return calls_text
         return ""
 
-    form = _form(lambda arguments: written(_with(first, arguments)), arguments_as_text)
+    form = _form(
+        lambda arguments: write_calls(_with_arguments(first, arguments)), arguments_as_text
+    )
     cut = partial(_cut_list, form) if form else _cut_json
-    opening, rest = cut(written(first), 0)
+    opening, rest = cut(write_calls(first), 0)
     if _NAMES[0] not in opening:
         raise InputError(
             "tools",
             ": this model writes a call's arguments before its name, which is not supported; "
             "use a model that writes the name first",
         )
-    pair = written(first, second)
+    pair = write_calls(first, second)
     if _KEYS[1] not in pair:
-        return Dialect(joined(_slots(opening)), joined(_slots(rest)), many=False, form=form)
+        return Dialect(
+            join_parts(_slots(opening)), join_parts(_slots(rest)), allows_several=False, form=form
+        )
     gap, _ = cut(cut(pair, 0)[1], 1)
     return _several(opening, rest, gap, form)
 
 
 def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:
-    """rest: what follows the arguments of a single call; gap: what is between those of two."""
-    for told in (_IDS, _NAMES, _NUMBERS):
-        gap = gap.replace(told[1], told[0])
+    """Return the dialect of a model that can write several calls.
+
+    rest: what follows the arguments of a single call; gap: what is between those of two
+    """
+    for probes in (_IDS, _NAMES, _NUMBERS):
+        gap = gap.replace(probes[1], probes[0])
     tail = rest[: same(gap, rest)]
     head = opening[len(opening) - same(gap[len(tail) :], opening, backwards=True) :]
     between = gap[len(tail) : len(gap) - len(head)]
     begin, end = opening.removesuffix(head), rest.removeprefix(tail).removesuffix(_RESULT)
-    parts = joined(_slots(head)), joined(_slots(tail))
+    parts = join_parts(_slots(head)), join_parts(_slots(tail))
     return Dialect(*parts, begin, between, end, form=form)
 
 
 def _call_text(text: str, before: str, after: str) -> str:
-    """What the model itself wrote of the calls in a rendered conversation."""
-    if _SAID in text:
-        text = text.split(_SAID, 1)[1]
+    """Return the part of a rendered conversation that the model itself wrote for the calls."""
+    if _PROBE_TEXT in text:
+        text = text.split(_PROBE_TEXT, 1)[1]
     else:
         text = text[same(text, before) :]
     return text[: len(text) - same(text, after, backwards=True)].strip()
 
 
 def _with_number(call: dict[str, Any], name: str, number: str) -> dict[str, Any]:
-    return {**call, "id": numbered(name, number)}
+    return {**call, "id": numbered_id(name, number)}
 
 
-def _with(call: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _with_arguments(call: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def _cut_json(text: str, number: int) -> tuple[str, str]:
-    """The text before and after the arguments of one call."""
+    """Return the text before and after the arguments of one call."""
     key = text.find(f'"{_KEYS[number]}"')
     start = text.rfind("{", 0, key) if key >= 0 else -1
     try:
@@ -371,14 +378,14 @@ def _cut_json(text: str, number: int) -> tuple[str, str]:
 
 
 def _cut_list(form: ParameterList, text: str, number: int) -> tuple[str, str]:
-    """The same, where the arguments are a list of parameters."""
+    """Return the same, where the arguments are a list of parameters."""
     start = text.index(_KEYS[number]) - len(form.before)
     size = len("1".join(form.other)) + len(form.before + _KEYS[number])
     return text[:start], text[start + size :]
 
 
 def _form(write: Write, as_text: bool) -> ParameterList | None:
-    """How arguments are written; None for JSON, or what nobody knows."""
+    """Return how arguments are written; None for JSON, or an unknown form."""
     try:
         _cut_json(write({_KEYS[0]: 1}), 0)
     except InputError:
@@ -392,6 +399,6 @@ def _shape(text: str) -> str:
 
 
 def _slots(text: str) -> list[str | Slot]:
-    """The text cut at the name, the id and the number."""
+    """Cut the text at the name, the id and the number."""
     slots = {_NAMES[0]: Slot.NAME, _IDS[0]: Slot.ID, _NUMBERS[0]: Slot.NUMBER}
     return [slots.get(piece, piece) for piece in re.split(f"({'|'.join(slots)})", text)]

@@ -1,8 +1,8 @@
-"""The grammar that lets a model write calls of tools in its own dialect, and no broken ones.
+"""The grammar of well-formed tool calls in a model's own dialect.
 
 Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments, and rules for
-arguments that are a list of parameters. What a grammar lets through, the call parser of the same
-dialect reads.
+arguments that are a list of parameters. The call parser of the same dialect reads all that a
+grammar allows.
 """
 
 import json
@@ -14,7 +14,7 @@ from cutaway.errors import InputError
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import marked_call
 from cutaway.text.grammar.schemas import check_counts, check_values
-from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
+from cutaway.text.tools.dialect import Dialect, Parts, Slot, join_parts
 from cutaway.text.tools.parameters import (
     ARRAY,
     NUMBER,
@@ -23,9 +23,9 @@ from cutaway.text.tools.parameters import (
     STRING,
     ParameterList,
     alternatives,
-    narrowed,
+    narrow,
     numbers,
-    resolved,
+    resolve,
     text,
     types_of,
     words,
@@ -33,9 +33,9 @@ from cutaway.text.tools.parameters import (
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
 
 # -- arguments that are a list of parameters ---------------------------------------------------
-# What JSON Schema says of an object: each property is a rule of its own, in the schema's order;
-# what is not required may be left out. A string is text without the mark that ends it, other values
-# are JSON, and true, false and null may be Python's words. What cannot be said is an InputError.
+# Each property of an object is a rule of its own, in the schema's order; those that are not
+# required may be left out. A string is text without the mark that ends it, other values are JSON,
+# and true, false and null may be Python's words. What cannot be expressed is an InputError.
 
 _UNSUPPORTED = (
     "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired",
@@ -44,15 +44,15 @@ _UNSUPPORTED = (
 
 _OF_LISTS = ("prefixItems", "uniqueItems", "contains", "minContains", "maxContains")
 
-Literal = Callable[[str], str]  # a text as an expression: strings, and control tokens by id
+Literal = Callable[[str], str]  # text -> an expression of strings, and control tokens by id
 
 
 class ArgumentRules:
-    """The rules of one tool's arguments.
+    """Makes the rules of one tool's arguments.
 
-    prefix:  of the rules' names, in small letters
+    prefix:  the beginning of the rules' names, in small letters
     literal: writes a text as an expression
-    plain:   the part of a text up to its first control token, and the rest
+    plain:   splits a text into the part up to its first control token, and the rest
     """
 
     def __init__(
@@ -65,29 +65,29 @@ class ArgumentRules:
         self._form, self._prefix, self._literal, self._plain = form, prefix, literal, plain
         self.lines: list[str] = []
         self._root: Mapping[str, Any] = {}
-        self._known: dict[str, str] = {}  # a schema of nested values -> its rule
+        self._nested_rules: dict[str, str] = {}  # a schema of nested values -> its rule
 
     def arguments(self, schema: Mapping[str, Any]) -> None:
-        """Adds the rule ``prefix`` for a tool's parameters, and those that it needs."""
+        """Add the rule ``prefix`` for a tool's parameters, and those that it needs."""
         check_counts(schema)
         check_values(schema)
         self._root = schema
         self.lines.append(f"{self._prefix}: {self._object(schema)}")
 
     def _object(self, schema: Mapping[str, Any]) -> str:
-        """The parameters of an object."""
+        """Return the expression of an object's parameters."""
         for name in _UNSUPPORTED:
             if name in schema:
                 raise InputError(f'"{name}" of all parameters is not supported for this model')
-        known: dict[str, Any] = dict(schema.get("properties") or {})
+        properties: dict[str, Any] = dict(schema.get("properties") or {})
         required, rest = schema.get("required") or [], schema.get("additionalProperties", True)
-        known |= {name: rest for name in required if name not in known}
-        written = []
-        for name, value in known.items():
+        properties |= {name: rest for name in required if name not in properties}
+        parameters = []
+        for name, value in properties.items():
             self._check_key(name)
             if rule := self._parameter(json.dumps(name, ensure_ascii=False), value, name):
-                written.append((rule, name in required))
-        return self._sequence(written, self._extra([*known], rest))
+                parameters.append((rule, name in required))
+        return self._sequence(parameters, self._extra([*properties], rest))
 
     def _check_key(self, name: str) -> None:
         opening = self._form.other[0]
@@ -96,22 +96,22 @@ class ArgumentRules:
                 f'the name "{name}" cannot be written in this model\'s form; rename it'
             )
 
-    def _sequence(self, written: list[tuple[str, bool]], extra: str) -> str:
-        """Parameters in order; those that are not required may be left out."""
+    def _sequence(self, parameters: list[tuple[str, bool]], extra: str) -> str:
+        """Return the expression of parameters in order; optional ones may be left out."""
         between = self._literal(self._form.between)
         if not between:
-            ways = [rule if needed else f"{rule}?" for rule, needed in written]
+            ways = [rule if is_required else f"{rule}?" for rule, is_required in parameters]
             return " ".join([*ways, f"{extra}*" if extra else ""]) or '""'
         behind = self._rule(f"({between} {extra})*" if extra else '""')
         first = f"({extra} {behind} | )" if extra else ""
-        for rule, needed in reversed(written):
-            first = f"({rule} {behind}" + (")" if needed else f" | {first})")
+        for rule, is_required in reversed(parameters):
+            first = f"({rule} {behind}" + (")" if is_required else f" | {first})")
             ahead = f"{between} {rule}"
-            behind = self._rule(f"{ahead if needed else f'({ahead})?'} {behind}")
+            behind = self._rule(f"{ahead if is_required else f'({ahead})?'} {behind}")
         return first or '""'
 
     def _parameter(self, key: str, schema: Any, name: str) -> str:
-        """The rule of a parameter; "" where it can have no value. key: an expression of its key."""
+        """Return the rule of a parameter; "" if it can have no value. key: an expression."""
         try:
             if not types_of(schema, self._root):
                 return ""
@@ -123,53 +123,56 @@ class ArgumentRules:
             raise InputError(f"{name}: {error}") from None
         return self._rule(f"{self._literal(self._form.before)} ({' | '.join(ways)})")
 
-    def _extra(self, known: list[str], schema: Any) -> str:
-        """The rule of a parameter that the schema does not name; "" where there may be none."""
+    def _extra(self, names: list[str], schema: Any) -> str:
+        """Return the rule of a parameter that the schema does not name; "" if none may follow."""
         key = self._terminal("/[a-zA-Z0-9_.-]+/")
-        if known:
-            key = self._terminal(f"{key} & ~({alternatives(known)})")
+        if names:
+            key = self._terminal(f"{key} & ~({alternatives(names)})")
         return self._parameter(key, schema, "additionalProperties")
 
     def _values(self, schema: Any) -> list[tuple[str, str]]:
-        """Each way to write a value: (opening, expression up to the closing and with it)."""
+        """Return each way to write a value: (opening, expression that includes the closing)."""
         form, types = self._form, types_of(schema, self._root)
-        found = []
+        ways = []
         if form.escapes:
-            return [(form.other[0], self._json(schema, form.other[1])), *self._quoted(schema)]
+            return [
+                (form.other[0], self._json(schema, form.other[1])),
+                *self._quoted_string(schema),
+            ]
         if STRING in types and not form.tells_strings and types != {STRING}:
-            return [(form.text[0], self._mixed(schema, types))]
+            return [(form.text[0], self._mixed_value(schema, types))]
         if STRING in types:
             terminal = text(schema, self._root, self._terminal)
-            found.append((form.text[0], self._ended(terminal, form.text[1])))
+            ways.append((form.text[0], self._with_closing(terminal, form.text[1])))
         if types - {STRING}:
-            rest = narrowed(schema, types - {STRING}, self._root)
-            found.append((form.other[0], self._json(rest, form.other[1])))
-        return found
+            rest = narrow(schema, types - {STRING}, self._root)
+            ways.append((form.other[0], self._json(rest, form.other[1])))
+        return ways
 
-    def _nested(self, schema: Any) -> str:
-        """The rule of objects and lists in the model's own quotes, and of plain values."""
+    def _nested_rule(self, schema: Any) -> str:
+        """Return the rule of objects and lists in the model's own quotes, and of plain values."""
         key = json.dumps(schema, sort_keys=True)
-        if key not in self._known:  # it may be within itself
-            self._known[key] = name = f"{self._prefix}_n{len(self._known)}"
-            here = resolved(schema, self._root)
-            ways = [one for way in ("anyOf", "oneOf") for one in here.get(way, ())]
-            listed = here.get("enum", [here["const"]] if "const" in here else [])
-            rules = [self._nested(one) for one in ways]
-            rules += [self._literal(self._form.nested_text(value)) for value in listed]
-            self.lines.append(f"{name}: {' | '.join(rules or self._of_types(here))}")
-        return self._known[key]
+        if key not in self._nested_rules:  # named first, since a schema may contain itself
+            self._nested_rules[key] = name = f"{self._prefix}_n{len(self._nested_rules)}"
+            here = resolve(schema, self._root)
+            ways = [alternative for way in ("anyOf", "oneOf") for alternative in here.get(way, ())]
+            values = here.get("enum", [here["const"]] if "const" in here else [])
+            rules = [self._nested_rule(alternative) for alternative in ways]
+            rules += [self._literal(self._form.nested_text(value)) for value in values]
+            self.lines.append(f"{name}: {' | '.join(rules or self._rules_of_types(here))}")
+        return self._nested_rules[key]
 
-    def _of_types(self, schema: Mapping[str, Any]) -> list[str]:
-        types, found = types_of(schema, self._root), []
+    def _rules_of_types(self, schema: Mapping[str, Any]) -> list[str]:
+        types, rules = types_of(schema, self._root), []
         if OBJECT in types:
-            found.append(f'"{{" {self._object(schema)} "}}"')
+            rules.append(f'"{{" {self._object(schema)} "}}"')
         if ARRAY in types:
             if name := next((name for name in _OF_LISTS if name in schema), ""):
                 raise InputError(f'"{name}" is not supported for this model')
-            found.append(f'"[" {self._list(schema)} "]"')
+            rules.append(f'"[" {self._list(schema)} "]"')
         if rest := types - {OBJECT, ARRAY}:
-            found.append(self._json(narrowed(schema, rest, self._root), ""))
-        return found
+            rules.append(self._json(narrow(schema, rest, self._root), ""))
+        return rules
 
     def _list(self, schema: Mapping[str, Any]) -> str:
         ways = self._values(schema.get("items", True))
@@ -177,38 +180,38 @@ class ArgumentRules:
         item = self._rule(
             " | ".join(f"{self._literal(way.removeprefix(ahead))} {value}" for way, value in ways)
         )
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if most == 0:
+        min_items, max_items = schema.get("minItems", 0), schema.get("maxItems")
+        if max_items == 0:
             return '""'
-        until = "" if most is None else most - 1
-        more = f"({self._literal(self._form.between)} {item}){{{max(least - 1, 0)},{until}}}"
-        return f"{item} {more}" if least else f"({item} {more})?"
+        until = "" if max_items is None else max_items - 1
+        more = f"({self._literal(self._form.between)} {item}){{{max(min_items - 1, 0)},{until}}}"
+        return f"{item} {more}" if min_items else f"({item} {more})?"
 
     def _json(self, schema: Any, closing: str) -> str:
-        """JSON, or Python's word for a plain value."""
+        """Return the expression of JSON, or of Python's word for a plain value."""
         types = types_of(schema, self._root)
         if self._form.nested and types & {OBJECT, ARRAY}:
-            return f"{self._nested(schema)} {self._literal(closing)}"
+            return f"{self._nested_rule(schema)} {self._literal(closing)}"
         parts = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-        ways = [self._rule(nested_json({**resolved(schema, self._root), **parts}))]
+        ways = [self._rule(nested_json({**resolve(schema, self._root), **parts}))]
         ways += [json.dumps(word) for word in words(types) if word[0].isupper()]
         return f"({' | '.join(ways)}) {self._literal(closing)}"
 
-    def _quoted(self, schema: Any) -> list[tuple[str, str]]:
-        """A string in Python's quotes; with escapes, if the schema says no more of it."""
+    def _quoted_string(self, schema: Any) -> list[tuple[str, str]]:
+        """Return the ways to write a string in Python's quotes; with escapes, if it may be any."""
         if STRING not in types_of(schema, self._root):
             return []
         try:
             strings = text(schema, self._root, self._terminal)
         except InputError:
-            return []  # JSON's quotes are left
+            return []  # JSON's quotes remain
         escapes = r"|\\[\\'\"nrt]" if strings == "ANY" else ""
         plain = self._terminal(rf"/([^'\\\x00-\x1f]{escapes})*/")
         value = self._terminal(f"{strings} & {plain}")
         return [(self._form.text[0], f"{value} {self._literal(self._form.text[1])}")]
 
-    def _mixed(self, schema: Any, types: frozenset[str]) -> str:
-        """A string or something else, where only the characters tell them apart."""
+    def _mixed_value(self, schema: Any, types: frozenset[str]) -> str:
+        """Return the expression of a string or another value, told apart by characters alone."""
         closing, terminals = self._form.text[1], []
         other = [f'"{word}"' for word in words(types)]
         other += [f"/{NUMBER_REGEX}/"] if NUMBER in types else []
@@ -219,15 +222,15 @@ class ArgumentRules:
         terminals = [self._terminal(f"{strings} & ~{excluded}")]
         terminals += [json.dumps(word) for word in words(types)]
         terminals += numbers(schema, self._root) if NUMBER in types else []
-        ways = [self._ended(self._terminal(" | ".join(terminals)), closing)]
+        ways = [self._with_closing(self._terminal(" | ".join(terminals)), closing)]
         if nested := types & {OBJECT, ARRAY}:
-            ways.append(self._json(narrowed(schema, nested, self._root), closing))
+            ways.append(self._json(narrow(schema, nested, self._root), closing))
         return f"({' | '.join(ways)})"
 
-    def _ended(self, terminal: str, closing: str) -> str:
-        """A terminal's text, which does not hold the closing, and the closing.
+    def _with_closing(self, terminal: str, closing: str) -> str:
+        """Return the expression of a terminal's text without the closing, and then the closing.
 
-        The closing is whole, with its line breaks: without them its tag is text.
+        The closing includes its line breaks: its tag without them is text.
         """
         tag = self._terminal(f"ANY {json.dumps(closing, ensure_ascii=False)} ANY")
         whole = self._terminal(f"{terminal} & ~{tag}")
@@ -237,10 +240,10 @@ class ArgumentRules:
         return self._rule(self._terminal_with(whole, plain), "[lazy]")
 
     def _terminal_with(self, expression: str, ending: str) -> str:
-        """One lexeme of both, since where one ends is not seen from its characters alone."""
+        """Return one lexeme of both, since an expression's own end is ambiguous."""
         plain, rest = self._plain(ending)
-        both = f"{expression} {json.dumps(plain, ensure_ascii=False)}" if plain else expression
-        return f"{self._terminal(both)} {self._literal(rest)}".rstrip()
+        whole = f"{expression} {json.dumps(plain, ensure_ascii=False)}" if plain else expression
+        return f"{self._terminal(whole)} {self._literal(rest)}".rstrip()
 
     def _terminal(self, expression: str) -> str:
         name = f"{self._prefix.upper()}_{len(self.lines)}"
@@ -261,17 +264,19 @@ RAW = "lark"  # the format whose text is written unescaped, and whose call ends 
 def grammar(
     dialect: Dialect, tools: Sequence[Tool], choice: ToolChoice, parallel: bool = True
 ) -> str:
-    """Lark for llguidance: the answers that ``choice`` allows.
+    """Return Lark for llguidance: the answers that ``choice`` allows.
 
-    parallel: whether one answer may have several calls; of a tool that is named it has one. Where
-    a call is required, one that is there already is the last
+    parallel: whether one answer may have several calls; a named tool is called once. Where a call
+    is required, a repeated one is the last
     InputError: no tool may be called; a custom tool's grammar that does not fit in.
     """
-    allowed = choice.allowed(tools)
+    allowed = choice.allowed_tools(tools)
     if not allowed:
         raise InputError("tool_choice", " allows no tool; give tools, or generate without")
     required = choice.mode == "required"
-    rules = _Rules(dialect, allowed, parallel and dialect.many and not choice.named, required)
+    rules = _Rules(
+        dialect, allowed, parallel and dialect.allows_several and not choice.is_named, required
+    )
     return "\n".join(["%llguidance {}", *rules.start(), *rules.lines, ""])
 
 
@@ -315,9 +320,9 @@ class _Rules:
         ]
 
     def _calls(self, skip: int = 0) -> str:
-        """One call or several, without the first ``skip`` characters."""
+        """Return the expression of the calls, without the first ``skip`` characters."""
         dialect = self._dialect
-        heads = joined([dialect.begin, *dialect.head])
+        heads = join_parts([dialect.begin, *dialect.head])
         first = (heads[0][skip:], *heads[1:]) if isinstance(heads[0], str) else heads
         ways = []
         plain = [pair for pair in self._tools if pair[1].format != RAW]
@@ -349,23 +354,23 @@ class _Rules:
         return self._literal([text])
 
     def _plain(self, text: str) -> tuple[str, str]:
-        """A text up to its first control token, and the rest."""
+        """Split a text into the part up to its first control token, and the rest."""
         at = min((text.find(name) for name in self._dialect.control if name in text), default=None)
         return (text, "") if at is None else (text[:at], text[at:])
 
     def _any_of(self, head: Parts, tools: Sequence[tuple[int, Tool]]) -> str:
-        """A call of one of the tools; what precedes the name is written once."""
-        parts = joined(head)
+        """Return the expression of a call of one of the tools, with a common beginning."""
+        parts = join_parts(head)
         at = parts.index(Slot.NAME)
         calls = []
         for index, tool in tools:
-            before, after = around(self._dialect, tool)
+            before, after = arguments_frame(self._dialect, tool)
             middle = self._literal([tool.name, *parts[at + 1 :], before])
             calls.append(self._call(index, tool, middle, self._literal(after)))
         return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
 
     def _call(self, index: int, tool: Tool, before: str, behind: str) -> str:
-        """From a tool's name to the call's end, which is marked where it may be the last."""
+        """Return the expression from a tool's name to the call's end, captured if it may repeat."""
         if not (self._required and self._several) or tool.format == RAW:
             return f"{before} arguments_{index} {behind}"
         if index not in self._marked:
@@ -374,24 +379,24 @@ class _Rules:
         return f"called_{index}"
 
     def _literal(self, parts: Sequence[str | Slot]) -> str:
-        """Texts as strings, control tokens by id, ids as a pattern."""
+        """Write texts as strings, control tokens by id, ids as a pattern."""
         control = self._dialect.control
         names = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
-        found = []
-        for part in joined(parts):
+        literals = []
+        for part in join_parts(parts):
             if isinstance(part, Slot):
-                found.append(part.name)
+                literals.append(part.name)
                 continue
             for piece in re.split(f"({names})", part) if names else [part]:
                 if piece in control:
-                    found.append(f"<[{control[piece]}]>")
+                    literals.append(f"<[{control[piece]}]>")
                 elif piece:
-                    found.append(json.dumps(piece, ensure_ascii=False))
-        return " ".join(found)
+                    literals.append(json.dumps(piece, ensure_ascii=False))
+        return " ".join(literals)
 
 
 def arguments(index: int, tool: Tool) -> str:
-    """The rule of a call's arguments, or of a custom tool's text."""
+    """Return the rule of a call's arguments, or of a custom tool's text."""
     if tool.format == RAW:
         return f"arguments_{index}: %lark {{\n{tool.definition.strip()}\n}}"
     schema = tool.schema()
@@ -402,18 +407,18 @@ def arguments(index: int, tool: Tool) -> str:
     return f"arguments_{index}: {nested_json(schema)}"
 
 
-def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
-    """The text directly before and after a call's arguments or its custom text.
+def arguments_frame(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
+    """Return the text directly before and after a call's arguments or its custom text.
 
     A custom tool's text is the only member of an object: a JSON string, or with `RAW` the text
-    unescaped between the quotes. In a list of parameters it is the only one.
+    unescaped between the quotes. In a list of parameters it is the only parameter.
     """
     form = dialect.form
     if form and tool.format == RAW:
         opening, closing = form.text
-        return f"{form.before}{INPUT}{opening}", joined([closing, *dialect.tail, dialect.end])
+        return f"{form.before}{INPUT}{opening}", join_parts([closing, *dialect.tail, dialect.end])
     if tool.format is None or form:
         return "", dialect.tail
     if tool.format == RAW:
-        return f'{{"{INPUT}": "', joined(['"}', *dialect.tail, dialect.end])
-    return f'{{"{INPUT}": ', joined(["}", *dialect.tail])
+        return f'{{"{INPUT}": "', join_parts(['"}', *dialect.tail, dialect.end])
+    return f'{{"{INPUT}": ', join_parts(["}", *dialect.tail])

@@ -1,8 +1,8 @@
-"""The parameters of a call that is not one JSON object: their form, their types, their texts.
+"""The parameters of a call that is not one JSON object: their form, types and texts.
 
-Knows the texts around keys and values, the keywords that combine schemas, and strings and plain
-values without quotes as terminals of llguidance's Lark. What cannot be said is an InputError.
-Refuses to know calls.
+Knows the texts around keys and values, the keywords that combine schemas, and terminals of
+llguidance's Lark for strings and plain values without quotes. What cannot be expressed is an
+InputError. Does not know calls.
 """
 
 import json
@@ -20,11 +20,11 @@ from cutaway.text.grammar.schemas import STANDARD_FORMATS
 
 @dataclass(frozen=True)
 class ParameterList:
-    """before KEY opening VALUE closing  (between  before KEY opening VALUE closing)…
+    """The form: before KEY opening VALUE closing  (between  before KEY opening VALUE closing)…
 
     before:  precedes each key
-    text:    (opening, closing) of a string, which stands between them as it is
-    other:   the same of any other value, which is JSON
+    text:    (opening, closing) of a string, which is not escaped
+    other:   (opening, closing) of any other value, which is JSON
     between: between two parameters
     nested:  whether objects and lists within are in the same form, in { } and [ ], and not JSON
     """
@@ -37,17 +37,17 @@ class ParameterList:
 
     @property
     def tells_strings(self) -> bool:
-        """Whether what is around a value says if it is a string."""
+        """Whether the texts around a value tell if it is a string."""
         return self.text != self.other
 
     @property
     def escapes(self) -> bool:
-        """Whether strings have backslashes, as Python writes them, and may be JSON, too."""
+        """Whether strings have backslashes, as in Python, and may be JSON, too."""
         return self.text[1] == "'"
 
     @property
     def quotes(self) -> tuple[str, str]:
-        """What is around a string alone."""
+        """The texts around strings that are not around other values."""
         return self.text[0].removeprefix(self.other[0]), self.text[1].removesuffix(self.other[1])
 
     @property
@@ -56,7 +56,7 @@ class ParameterList:
         return (self.before, *self.text, *self.other, self.between)
 
     def write(self, arguments: Mapping[str, Any]) -> str:
-        """The text of ``arguments``."""
+        """Return the text of ``arguments``."""
         return self.between.join(
             self.before + key + self._value(value) for key, value in arguments.items()
         )
@@ -72,7 +72,7 @@ class ParameterList:
         return str(value).join(self.text)
 
     def nested_text(self, value: Any) -> str:
-        """A value as it is within a list."""
+        """Return a value as it is written within a list."""
         if isinstance(value, str):
             return value.join(self.quotes)
         if isinstance(value, Mapping):
@@ -87,27 +87,27 @@ class ParameterList:
 
 STRING, NUMBER, OBJECT, ARRAY = "string", "number", "object", "array"
 ANY = frozenset({STRING, NUMBER, OBJECT, ARRAY, "true", "false", "null"})
-_NAMED = {"boolean": {"true", "false"}, "integer": {NUMBER}}
+_TYPES_OF_NAME = {"boolean": {"true", "false"}, "integer": {NUMBER}}
 _DEPTH = 100
 
 
-def resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as an object, with what a local ``$ref`` names put in.
+def resolve(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema as an object, with what a local ``$ref`` refers to put in.
 
-    root: the whole schema, whose parts references name
+    root: the whole schema, to whose parts references lead
     InputError for a reference to nothing or elsewhere.
     """
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
-    found = dict(schema)
+    copy = dict(schema)
     for _ in range(_DEPTH):
-        if "$ref" not in found:
-            return found
-        found = {**_named(found.pop("$ref"), root), **found}
+        if "$ref" not in copy:
+            return copy
+        copy = {**_follow_reference(copy.pop("$ref"), root), **copy}
     raise InputError(f"the reference {schema['$ref']} names itself; describe the value there")
 
 
-def _named(reference: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+def _follow_reference(reference: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     place: Any = root
     for step in str(reference).removeprefix("#").removeprefix("/").split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
@@ -115,57 +115,59 @@ def _named(reference: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             place = place.get(name) if isinstance(place, dict) else None
     if not str(reference).startswith("#") or not isinstance(place, (dict, bool)):
         raise InputError(f'the reference "{reference}" names nothing; put it under $defs')
-    return resolved(place, {}) if isinstance(place, bool) else dict(place)
+    return resolve(place, {}) if isinstance(place, bool) else dict(place)
 
 
 def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
-    """The types of the values that a schema may allow."""
+    """Return the types of the values that a schema may allow."""
     if depth > _DEPTH:
         return ANY
-    here = resolved(schema, root)
+    here = resolve(schema, root)
     if here.get("not") == {}:
         return frozenset()
-    found = set(ANY)
+    types = set(ANY)
     if "type" in here:
-        named = here["type"] if isinstance(here["type"], list) else [here["type"]]
-        found &= set().union(*(_NAMED.get(name, {name}) for name in named))
-    for values in _listed(here):
-        found &= {type_of(value) for value in values}
-    for one in here.get("allOf", ()):
-        found &= types_of(one, root, depth + 1)
+        names = here["type"] if isinstance(here["type"], list) else [here["type"]]
+        types &= set().union(*(_TYPES_OF_NAME.get(name, {name}) for name in names))
+    for values in _listed_values(here):
+        types &= {type_of(value) for value in values}
+    for subschema in here.get("allOf", ()):
+        types &= types_of(subschema, root, depth + 1)
     for name in ("anyOf", "oneOf"):
         if name in here:
-            found &= set().union(*(types_of(one, root, depth + 1) for one in here[name]))
-    return frozenset(found)
+            types &= set().union(
+                *(types_of(subschema, root, depth + 1) for subschema in here[name])
+            )
+    return frozenset(types)
 
 
-def _listed(schema: Mapping[str, Any]) -> list[list[Any]]:
-    """The values that a schema lists, by ``enum`` and by ``const``."""
-    listed = [schema["enum"]] if isinstance(schema.get("enum"), list) else []
-    return [*listed, [schema["const"]]] if "const" in schema else listed
+def _listed_values(schema: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the values that a schema lists, by ``enum`` and by ``const``."""
+    lists = [schema["enum"]] if isinstance(schema.get("enum"), list) else []
+    return [*lists, [schema["const"]]] if "const" in schema else lists
 
 
 def type_of(value: Any) -> str:
-    """The type of a JSON value."""
+    """Return the type of a JSON value."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     kinds = ((str, STRING), ((int, float), NUMBER), (Mapping, OBJECT))
     return next((name for kind, name in kinds if isinstance(value, kind)), ARRAY)
 
 
-def narrowed(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of those of its values that have one of the types ``keep``.
+def narrow(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that only allows values of the types ``keep``.
 
-    root: the whole schema, whose parts references name
+    root: the whole schema, to whose parts references lead
     """
     types = types_of(schema, root)
     if types <= keep:
-        return {**resolved(schema, root)}
-    here = resolved(schema, root)
+        return {**resolve(schema, root)}
+    here = resolve(schema, root)
     for name in ("anyOf", "oneOf"):
         if name in here:
-            ways = [one for one in here[name] if types_of(one, root) & keep]
-            here[name] = [narrowed(one, keep, root) for one in ways]
+            ways = [alternative for alternative in here[name] if types_of(alternative, root) & keep]
+            here[name] = [narrow(alternative, keep, root) for alternative in ways]
     for name in ("enum", "const"):
         if name in here:
             values = here.pop(name) if name == "enum" else [here.pop(name)]
@@ -173,9 +175,9 @@ def narrowed(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, 
             return here
     if "anyOf" in here or "oneOf" in here:
         return here
-    named = here.get("type", ["object", "array", "string", "number", "boolean", "null"])
-    named = named if isinstance(named, list) else [named]
-    here["type"] = [name for name in named if _NAMED.get(name, {name}) & keep]
+    type_names = here.get("type", ["object", "array", "string", "number", "boolean", "null"])
+    type_names = type_names if isinstance(type_names, list) else [type_names]
+    here["type"] = [name for name in type_names if _TYPES_OF_NAME.get(name, {name}) & keep]
     return here
 
 
@@ -204,15 +206,15 @@ Define = Callable[[str], str]  # an expression -> the name of the terminal that 
 
 
 def text(schema: Any, root: Mapping[str, Any], define: Define) -> str:
-    """The terminal of a schema's strings."""
-    here = resolved(schema, root)
-    parts = [one for name, value in here.items() if (one := _keyword(name, value, define))]
-    for one in here.get("allOf", ()):
-        parts.append(text(one, root, define))
+    """Return the terminal of a schema's strings."""
+    here = resolve(schema, root)
+    keywords = (_keyword(name, value, define) for name, value in here.items())
+    parts = [*filter(None, keywords)]
+    parts += [text(subschema, root, define) for subschema in here.get("allOf", ())]
     for name in ("anyOf", "oneOf"):
         if name in here:
-            ways = [one for one in here[name] if STRING in types_of(one, root)]
-            parts.append(define(" | ".join(text(one, root, define) for one in ways)))
+            ways = [way for way in here[name] if STRING in types_of(way, root)]
+            parts.append(define(" | ".join(text(way, root, define) for way in ways)))
     shortest, longest = here.get("minLength", 0), here.get("maxLength")
     if shortest or longest is not None:
         until = "" if longest is None else longest
@@ -221,18 +223,18 @@ def text(schema: Any, root: Mapping[str, Any], define: Define) -> str:
 
 
 def _keyword(name: str, value: Any, define: Define) -> str:
-    """The terminal of one keyword; "" of one that says nothing of a string by itself."""
+    """Return the terminal of one keyword; "" if it does not limit strings by itself."""
     if name == "enum":
-        return define(alternatives([one for one in value if isinstance(one, str)]))
+        return define(alternatives([choice for choice in value if isinstance(choice, str)]))
     if name == "const":
         return define(alternatives([value]))
     if name == "pattern":
         check_repetition("pattern", value)
-        return define(" | ".join(f"/{_ascii(way)}/" for way in _unanchored(value)))
+        return define(" | ".join(f"/{_ascii(way)}/" for way in _unanchor(value)))
     if name == "format" and value in STANDARD_FORMATS:
         if value not in _FORMATS:
-            known = ", ".join(_FORMATS)
-            raise InputError(f'the format "{value}" is none of {known}; give a pattern')
+            formats = ", ".join(_FORMATS)
+            raise InputError(f'the format "{value}" is none of {formats}; give a pattern')
         return define(f"/{slashes(_FORMATS[value])}/")
     if name in ("not", "if"):
         raise InputError(f'"{name}" of a string is not supported; give a pattern')
@@ -240,24 +242,24 @@ def _keyword(name: str, value: Any, define: Define) -> str:
 
 
 def alternatives(texts: Sequence[str]) -> str:
-    """An expression of the texts."""
-    return " | ".join(json.dumps(one, ensure_ascii=False) for one in texts)
+    """Return an expression that matches one of the texts."""
+    return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in texts)
 
 
 def slashes(regex: str) -> str:
-    """A regex between slashes."""
+    """Escape slashes in a regex, to be written between slashes."""
     return re.sub(r"\\.|/", lambda m: r"\/" if m[0] == "/" else m[0], regex, flags=re.S)
 
 
 def _ascii(regex: str) -> str:
-    r"""A regex between slashes, whose ``\d`` and ``\w`` are ASCII, as ECMA 262 has them."""
+    r"""Return a regex for between slashes, with ASCII ``\d`` and ``\w`` as in ECMA 262."""
     from llguidance import regex_to_lark  # only here: most requests have no pattern
 
     return regex_to_lark(regex, "dw")
 
 
-def _unanchored(pattern: str) -> list[str]:
-    """The regexes of the whole texts in which ``pattern``, with its anchors, is found."""
+def _unanchor(pattern: str) -> list[str]:
+    """Return regexes of whole texts in which ``pattern``, with its anchors, is found."""
     ways = []
     for way in _ways(pattern):
         begins, ends = way.startswith("^"), re.search(r"(?<!\\)(\\\\)*\$$", way) is not None
@@ -267,7 +269,7 @@ def _unanchored(pattern: str) -> list[str]:
 
 
 def _ways(pattern: str) -> list[str]:
-    """A regex cut where it has a | outside of brackets."""
+    """Split a regex at each | outside of brackets."""
     ways, depth, in_class = [""], 0, False
     for piece in re.findall(r"\\.|.", pattern, re.S):
         in_class = piece != "]" if in_class else piece == "["
@@ -280,22 +282,22 @@ def _ways(pattern: str) -> list[str]:
 
 
 def words(types: Set[str]) -> list[str]:
-    """All spellings of true, false and null, as far as these are among the types."""
+    """Return all spellings of true, false and null, as far as these are among the types."""
     return [word for name, spelled in SPELLINGS.items() if name in types for word in spelled]
 
 
 def numbers(schema: Any, root: Mapping[str, Any]) -> list[str]:
-    """Expressions of a schema's numbers.
+    """Return expressions of a schema's numbers.
 
-    InputError for bounds: beside a string without quotes a number is a matter of characters.
+    InputError for bounds: only characters tell a number from a string without quotes.
     """
-    here = resolved(narrowed(schema, {NUMBER}, root), root)
-    found: list[str] = []
+    here = resolve(narrow(schema, {NUMBER}, root), root)
+    expressions: list[str] = []
     for name in ("anyOf", "oneOf", "allOf"):
-        for one in here.get(name, ()):
-            found += numbers(one, root)
-    if found:
-        return found
+        for subschema in here.get(name, ()):
+            expressions += numbers(subschema, root)
+    if expressions:
+        return expressions
     if "enum" in here:
         return [json.dumps(json.dumps(value)) for value in here["enum"]]
     if bound := next((name for name in _BOUNDS if name in here), ""):

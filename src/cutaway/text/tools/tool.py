@@ -1,7 +1,7 @@
 """What a client may offer as a tool, and which of the tools it lets the model choose.
 
-Knows OpenAI's forms, of chat (nested) and of responses (flat), the limits on size and depth, and
-how a Python function is offered.
+Knows OpenAI's forms, nested in chat and flat in responses, the limits on size and depth, and how a
+Python function becomes a tool.
 """
 
 import inspect
@@ -23,7 +23,7 @@ MAX_BYTES = 256_000  # of all tools, as JSON
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FUNCTION = ("name", "description", "parameters", "strict")
 _CUSTOM = ("name", "description", "format")
-INPUT = "input"  # the one argument by which a custom tool is described to a model
+INPUT = "input"  # the only argument of a custom tool, as described to a model
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Tool:
     """One tool: a function that takes a JSON object, or a custom one that takes a text.
 
     parameters: a JSON schema of the arguments; None for a function without any
-    format:     None for a function, else what the text must be: "text", "regex" or "lark"
+    format:     None for a function, else the format of the text: "text", "regex" or "lark"
     definition: the regular expression or the grammar
     """
 
@@ -41,34 +41,34 @@ class Tool:
     format: str | None = None
     definition: str = ""
 
-    def described(self) -> dict[str, Any]:
-        """As chat templates take it; a custom tool is a function of one string."""
+    def describe(self) -> dict[str, Any]:
+        """Return the tool as chat templates take it; a custom one is a function of a string."""
         parameters = {"type": "object", "properties": {}, **(self.parameters or {})}
         if self.format is not None:
-            text = {"type": "string", "description": self._expected()}
+            text = {"type": "string", "description": self._expected_text()}
             properties = {"properties": {INPUT: text}, "required": [INPUT]}
             parameters = {"type": "object", **properties}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
     def as_data(self) -> dict[str, Any]:
-        """As a client of OpenAI's chat offers it; ``parse_tools`` reads it back."""
-        said: dict[str, Any] = {"name": self.name, "description": self.description}
+        """Return the tool as clients of OpenAI's chat offer it; ``parse_tools`` reads it back."""
+        fields: dict[str, Any] = {"name": self.name, "description": self.description}
         if self.format is None:
-            return {"type": "function", "function": {**said, "parameters": self.parameters}}
+            return {"type": "function", "function": {**fields, "parameters": self.parameters}}
         if self.format != "text":
             grammar = {"syntax": self.format, "definition": self.definition}
-            said["format"] = {"type": "grammar", "grammar": grammar}
-        return {"type": "custom", "custom": said}
+            fields["format"] = {"type": "grammar", "grammar": grammar}
+        return {"type": "custom", "custom": fields}
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema that the arguments of a call must meet."""
+        """Return the JSON schema that the arguments of a call must satisfy."""
         if self.parameters is None:
             return {"type": "object", "properties": {}, "additionalProperties": False}
         return {"type": "object", **self.parameters}
 
     def parameters_schema(self) -> dict[str, Any]:
-        """The same, with a custom tool's text as a parameter."""
+        """Return the same, with a custom tool's text as a parameter."""
         if self.format is None:
             return self.schema()
         text = {"type": "string"}
@@ -77,7 +77,7 @@ class Tool:
         closed = {"required": [INPUT], "additionalProperties": False}
         return {"type": "object", "properties": {INPUT: text}, **closed}
 
-    def _expected(self) -> str:
+    def _expected_text(self) -> str:
         if self.format == "text":
             return "any text"
         language = "regular expression" if self.format == "regex" else "Lark grammar"
@@ -90,22 +90,22 @@ class ToolChoice:
 
     mode:  "none", "auto" or "required"
     names: the tools that may be called; None for all
-    named: whether the client named the one function, which makes the finish reason "stop"
+    is_named: whether the client named the one function, which makes the finish reason "stop"
     """
 
     mode: str = "auto"
     names: frozenset[str] | None = None
-    named: bool = False
+    is_named: bool = False
 
-    def allowed(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-        """Those of ``tools`` that may be called, in their order."""
+    def allowed_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Return the tools that may be called, in their order."""
         if self.mode == "none":
             return ()
         return tuple(tool for tool in tools if self.names is None or tool.name in self.names)
 
 
 def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
-    """The tools that a client's JSON offers; InputError names the field of what cannot be."""
+    """Parse the tools that a client's JSON offers; InputError names the wrong field."""
     if not isinstance(value, (list, tuple)):
         raise InputError(field, f" must be a list of tools, not {shown(value)}")
     if len(value) > MAX_TOOLS:
@@ -117,7 +117,7 @@ def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
 
 
 def check_names(tools: Sequence[Tool], field: str = "tools") -> None:
-    """InputError where two tools have one name."""
+    """Raise InputError if two tools have the same name."""
     names: set[str] = set()
     for index, tool in enumerate(tools):
         if tool.name in names:
@@ -128,29 +128,31 @@ def check_names(tools: Sequence[Tool], field: str = "tools") -> None:
 
 
 def parse_choice(value: Any, tools: Sequence[Tool], field: str = "tool_choice") -> ToolChoice:
-    """The choice that a client's JSON makes among ``tools``; None is "auto"."""
+    """Parse a client's choice among ``tools``; None is "auto"."""
     if value is None:
         return ToolChoice("auto" if tools else "none")
     if isinstance(value, str):
         mode = check_choice(field, value, ("none", "auto", "required"))
-        return _among(ToolChoice(mode), tools, field)
+        return _check_offered(ToolChoice(mode), tools, field)
     if not isinstance(value, Mapping):
         raise InputError(field, f" must be a string or an object, not {shown(value)}")
     kind = check_choice(
         Name(field, "type"), value.get("type"), ("function", "custom", "allowed_tools")
     )
     if kind != "allowed_tools":
-        return _among(ToolChoice("required", frozenset([_named(value, field)]), True), tools, field)
+        return _check_offered(
+            ToolChoice("required", frozenset([_named_tool(value, field)]), True), tools, field
+        )
     inner, place = _inner(value, kind, field)
     mode = check_choice(Name(place, "mode"), inner.get("mode"), ("auto", "required"))
-    listed = inner.get("tools")
-    if not isinstance(listed, (list, tuple)) or not listed:
+    items = inner.get("tools")
+    if not isinstance(items, (list, tuple)) or not items:
         raise InputError(Name(place, "tools"), " must be a list of at least one tool")
-    names = [_named(item, Name(place, "tools", index)) for index, item in enumerate(listed)]
-    return _among(ToolChoice(mode, frozenset(names)), tools, field)
+    names = [_named_tool(item, Name(place, "tools", index)) for index, item in enumerate(items)]
+    return _check_offered(ToolChoice(mode, frozenset(names)), tools, field)
 
 
-def _among(choice: ToolChoice, tools: Sequence[Tool], field: str) -> ToolChoice:
+def _check_offered(choice: ToolChoice, tools: Sequence[Tool], field: str) -> ToolChoice:
     missing = (choice.names or frozenset()) - {tool.name for tool in tools}
     if missing:
         raise InputError(field, f' names "{min(missing)}", which is not among the tools')
@@ -159,7 +161,7 @@ def _among(choice: ToolChoice, tools: Sequence[Tool], field: str) -> ToolChoice:
     return choice
 
 
-def _named(value: Any, field: str) -> str:
+def _named_tool(value: Any, field: str) -> str:
     if not isinstance(value, Mapping):
         raise InputError(field, " must be an object with a type and a name")
     kind = check_choice(Name(field, "type"), value.get("type"), ("function", "custom"))
@@ -184,7 +186,7 @@ def _tool(value: Any, field: str) -> Tool:
 
 
 def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str, Any], str]:
-    """What the type says, and where it stands: chat nests it, responses does not."""
+    """Return a tool's fields and their place: chat nests them by type, responses does not."""
     if kind not in value:
         return {key: item for key, item in value.items() if key != "type"}, field
     inner = value[kind]
@@ -194,8 +196,8 @@ def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str
     return inner, Name(field, kind)
 
 
-def _check_fields(value: Mapping[str, Any], known: Iterable[str], field: str) -> None:
-    unknown = sorted(set(value) - set(known))
+def _check_fields(value: Mapping[str, Any], names: Iterable[str], field: str) -> None:
+    unknown = sorted(set(value) - set(names))
     if unknown:
         raise InputError(Name(field, unknown[0]), " is not known; leave it out")
 
@@ -224,7 +226,7 @@ def _parameters(value: Any, field: str) -> Mapping[str, Any] | None:
 
 
 def _format(value: Any, field: str) -> tuple[str, str]:
-    """(format, definition) of a custom tool."""
+    """Return (format, definition) of a custom tool."""
     place = Name(field, "format")
     if value is None:
         return "text", ""
@@ -245,11 +247,11 @@ def _format(value: Any, field: str) -> tuple[str, str]:
 
 
 def _check_size(value: Any, field: str) -> None:
-    """InputError for what is no JSON, too deep or too large."""
+    """Raise InputError for a value that is not JSON, too deep or too large."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [child for parent in level for child in _children(parent)]
-        if (least := 2 * len(level)) > MAX_BYTES:  # each has a byte, and one beside it
+        if (least := 2 * len(level)) > MAX_BYTES:  # each has a byte, and a separator or bracket
             raise InputError(field, f" is at least {least} bytes of JSON; give at most {MAX_BYTES}")
     if level:
         raise InputError(field, f" must not nest deeper than {MAX_DEPTH} levels")
@@ -268,8 +270,8 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 # -- a tool made of a function -----------------------------------------------------------------
-# Its signature as a JSON schema, its docstring as words: annotations and the common forms of
-# docstrings. What a schema cannot say is an InputError that names the parameter: nothing is
+# The signature becomes a JSON schema, and the docstring, in one of the common forms, the
+# descriptions. What a schema cannot express is an InputError that names the parameter: nothing is
 # guessed.
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -277,11 +279,11 @@ _LINE = re.compile(r"(?::param\s+)?\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """The tool that calls ``function`` with keywords.
+    """Return the tool that calls ``function`` with keywords.
 
     The docstring's first paragraph describes it; a line "name: …" (or numpy's "name : type"
     with a paragraph below) describes a parameter.
-    InputError: a parameter whose type is missing or cannot be said in JSON.
+    InputError: a parameter whose type is missing or cannot be expressed in JSON.
     """
     name = getattr(function, "__name__", None) or shown(function)
     try:
@@ -290,20 +292,20 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     except Exception as error:  # an annotation is evaluated, and may fail in any way
         raise InputError("tools", f": the signature of {name} is unknown: {error}") from None
     words = inspect.cleandoc(function.__doc__ or "")
-    said = _descriptions(words, set(signature.parameters))
+    descriptions = _descriptions(words, set(signature.parameters))
     properties: dict[str, Any] = {}
     required = []
     for parameter in signature.parameters.values():
-        where = f": parameter {parameter.name} of {name}"
+        place = f": parameter {parameter.name} of {name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InputError(
-                "tools", f"{where} cannot be given by name; make it an ordinary parameter"
+                "tools", f"{place} cannot be given by name; make it an ordinary parameter"
             )
         if parameter.name not in hints:
-            raise InputError("tools", f"{where} has no type; annotate it")
-        schema = _schema(hints[parameter.name], where)
-        if parameter.name in said:
-            schema["description"] = said[parameter.name]
+            raise InputError("tools", f"{place} has no type; annotate it")
+        schema = _schema(hints[parameter.name], place)
+        if parameter.name in descriptions:
+            schema["description"] = descriptions[parameter.name]
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         properties[parameter.name] = schema
@@ -314,51 +316,51 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         "additionalProperties": False,
     }
     first = " ".join(words.split("\n\n", 1)[0].split())
-    described = {"name": name, "description": first, "parameters": parameters}
-    return parse_tools([{"type": "function", "function": described}])[0]
+    definition = {"name": name, "description": first, "parameters": parameters}
+    return parse_tools([{"type": "function", "function": definition}])[0]
 
 
-def _schema(hint: Any, where: str) -> dict[str, Any]:
+def _schema(hint: Any, place: str) -> dict[str, Any]:
     if isinstance(hint, type) and hint in _PLAIN:
         return {"type": _PLAIN[hint]}
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return _enum([member.value for member in hint], where)
+        return _enum([member.value for member in hint], place)
     if hint is Any:
         return {}
-    return _combined(hint, get_origin(hint) or hint, get_args(hint), where)
+    return _generic_schema(hint, get_origin(hint) or hint, get_args(hint), place)
 
 
-def _combined(hint: Any, origin: Any, inner: tuple[Any, ...], where: str) -> dict[str, Any]:
-    """Of a type that is made of others."""
+def _generic_schema(hint: Any, origin: Any, inner: tuple[Any, ...], place: str) -> dict[str, Any]:
+    """Return the schema of a type that is made of others."""
     if origin is Annotated:
         text = next((note for note in inner[1:] if isinstance(note, str)), None)
-        return _schema(inner[0], where) | ({"description": text} if text else {})
+        return _schema(inner[0], place) | ({"description": text} if text else {})
     if origin is Literal:
-        return _enum(list(inner), where)
+        return _enum(list(inner), place)
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(one, where) for one in inner]}
+        return {"anyOf": [_schema(option, place) for option in inner]}
     if origin in (list, Sequence):
-        return {"type": "array"} | ({"items": _schema(inner[0], where)} if inner else {})
+        return {"type": "array"} | ({"items": _schema(inner[0], place)} if inner else {})
     if origin in (dict, Mapping) and (not inner or inner[0] is str):
         return {"type": "object"} | (
-            {"additionalProperties": _schema(inner[1], where)} if inner else {}
+            {"additionalProperties": _schema(inner[1], place)} if inner else {}
         )
     raise InputError(
         "tools",
-        f"{where} has the type {hint}, which JSON cannot say; use str, int, float, bool, list, "
+        f"{place} has the type {hint}, which JSON cannot say; use str, int, float, bool, list, "
         "dict, Literal, an Enum or Optional",
     )
 
 
-def _enum(values: list[Any], where: str) -> dict[str, Any]:
+def _enum(values: list[Any], place: str) -> dict[str, Any]:
     if not values or not all(isinstance(value, (str, int, float, type(None))) for value in values):
-        raise InputError("tools", f"{where} offers values that are no JSON; use strings or numbers")
+        raise InputError("tools", f"{place} offers values that are no JSON; use strings or numbers")
     return {"enum": values}
 
 
 def _descriptions(words: str, names: set[str]) -> dict[str, str]:
-    """Per parameter: what follows "name:", up to the next one or a line that is not indented."""
-    found: dict[str, list[str]] = {}
+    """Map each parameter to what follows "name:", up to the next one or an unindented line."""
+    descriptions: dict[str, list[str]] = {}
     current, indent = "", 0
     for line in words.splitlines()[1:]:
         here = len(line) - len(line.lstrip())
@@ -366,9 +368,9 @@ def _descriptions(words: str, names: set[str]) -> dict[str, str]:
         if match and match[1] in names:
             current, indent = match[1], here
             numpy = " : " in line
-            found[current] = [] if numpy else [match[2]]
+            descriptions[current] = [] if numpy else [match[2]]
         elif current and line.strip() and here > indent:
-            found[current].append(line.strip())
+            descriptions[current].append(line.strip())
         else:
             current = ""
-    return {name: text for name, parts in found.items() if (text := " ".join(parts).strip())}
+    return {name: text for name, parts in descriptions.items() if (text := " ".join(parts).strip())}

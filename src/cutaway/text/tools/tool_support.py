@@ -1,7 +1,7 @@
-"""How one chat template takes tools, calls and their results, and what is done where it does not.
+"""Give tools, calls and results to a chat template, or write them where it does not take them.
 
-Knows which of these the template writes itself (it is asked, with texts that occur nowhere else),
-and our own wording for the rest.
+Knows which of these the template writes itself, by rendering texts that occur nowhere else, and has
+a wording of ours for the rest.
 """
 
 import json
@@ -11,15 +11,15 @@ from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.text.tools.dialect import (
+    DEFAULT_DIALECT,
     ID_LENGTH,
-    OURS,
     UNRENDERED,
     Dialect,
     RenderMessages,
     as_json,
     call_id,
     find_dialect,
-    numbered,
+    numbered_id,
     probe_calls,
 )
 from cutaway.text.tools.tool import Tool
@@ -36,7 +36,7 @@ _PHI_SYSTEM = "You are a helpful assistant with some tools."
 class ToolSupport:
     """How the template takes tools.
 
-    dialect:   how the model writes calls; None with a ``refusal`` that says why not
+    dialect:   how the model writes calls; None with a ``refusal`` that gives the reason
     place:     where the tools go: the template's "variable", the "system" message's field
                "tools", or a text of "ours"
     calls:     whether the template writes ``tool_calls``
@@ -56,29 +56,29 @@ class ToolSupport:
     short_ids: bool
 
     @classmethod
-    def of(cls, source: str, render: Render) -> "ToolSupport":
-        """Ask the template."""
-        tools = [_TOOL.described()]
+    def probe(cls, source: str, render: Render) -> "ToolSupport":
+        """Find out by rendering probes."""
+        tools = [_TOOL.describe()]
         place = _place(render, tools)
         dialect, refusal, text_arguments = _dialect(lambda messages: render(messages, tools))
         calls = dialect is not None or bool(refusal)
         if not calls:
-            marks = (known for mark, known in UNRENDERED.items() if mark in source)
-            dialect = next(marks, OURS)
+            marks = (candidate for mark, candidate in UNRENDERED.items() if mark in source)
+            dialect = next(marks, DEFAULT_DIALECT)
 
         def shows(*messages: Mapping[str, Any]) -> bool:
-            return _MARK in _tried(render, messages, tools)
+            return _MARK in _render_or_empty(render, messages, tools)
 
-        asked = _calls(_IDS[0], calls, text_arguments)
+        call_message = _calls(_IDS[0], calls, text_arguments)
         result = {"role": "tool", "content": _MARK, "name": "cutaway_probe_a"}
-        answered = [_USER, asked, result | {"tool_call_id": _IDS[0]}]
-        longer = _tried(render, [_USER, _calls(_IDS[1], calls, text_arguments)], tools)
+        conversation = [_USER, call_message, result | {"tool_call_id": _IDS[0]}]
+        longer = _render_or_empty(render, [_USER, _calls(_IDS[1], calls, text_arguments)], tools)
         return cls(
             dialect,
             refusal,
             place,
             calls,
-            results=(place != "ours" or calls) and shows(*answered),
+            results=(place != "ours" or calls) and shows(*conversation),
             system=shows({"role": "system", "content": _MARK}, _USER),
             text_arguments=text_arguments,
             short_ids=calls and not longer,
@@ -87,39 +87,39 @@ class ToolSupport:
     def prepare(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """(messages, the variable "tools") as the template takes them."""
+        """Return (messages, the variable "tools") as the template takes them."""
         if self.dialect and self.dialect.numbers:
-            messages = _numbered(messages)
-        made = [self._message(message) for message in messages]
+            messages = _number_calls(messages)
+        copies = [self._message(message) for message in messages]
         if not self.results:
-            made = _results_as_turns(made)
-        described = [tool.described() for tool in tools]
+            copies = _results_as_turns(copies)
+        descriptions = [tool.describe() for tool in tools]
         if not tools:
-            return made, None
+            return copies, None
         if self.place == "variable":
-            return made, described
+            return copies, descriptions
         if self.place == "system":
-            if made[0]["role"] != "system":
-                made.insert(0, {"role": "system", "content": _PHI_SYSTEM})
-            made[0]["tools"] = as_json([tool["function"] for tool in described])
-            return made, None
-        return self._introduced(made, described), None
+            if copies[0]["role"] != "system":
+                copies.insert(0, {"role": "system", "content": _PHI_SYSTEM})
+            copies[0]["tools"] = as_json([tool["function"] for tool in descriptions])
+            return copies, None
+        return self._introduce_tools(copies, descriptions), None
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        made = dict(message)
-        if self.short_ids and isinstance(made.get("tool_call_id"), str):
-            made["tool_call_id"] = _short(made["tool_call_id"])
-        if made["role"] != "assistant" or "tool_calls" not in made:
-            return made
-        made["tool_calls"] = calls = [self._call(call) for call in made["tool_calls"]]
+        copy = dict(message)
+        if self.short_ids and isinstance(copy.get("tool_call_id"), str):
+            copy["tool_call_id"] = _short(copy["tool_call_id"])
+        if copy["role"] != "assistant" or "tool_calls" not in copy:
+            return copy
+        copy["tool_calls"] = calls = [self._call(call) for call in copy["tool_calls"]]
         if not self.calls and self.dialect is not None:
-            del made["tool_calls"]
-            written = self.dialect.write(
+            del copy["tool_calls"]
+            calls_text = self.dialect.write(
                 (call["function"]["name"], as_json(call["function"]["arguments"]), call["id"])
                 for call in calls
             )
-            made["content"] = "\n".join(filter(None, [made["content"], written]))
-        return made
+            copy["content"] = "\n".join(filter(None, [copy["content"], calls_text]))
+        return copy
 
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         function = dict(call["function"])
@@ -131,14 +131,14 @@ class ToolSupport:
             "function": function,
         }
 
-    def _introduced(
-        self, messages: list[dict[str, Any]], described: Sequence[Mapping[str, Any]]
+    def _introduce_tools(
+        self, messages: list[dict[str, Any]], descriptions: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The messages with a text of ours that describes the tools, first of all."""
+        """Return the messages with a text of ours that describes the tools at the beginning."""
         assert self.dialect is not None
         example = self.dialect.write([("NAME", '{"ARGUMENT": "VALUE"}', "0" * ID_LENGTH)])
         text = _INTRODUCTION.format(
-            tools="\n".join(as_json(tool["function"]) for tool in described), example=example
+            tools="\n".join(as_json(tool["function"]) for tool in descriptions), example=example
         )
         role = "system" if self.system else "user"
         first = messages[0]
@@ -160,8 +160,8 @@ Its result is then given to you between <tool_response> and </tool_response>."""
 _IDS = ("cutProbe1", "call_cutaway_probe_1")
 
 
-def _tried(render: Render, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
-    """The text, "" where the template refuses or fails."""
+def _render_or_empty(render: Render, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+    """Return the text, "" where the template refuses or fails."""
     try:
         return render(messages, tools)
     except InputError:
@@ -169,14 +169,14 @@ def _tried(render: Render, messages: Sequence[Mapping[str, Any]], tools: Any) ->
 
 
 def _place(render: Render, tools: Sequence[Mapping[str, Any]]) -> str:
-    if _TOOL.name in _tried(render, [_USER], tools):
+    if _TOOL.name in _render_or_empty(render, [_USER], tools):
         return "variable"
     system = {"role": "system", "content": _MARK, "tools": json.dumps(tools)}
-    return "system" if _TOOL.name in _tried(render, [system, _USER], None) else "ours"
+    return "system" if _TOOL.name in _render_or_empty(render, [system, _USER], None) else "ours"
 
 
 def _dialect(render: RenderMessages) -> tuple[Dialect | None, tuple[str, ...], bool]:
-    """(dialect, why there is none, whether arguments go in as text)."""
+    """Return (dialect, why there is none, whether arguments are given as text)."""
     refusal: tuple[str, ...] = ()
     for as_text in (False, True):
         try:
@@ -189,11 +189,11 @@ def _dialect(render: RenderMessages) -> tuple[Dialect | None, tuple[str, ...], b
     return None, refusal, False
 
 
-def _calls(identity: str, written: bool, as_text: bool) -> dict[str, Any]:
-    """An assistant's message with one call, where the template writes calls."""
+def _calls(identity: str, writes_calls: bool, as_text: bool) -> dict[str, Any]:
+    """Return an assistant's message with one call, if the template writes calls."""
     [call] = probe_calls(1, as_text)
-    message = {"role": "assistant", "content": "" if written else "cutaway probe call"}
-    return message | ({"tool_calls": [call | {"id": identity}]} if written else {})
+    message = {"role": "assistant", "content": "" if writes_calls else "cutaway probe call"}
+    return message | ({"tool_calls": [call | {"id": identity}]} if writes_calls else {})
 
 
 def _short(identity: str) -> str:
@@ -201,34 +201,34 @@ def _short(identity: str) -> str:
     return identity if fits else call_id(identity, 0)
 
 
-def _numbered(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with ids that number the calls of the whole conversation."""
+def _number_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with ids that number the calls of the whole conversation."""
     ids: dict[str, str] = {}
-    made = []
+    copies = []
     for message in messages:
         calls = []
         for call in message.get("tool_calls", ()):
-            ids[call["id"]] = numbered(call["function"]["name"], len(ids))
+            ids[call["id"]] = numbered_id(call["function"]["name"], len(ids))
             calls.append({**call, "id": ids[call["id"]]})
-        given = message.get("tool_call_id")
-        made.append({**message, **({"tool_calls": calls} if calls else {})})
-        made[-1] |= {"tool_call_id": ids[given]} if given in ids else {}
-    return made
+        result_id = message.get("tool_call_id")
+        copies.append({**message, **({"tool_calls": calls} if calls else {})})
+        copies[-1] |= {"tool_call_id": ids[result_id]} if result_id in ids else {}
+    return copies
 
 
 def _results_as_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results of tools as what the user says next, neighbours in one turn."""
-    made: list[dict[str, Any]] = []
+    """Return the messages with results of tools as the user's, adjacent ones in one turn."""
+    turns: list[dict[str, Any]] = []
     joins = False
     for message in messages:
         is_result = message["role"] == "tool"
         if not is_result:
-            made.append(message)
+            turns.append(message)
         else:
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
             if joins:
-                made[-1]["content"] += f"\n{text}"
+                turns[-1]["content"] += f"\n{text}"
             else:
-                made.append({"role": "user", "content": text})
+                turns.append({"role": "user", "content": text})
         joins = is_result
-    return made
+    return turns
