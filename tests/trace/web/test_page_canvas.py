@@ -163,7 +163,7 @@ def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
 def test_the_next_cell_is_chosen_by_hand(open_page, server):
     page = written(open_page(server.url), steps=4)
     page.press("P", "P", "P")
-    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("tab", name="Practice", exact=True).click()
     page.tab.get_by_role("button", name="Cells of pass 1").click()
     page.tab.get_by_text("masked cells in pass 1 of your run").wait_for()
     lesson = page.tab.locator("practice-lesson")
@@ -175,7 +175,7 @@ def test_the_next_cell_is_chosen_by_hand(open_page, server):
 
 def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, server, alone):
     page = open_page(server.url)
-    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("tab", name="Practice", exact=True).click()
     page.tab.get_by_role("button", name="Three ways to write").click()
     lesson = page.tab.locator("practice-lesson")
     lesson.get_by_text("Direction. 24 cells").wait_for()
@@ -206,7 +206,7 @@ def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, 
     page.settle()
     assert cells.count() == 246  # 256, less the prompt's 10
     panels = page.tab.get_by_role("tablist", name="Panels").get_by_role("tab")
-    assert not {"Inside", "Without"} & {*panels.all_inner_texts()}
+    assert not {"Inside", "Leave a word out"} & {*panels.all_inner_texts()}
     page.go(kind="chat", panel="inside", runs=[])
     page.settle()
     page.tab.get_by_role("tab", name="Completion", selected=True).wait_for()

@@ -46,7 +46,7 @@ def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     assert page.address == ""
     told = page.tab.locator("first-look").inner_text()
     assert f"recorded with SmolLM2, seed {recorded.head.seed}" in told
-    assert "no run yet" in page.tab.locator("run-picker option").inner_text()
+    assert "Example (recorded)" in page.tab.locator("run-picker option").inner_text()
     page.press("Home", "ArrowRight", "ArrowRight")
     page.settle()
     assert page.address == "step=2"
@@ -125,8 +125,8 @@ def test_help_and_lessons_are_a_click_away(open_page, tiny_server):
     reference = help_.get_by_role("link", name="openapi.json").get_attribute("href")
     assert page.tab.request.get(f"{tiny_server.url}/{reference}").ok
     help_.get_by_role("button", name="Close").click()
-    look.get_by_role("button", name="Lessons").click()
-    page.tab.get_by_role("tabpanel", name="Lesson").wait_for()
+    look.get_by_role("button", name="Practice").click()
+    page.tab.get_by_role("tabpanel", name="Practice", exact=True).wait_for()
 
 
 def test_help_on_a_phone_begins_at_its_beginning(open_page, tiny_server):

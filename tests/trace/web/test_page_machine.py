@@ -5,10 +5,12 @@ import pytest
 from cutaway import LLM
 from cutaway.trace import Trace, to_html
 
-STATIONS = ["tokens", "embedding", "2 layers", "logits", "chain", "luck", "token"]
+STATIONS = [
+    "tokens", "embedding", "2 layers", "logits → softmax", "sampler settings", "luck", "token",
+]  # fmt: skip
 OPENS = {
-    "tokens": "Without", "embedding": "Inside", "layers": "Inside", "logits": "Step",
-    "chain": "Step", "luck": "Lesson", "token": "Branches",
+    "tokens": "Leave a word out", "embedding": "Inside", "layers": "Inside", "logits": "Step",
+    "chain": "Step", "luck": "Practice", "token": "Branches",
 }  # fmt: skip
 
 
@@ -37,12 +39,12 @@ def test_the_figures_are_those_of_the_selected_step(open_page, tiny_server, tmp_
 @pytest.mark.parametrize(("name", "panel"), OPENS.items())
 def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server, name, panel):
     page = written(open_page(tiny_server.url))
-    page.tab.get_by_role("tab", name="Two runs").click()
+    page.tab.get_by_role("tab", name="Compare runs").click()
     page.settle()
     station(page, name).get_by_role("button").focus()
     page.press("Enter")
     page.settle()
-    assert page.tab.get_by_role("tabpanel", name=panel).is_visible()
+    assert page.tab.get_by_role("tabpanel", name=panel, exact=True).is_visible()
     focused = "() => document.activeElement.closest('li')?.className"
     assert page.tab.evaluate(focused) == f"station at-{name}"  # the focus stays
 
@@ -52,7 +54,7 @@ def test_the_way_back_opens_timelines_and_why_it_ended(open_page, tiny_server):
     for name, panel in (("and again", "Timelines"), ("why it ended", "Why it ended")):
         page.tab.locator("machine-view").get_by_role("button", name=name).click()
         page.settle()
-        assert page.tab.get_by_role("tabpanel", name=panel).is_visible()
+        assert page.tab.get_by_role("tabpanel", name=panel, exact=True).is_visible()
 
 
 def test_every_figure_of_the_step_is_explained(open_page, tiny_server):

@@ -1,4 +1,4 @@
-"""The panel "Two texts": why an encoder finds two texts near, in the numbers of ``LLM.near``."""
+"""The panel Compare texts: why an encoder finds two texts near, in the numbers of ``LLM.near``."""
 
 import httpx
 import pytest
@@ -102,7 +102,7 @@ def test_a_model_that_pools_otherwise_has_no_such_panel(open_page, tiny_server):
     assert httpx.get(f"{tiny_server.url}/page/about").json()["near"] is None
     page = open_page(tiny_server.url)
     page.tab.get_by_text("tiny · cutaway").wait_for()
-    assert page.tab.get_by_role("tab", name="Two texts").count() == 0
+    assert page.tab.get_by_role("tab", name="Compare texts").count() == 0
 
 
 @pytest.fixture(scope="module", params=[write_tiny_ranker, write_tiny_late])

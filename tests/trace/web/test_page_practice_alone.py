@@ -75,11 +75,11 @@ def test_the_page_judges_as_python_does(tmp_path):
 
 @pytest.fixture
 def lesson(open_page, hosted, alone_folder):
-    """The page with its panel Lesson."""
+    """The page with its panel Practice."""
 
     def opened(**how):
         page = loaded(open_page(hosted(alone_folder), **how))
-        page.tab.get_by_role("tab", name="Lesson").click()
+        page.tab.get_by_role("tab", name="Practice", exact=True).click()
         return page, page.tab.locator("practice-lesson")
 
     return opened

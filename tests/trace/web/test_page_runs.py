@@ -112,7 +112,7 @@ def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
 def test_two_runs_stand_side_by_side(page):
     page.write(PROMPT, **LUCKY)
     page.fork(1)
-    page.tab.get_by_role("tab", name="Two runs").click()
+    page.tab.get_by_role("tab", name="Compare runs").click()
     page.settle()
     told = page.tab.locator("run-compare").inner_text()
     assert "The prompts are equal" in told
@@ -199,7 +199,7 @@ def test_typing_with_the_model(page, smollm2_alone):
 
 
 def test_the_lesson_is_practised(page):
-    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("tab", name="Practice", exact=True).click()
     lesson = page.tab.locator("practice-lesson")
     lesson.get_by_role("button", name=re.compile("^Exercise 3")).click()
     lesson.get_by_role("button", name="mat").click()
@@ -358,7 +358,7 @@ def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
     page.write(PROMPT, **GREEDY)
     page.press("End")
     page.settle()
-    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("tab", name="Practice", exact=True).click()
     lesson = page.tab.locator("practice-lesson")
     lesson.get_by_role("button", name=f"The inside of step {page.step}").click()
     page.tab.wait_for_function(
@@ -380,7 +380,7 @@ def test_the_step_without_each_word(page, smollm2_alone, tmp_path):
     page.settle()
     trace = page.saved(tmp_path / "run.jsonl")
     found = ablate(smollm2_alone, trace, 0, by="word")
-    page.tab.get_by_role("tab", name="Without").click()
+    page.tab.get_by_role("tab", name="Leave a word out").click()
     panel = page.tab.locator("without-panel")
     panel.get_by_role("button", name="Leave it out").click()
     panel.locator("tbody tr").first.wait_for()

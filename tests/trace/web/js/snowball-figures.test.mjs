@@ -100,7 +100,7 @@ test("how the free text continues is explained", () => {
     const made = experiment(free);
     return freeSentence(points(made), firstCommonRun(made));
   };
-  assert.match(told(range(200, 28)), /never repeats 8 .* in 28; its own tokens have a surprise of 1\.00 bits each/);
+  assert.match(told(range(200, 28)), /never rejoins .* in 28 tokens \(no 8 in a row are equal\); its own tokens have a surprise of 1\.00 bits each/);
   assert.match(told([200, ...range(103, 20), 7]), /repeats 20 .* from distance 2 on, at the same position, and then diverges again/);
   assert.equal(told([]), "Left to itself, the model generates no token after the mistake.");
 });

@@ -97,7 +97,7 @@ function embedding({ head }, id) {
     picture: id === null ? {} : { row: id / head.vocab_size },
     caption: `Each token becomes ${width ? `a row of ${thousands(width)} numbers` : "a row of numbers"}.`,
     figures: [
-      ...figuresIf(id !== null, fig("token id", `row ${thousands(id ?? 0)}`)),
+      ...figuresIf(id !== null, fig("token id", `token ${thousands(id ?? 0)} of ${thousands(head.vocab_size)}`)),
       ...figuresIf(width, minor("width", `${thousands(width ?? 0)} wide`)),
     ],
   };
@@ -131,7 +131,7 @@ function layers({ head }, view, inside, pass) {
 function logits({ head }, view) {
   const best = view?.candidates.find(({ rank }) => rank === 1);
   return {
-    id: "logits", name: "logits", panel: "step",
+    id: "logits", name: "logits → softmax", panel: "step",
     picture: { shares: view?.candidates.slice(0, MOST_BARS).map(({ probability: share, chosen }) => ({ share, isChosen: chosen })) ?? [] },
     caption: `${thousands(head.vocab_size)} scores, one for each token that the model knows.`,
     figures: [
@@ -146,9 +146,9 @@ function chain({ head }, view) {
   const whole = Math.log(head.vocab_size);
   const colour = (/** @type {number} */ i) => hue(stageLetter(head.chain[i] ?? { stage: "?" }));
   return {
-    id: "chain", name: "chain", panel: "step",
+    id: "chain", name: "sampler settings", panel: "step",
     picture: { open: view?.stages.map(({ survivors }, i) => ({ share: Math.log(survivors) / whole, colour: colour(i) })) ?? [] },
-    caption: head.chain.length ? "Your settings rule out tokens and change the odds." : "No setting rules out a token here.",
+    caption: head.chain.length ? "The chain: your settings rule out tokens and change the odds." : "The chain: no setting rules out a token here.",
     figures: view?.stages.map(({ letter, survivors, label }, i) => ({ name: "left", words: [thousands(survivors)], letter,
       colour: colour(i), gloss: `${label}: ${gloss("left")}` })) ?? [],
   };
@@ -170,7 +170,7 @@ function luck({ head }, view) {
       : "Each score gets a random number; the highest wins.",
     figures: first ? [
       fig("luck", `luck ${withSign(first.luck ?? 0)}`),
-      fig("score", first === likeliest ? "kept the likeliest" : "overtook ",
+      fig("score", first === likeliest ? "kept the likeliest" : "beat ",
         ...(first === likeliest || !likeliest ? [] : [{ token: likeliest.token }])),
       ...figuresIf(second, minor("lead", "by ", ((first.score ?? 0) - (second?.score ?? 0)).toFixed(2))),
     ] : figuresIf(view && greedy, fig("greedy", "not used")),

@@ -1,5 +1,5 @@
 /**
- * The panel Lesson: practice by hand, how a mistake grows, and a text that does not stop.
+ * The panel Practice: exercises by hand, how a mistake grows, and a text that does not stop.
  *
  * Knows their names and order, and nothing in them.
  */
@@ -10,7 +10,7 @@ import "./stop.js";
 import { Tabs } from "../parts/tabs.js";
 
 class LessonPanel extends Tabs {
-  label = "Lessons";
+  label = "Practice";
   key = /** @type {const} */ ("lesson");
   /** @type {import("../parts/tabs.js").TabSpec[]} */
   all = [

@@ -134,7 +134,7 @@ export function freeSentence(all, meeting) {
   const beside = plain.length ? `, those of the original ${mean(plain).toFixed(2)}` : "";
   const surprise = `its own tokens have a surprise of ${mean(surprises).toFixed(2)} bits each${beside}`;
   if (!meeting) {
-    return `Left to itself, the model never repeats ${SHORTEST_RUN} tokens of the original in a row, in ${surprises.length}; `
+    return `Left to itself, the model never rejoins the original in ${surprises.length} tokens (no ${SHORTEST_RUN} in a row are equal); `
       + `${surprise}.`;
   }
   const { distance, shift, length, diverges } = meeting;

@@ -1,5 +1,5 @@
 /**
- * A line for newcomers above the recorded run, which leads to lessons and help. It disappears with the recording.
+ * A line for newcomers above the recorded run, which leads to practice and help. It disappears with the recording.
  */
 
 import { button, el, replace, setText } from "./dom.js";
@@ -12,7 +12,7 @@ class FirstLook extends View {
   build() {
     replace(this, el("p", {}, this.name, ": it continued the grey words. Click a token to see how it was chosen. ",
       button("Help", pressHelp, { class: "link" }), " · ",
-      button("Lessons", () => this.store.set({ panel: "lesson" }), { class: "link" })));
+      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" })));
   }
 
   draw() {

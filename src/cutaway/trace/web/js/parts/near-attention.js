@@ -1,5 +1,5 @@
 /**
- * Attention in the texts of the panel Two texts: the tokens that a chosen one reads from, by head, by layer, or on average.
+ * Attention in the texts of the panel Compare texts: the tokens that a chosen one reads from, by head, by layer, or on average.
  *
  * Knows no score. Asks the server about each chosen token.
  */

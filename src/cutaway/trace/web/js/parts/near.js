@@ -1,5 +1,5 @@
 /**
- * The panel Two texts: the model's score of two texts, its shares by token where it is a sum over pairs of tokens, and the
+ * The panel Compare texts: the model's score of two texts, its shares by token where it is a sum over pairs of tokens, and the
  * score without each word.
  *
  * Tokens are tinted by their shares; once one is chosen, those of the other text by their shares with it. Where there are

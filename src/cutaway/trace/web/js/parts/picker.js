@@ -51,7 +51,7 @@ class RunPicker extends View {
   offer(runs, selected, recording) {
     this.choice.disabled = !runs.length;
     const names = runs.length ? runs.map((run) => nameOf(runs, run))
-      : [recording ? `no run yet: ${recording.name}` : "no run yet"];
+      : [recording ? "Example (recorded)" : "no run yet"];
     while (this.choice.options.length > names.length) this.choice.lastChild?.remove();
     for (const [i, name] of names.entries()) {
       const option = this.choice.options[i] ?? this.choice.appendChild(el("option"));

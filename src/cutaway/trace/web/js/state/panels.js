@@ -9,16 +9,16 @@
 /** @type {[name: string, label: string, element: string][]} */
 export const ALL = [
   ["step", "Step", "step-waterfall"],
-  ["near", "Two texts", "near-panel"],
+  ["near", "Compare texts", "near-panel"],
   ["canvas", "Canvas", "canvas-panel"],
   ["timelines", "Timelines", "run-timelines"],
   ["inside", "Inside", "inside-panel"],
-  ["without", "Without", "without-panel"],
+  ["without", "Leave a word out", "without-panel"],
   ["why", "Why it ended", "why-panel"],
   ["what-if", "What if", "what-if"],
   ["tree", "Branches", "branch-tree"],
-  ["compare", "Two runs", "run-compare"],
-  ["lesson", "Lesson", "lesson-panel"],
+  ["compare", "Compare runs", "run-compare"],
+  ["lesson", "Practice", "lesson-panel"],
 ];
 
 /** The panels by name. */
