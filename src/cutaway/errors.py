@@ -1,8 +1,8 @@
 """Errors that a person can act on.
 
 Every message is one sentence that names the field or file and the fix; the command line, the server
-and the page show it alone, without a traceback. Knows which words of it are names of fields: each
-face says these in its own way, and none reads a sentence.
+and the page show it alone, without a traceback. Knows which words of it are names of fields, which
+the three write in different ways; none of them parses a sentence.
 """
 
 from typing import Self
@@ -16,7 +16,7 @@ class Name(str):
     """A field's name within a sentence, written as a program would: messages[0].content
 
     path   the field, then what leads to a part of its value: keys and indices
-    prose  words behind it, which say more of that part
+    prose  words that follow the name, on that part of the value
     """
 
     __slots__ = ("path", "prose")
@@ -24,7 +24,7 @@ class Name(str):
     prose: str
 
     def __new__(cls, *path: str | int, prose: str = "") -> "Name":
-        """Of a path, whose first part may be a Name itself."""
+        """Make a name of a path, whose first part may be a Name itself."""
         first, *rest = path
         if isinstance(first, Name):
             prose = prose or first.prose
@@ -44,8 +44,9 @@ class Name(str):
 class InputError(CutawayError, ValueError):
     """The caller asked for something impossible: a value out of range, an unknown name.
 
-    Of one argument: a sentence that is about no field. Of more: the field, then what is said of it,
-    as in ``InputError("top_p", " must be between 0 and 1")``, where other fields are ``Name``s.
+    One argument is a sentence about no field. With more, the first is the field, and the others say
+    what is wrong, as in ``InputError("top_p", " must be between 0 and 1")``, where other fields are
+    ``Name``s.
     """
 
     def __init__(self, *words: str) -> None:
@@ -61,7 +62,7 @@ class InputError(CutawayError, ValueError):
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Of ``name``; empty where it is about no field."""
+        """The path of ``name``; empty for an error about no field."""
         return self.name.path if self.name is not None else ()
 
     @property
@@ -76,11 +77,11 @@ class InputError(CutawayError, ValueError):
 
     @property
     def reason(self) -> str:
-        """What is said of the field last, as it follows a name: ": it is empty", " must be 1"."""
+        """The words that follow the field's name: ": it is empty", " must be 1"."""
         return str(self.args[-1]) if self.path else f": {self}"
 
-    def renamed(self, *path: str | int) -> Self:
-        """The error with another name of the field that it is about."""
+    def with_name(self, *path: str | int) -> Self:
+        """Return the error with another name for the field that it is about."""
         prose = self.name.prose if self.name is not None else ""
         return type(self)(Name(*path, prose=prose), *self.args[1:])
 
@@ -109,7 +110,7 @@ class ModelLoadError(CutawayError):
 
 
 class OutOfMemoryError(CutawayError, MemoryError):
-    """There was not enough memory for a step; once there is, the model goes on working."""
+    """There was not enough memory for a step; the model works on once there is."""
 
 
 class DiskFullError(CutawayError):
@@ -117,11 +118,11 @@ class DiskFullError(CutawayError):
 
 
 class ClosedError(CutawayError):
-    """What was asked is closed, or was while it worked: a server that shuts down says so."""
+    """The model or server that was asked is closed, or was closed while it worked."""
 
 
 class ReplayError(CutawayError):
-    """A text that was to be continued differs from the one that was cut."""
+    """A text that should be continued differs from the one that was cut."""
 
 
 class ReplicaLostError(CutawayError):

@@ -1,8 +1,8 @@
 """Features: what the core does without. Each is a folder, or a package of somebody else.
 
-Knows the names of their commands and endpoints, and in which modules these are; it imports none
-before it is asked for. The core reaches features by this table alone. Another package adds one by
-an entry point of the group ``cutaway.features``; see docs/features.md.
+Knows the names of their commands and endpoints, and their modules, which are imported on demand.
+The core reaches features only by this table. Another package adds one by an entry point of the
+group ``cutaway.features``; see docs/features.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,11 +29,11 @@ class Command(NamedTuple):
 class Feature(NamedTuple):
     """What a folder or a package adds.
 
-    commands: by name, or by two words for a verb of a command: "trace inside". Their modules
-    are as ``cutaway.cli.options.parser.run_command`` says
-    endpoints: modules with a ``router``; where there is more to them, with SCHEMAS, the modules of
-    their answers' shapes, and ``install(app, settings)``, which gives the application what they
-    share and returns what ends with it
+    commands: by name, or by two words for a verb of a command: "trace inside". See
+    ``cutaway.cli.options.parser.run_command`` for what their modules have
+    endpoints: modules with a ``router``, and optionally SCHEMAS, the modules of their answers'
+    shapes, and ``install(app, settings)``, which sets up what they share in the application and
+    returns what to close with it
     """
 
     commands: Mapping[str, Command] = MappingProxyType({})
@@ -139,13 +139,13 @@ BUILT_IN: Mapping[str, Feature] = {
         (f"{GROUP}.evidence.endpoints",),
     ),
 }
-"""By folder, in the order in which commands and endpoints are listed."""
+"""The features by folder, in the order in which commands and endpoints are listed."""
 
 
-def installed() -> Iterator[Feature]:
-    """Those of other packages, by their entry points; CutawayError for one that is broken.
+def load_installed() -> Iterator[Feature]:
+    """Yield the features of other packages, by entry points; CutawayError for a broken one.
 
-    It looks through all packages that are installed: ask only where their names are needed.
+    This searches all installed packages, so call it only where their names are needed.
     """
     from importlib.metadata import entry_points
 
@@ -157,28 +157,30 @@ def installed() -> Iterator[Feature]:
 
 
 def endpoints() -> Iterator[ModuleType]:
-    """The modules of all endpoints."""
-    for feature in (*BUILT_IN.values(), *installed()):
+    """Yield the modules of all endpoints."""
+    for feature in (*BUILT_IN.values(), *load_installed()):
         yield from map(import_module, feature.endpoints)
 
 
-def commands(*within: str, others: bool = True) -> dict[str, Command]:
-    """Those of features by name; of two words, those that begin with ``within``.
+def commands(*within: str, with_installed: bool = True) -> dict[str, Command]:
+    """Return the commands of features by name: those whose first words are ``within``.
 
-    others: those of other packages, too. CutawayError where two have one name
+    with_installed: also those of other packages. CutawayError where two have one name
     """
-    listed: dict[str, Command] = {}
-    for feature in (*BUILT_IN.values(), *(installed() if others else ())):
+    by_name: dict[str, Command] = {}
+    for feature in (*BUILT_IN.values(), *(load_installed() if with_installed else ())):
         for words, command in feature.commands.items():
             *first, name = words.split()
             if first == [*within]:
-                if name in listed:
+                if name in by_name:
                     raise CutawayError(f"two features add the command {words!r}; uninstall one")
-                listed[name] = command
-    return listed
+                by_name[name] = command
+    return by_name
 
 
 def feature(name: str) -> ModuleType:
-    """A folder of ``cutaway.features``, or a module within: for the few places of the core where
-    an option of a command, or a method, belongs to one."""
+    """Import a folder of ``cutaway.features``, or a module in it.
+
+    It is for the few places of the core where an option of a command, or a method, belongs to one.
+    """
     return import_module(f"{GROUP}.{name}")

@@ -409,7 +409,7 @@ def test_an_error_arrives_with_the_field_that_it_is_about():
     arrived = sent(TooLongError(name, " is longer than ", Name("max_tokens")))
     assert str(arrived) == "messages[3].content: a part is longer than max_tokens"
     assert (arrived.field, arrived.index, arrived.path) == ("messages", 3, name.path)
-    assert str(arrived.renamed("input", 4)) == "input[4]: a part is longer than max_tokens"
+    assert str(arrived.with_name("input", 4)) == "input[4]: a part is longer than max_tokens"
     assert isinstance(arrived.args[-1], Name)
 
 

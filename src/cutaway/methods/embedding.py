@@ -85,7 +85,7 @@ def naming(place: Callable[[int], str]) -> Iterator[None]:
         if error.field != "texts":
             raise
         path = Name(place(error.index or 0)).path
-        raise error.renamed(*(path if error.index is not None else path[:1])) from error
+        raise error.with_name(*(path if error.index is not None else path[:1])) from error
 
 
 @lru_cache

@@ -159,7 +159,7 @@ def commands_of(
     where two have one name
     """
     own = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
-    added = registry.commands(*within, others=others)
+    added = registry.commands(*within, with_installed=others)
     if twice := min(own.keys() & added.keys(), default=""):
         raise CutawayError(f"a feature adds {twice!r}, which is a command already; uninstall it")
     return own | added
@@ -229,7 +229,7 @@ def as_typed(error: InputError, argv: Sequence[str]) -> str:
     flag = (_RENAMED | flags).get(str(field), f"--{str(field).replace('_', '-')}")
     if flag in {word.partition("=")[0] for word in argv} or (field in flags and "_" in str(field)):
         inner = inner if error.index is None else inner[1:]
-        error = error.renamed(flag, *inner)
+        error = error.with_name(flag, *inner)
     return "".join(flags.get(w, w) if isinstance(w, Name) else w for w in error.args)
 
 

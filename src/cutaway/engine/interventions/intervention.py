@@ -316,7 +316,7 @@ def number_errors(index: int) -> Iterator[None]:
     except InputError as error:
         name = Name("interventions", index)
         if error.field == "intervention":
-            raise error.renamed(*name.path) from None
+            raise error.with_name(*name.path) from None
         raise InputError(name, ": ", *error.args) from None
 
 

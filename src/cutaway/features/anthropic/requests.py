@@ -158,7 +158,7 @@ class WithMessagesTools(Conversing):
             return ToolUse(service.llm.model, tools, choice.said(), parallel, self.wish(service))
         except InputError as error:
             path = ("input_schema" if part == "parameters" else part for part in error.path)
-            raise (error.renamed(*path) if error.path else error) from None
+            raise (error.with_name(*path) if error.path else error) from None
 
 
 # -- the conversation, and the same as messages for a chat template ----------------------------
