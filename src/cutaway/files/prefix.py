@@ -15,8 +15,8 @@
             …      the blocks, one after the other, to the end of the file
 
 Numbers are little-endian. Every byte is hashed, so that no change goes unnoticed. Blocks differ in
-size, since layers with a sliding window do not store what they can no longer see. Errors here are
-predicates: whoever raises them to the user puts the file's name in front. Knows no model.
+size, since layers with a sliding window do not store what they can no longer see. Messages of
+errors begin with a verb: `PrefixReader` puts the file's name in front. Knows no model.
 """
 
 import json
@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """From a file's first bytes; FormatError where they are no header."""
+        """Read a file's first bytes; FormatError where they are no header."""
         if data[: len(MAGIC)] != MAGIC:
             raise FormatError("is no saved prefix; 'cutaway cache save' writes one")
         if len(data) < START:
@@ -75,8 +75,8 @@ class Sizes(NamedTuple):
     @property
     def head(self) -> int:
         """Bytes before the first block."""
-        each = self.block_tokens * _TOKEN.itemsize + _SIZE.itemsize + HASH
-        return START + self.json_bytes + self.blocks * each
+        per_block = self.block_tokens * _TOKEN.itemsize + _SIZE.itemsize + HASH
+        return START + self.json_bytes + self.blocks * per_block
 
     @property
     def file(self) -> int:
@@ -120,41 +120,42 @@ class PrefixHeader:
 
     @property
     def _json(self) -> bytes:
-        said = {
+        fields = {
             "model": self.model, "computed_by": {**self.computed_by}, "text": self.text,
             "special": self.special,
         }  # fmt: skip
-        return json.dumps(said, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
     def to_bytes(self) -> bytes:
         """The header's bytes."""
         fixed = _FIXED.pack(*self.sizes)
         ids = np.array(self.token_ids, _TOKEN).tobytes()
-        each = np.array(self.block_bytes, _SIZE).tobytes()
-        rest = self._json + ids + each + b"".join(self.digests)
+        block_sizes = np.array(self.block_bytes, _SIZE).tobytes()
+        rest = self._json + ids + block_sizes + b"".join(self.digests)
         return fixed + sha256(fixed + rest).digest() + rest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """From all bytes before the blocks; FormatError where they are damaged or invalid."""
+        """Read all bytes before the blocks; FormatError where they are damaged or invalid."""
         sizes = Sizes.read(data)
-        fixed, found = data[: _FIXED.size], data[_FIXED.size : START]
+        fixed, stored_digest = data[: _FIXED.size], data[_FIXED.size : START]
         rest = memoryview(data)[START:]
         digest = sha256(fixed)
         digest.update(rest)
-        if digest.digest() != found:
+        if digest.digest() != stored_digest:
             raise FormatError("has a damaged header: save it again")
         ids_at = sizes.json_bytes
-        each_at = ids_at + sizes.blocks * sizes.block_tokens * _TOKEN.itemsize
-        digests_at = each_at + sizes.blocks * _SIZE.itemsize
-        ids = np.frombuffer(rest[ids_at:each_at], _TOKEN).tolist()
-        each = np.frombuffer(rest[each_at:digests_at], _SIZE).tolist()
-        if sum(each) != sizes.blocks_bytes:
+        sizes_at = ids_at + sizes.blocks * sizes.block_tokens * _TOKEN.itemsize
+        digests_at = sizes_at + sizes.blocks * _SIZE.itemsize
+        ids = np.frombuffer(rest[ids_at:sizes_at], _TOKEN).tolist()
+        block_sizes = np.frombuffer(rest[sizes_at:digests_at], _SIZE).tolist()
+        if sum(block_sizes) != sizes.blocks_bytes:
             raise _invalid()
         digests = (rest[at : at + HASH].tobytes() for at in range(digests_at, len(rest), HASH))
         return cls(
-            **_said(bytes(rest[:ids_at])), block_tokens=sizes.block_tokens, token_ids=tuple(ids),
-            block_bytes=tuple(each), digests=tuple(digests),
+            **_parse_json(bytes(rest[:ids_at])), block_tokens=sizes.block_tokens,
+            token_ids=tuple(ids),
+            block_bytes=tuple(block_sizes), digests=tuple(digests),
         )  # fmt: skip
 
 
@@ -162,23 +163,23 @@ def _invalid() -> FormatError:
     return FormatError("has a header that cutaway does not write: save it again")
 
 
-def _said(data: bytes) -> dict[str, Any]:
-    """The JSON, with the type of each value checked."""
+def _parse_json(data: bytes) -> dict[str, Any]:
+    """Return the JSON object, with the type of each value checked."""
     try:
-        said = strict_json.parse(data)
-        by = said["computed_by"]
+        fields = strict_json.parse(data)
+        by = fields["computed_by"]
         right = (
-            said.keys() == {"model", "computed_by", "text", "special"}
-            and isinstance(said["model"], str)
-            and isinstance(said["text"], str | None)
-            and isinstance(said["special"], bool)
+            fields.keys() == {"model", "computed_by", "text", "special"}
+            and isinstance(fields["model"], str)
+            and isinstance(fields["text"], str | None)
+            and isinstance(fields["special"], bool)
             and all(isinstance(value, str) for value in by.values())
         )
     except (InputError, AttributeError, KeyError, TypeError):
         right = False
     if not right:
         raise _invalid()
-    checked: dict[str, Any] = said
+    checked: dict[str, Any] = fields
     return checked
 
 
@@ -189,7 +190,7 @@ Memory = Sequence[NDArray[np.uint8]]
 
 
 class PrefixReader:
-    """An open file. InputError where it cannot be read, FormatError where it is damaged.
+    """A saved prefix, opened. InputError if it cannot be read, FormatError if it is damaged.
 
     head    its header
     nbytes  the size of the file
@@ -197,12 +198,12 @@ class PrefixReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._explained():
+        with self._explain_errors():
             if not path.is_file():
                 raise InputError(f"{path} is no file; 'cutaway cache save' writes one")
             self._file = path.open("rb", buffering=0)
         try:
-            with self._explained():
+            with self._explain_errors():
                 self.head, first = self._read_head()
         except BaseException:
             self._file.close()
@@ -216,8 +217,8 @@ class PrefixReader:
         self._read_at(0, start)
         sizes = Sizes.read(start.tobytes())
         if nbytes != sizes.file:
-            what = "is truncated" if nbytes < sizes.file else "is too long"
-            raise FormatError(f"{what} ({nbytes} bytes instead of {sizes.file}): save it again")
+            problem = "is truncated" if nbytes < sizes.file else "is too long"
+            raise FormatError(f"{problem} ({nbytes} bytes instead of {sizes.file}): save it again")
         head = np.empty(sizes.head, np.uint8)
         self._read_at(0, head)
         return PrefixHeader.from_bytes(head.tobytes()), sizes.head
@@ -225,7 +226,7 @@ class PrefixReader:
     def read(self, place: int, memory: Memory) -> None:
         """Read a block into memory of its size. FormatError where it was changed."""
         at, digest = self._starts[place], sha256()
-        with self._explained():
+        with self._explain_errors():
             if sum(piece.nbytes for piece in memory) != self.head.block_bytes[place]:
                 raise FormatError("has blocks of another size than its model: save it again")
             for piece in memory:
@@ -236,9 +237,9 @@ class PrefixReader:
                 raise FormatError(f"is damaged in block {place}: save it again")
 
     def has(self, place: int, memory: Memory) -> bool:
-        """Whether a block is the beginning of this memory, as its hash has it.
+        """Whether the hash of a block is that of the beginning of this memory.
 
-        What follows is of windows and states, which a file has of the text's end alone.
+        The memory after it is of windows and states, which the file has only for the text's end.
         """
         left, digest = self.head.block_bytes[place], sha256()
         for piece in memory:
@@ -247,7 +248,7 @@ class PrefixReader:
         return left == 0 and digest.digest() == self.head.digests[place]
 
     def check(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
-        """Read all blocks. on_progress: called with the bytes read so far"""
+        """Read and check all blocks. on_progress: called with the bytes read so far"""
         done, memory = 0, np.empty(max(self.head.block_bytes, default=0), np.uint8)
         for place, nbytes in enumerate(self.head.block_bytes):
             self.read(place, [memory[:nbytes]])
@@ -263,7 +264,7 @@ class PrefixReader:
             left = left[got:]
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Put the file's name in front of errors."""
         try:
             yield
@@ -316,7 +317,7 @@ class PrefixWriter:
 
 @contextmanager
 def write_prefix(path: Path, head: PrefixHeader) -> Iterator[PrefixWriter]:
-    """A writer of the header's blocks; the file exists once the `with` block has ended.
+    """Give a writer of the header's blocks; the file exists once the `with` block has ended.
 
     Raises CutawayError where it cannot be written; whatever is raised, nothing is left behind.
     """

@@ -57,7 +57,7 @@ class HeldFile(ModelFile):
             self.tensors[tensor] = TensorInfo(tensor, kind, shape)
             raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
             self.bytes[tensor] = np.ascontiguousarray(raw).view(np.uint8).ravel()
-        self.weights = {tensor: self.multiplied(tensor) for tensor in self.tensors}
+        self.weights = {tensor: self.dequantize_scaled(tensor) for tensor in self.tensors}
 
     def raw(self, name):
         return self.bytes[name]

@@ -192,7 +192,7 @@ def backend(path, request):
         _, graph = build(file.metadata, shapes)
         if request.param == "cpu":
             return CpuBackend(graph, file, kv_blocks=BLOCKS, context=256, threads=2)
-        weights = {name: file.multiplied(name) for name in file.tensors}
+        weights = {name: file.dequantize_scaled(name) for name in file.tensors}
         return ReferenceBackend(graph, weights, BLOCKS)
 
 

@@ -156,11 +156,11 @@ def path(tmp_path):
 
 def test_a_matrix_or_each_of_a_stack_is_multiplied(path):
     with GGUFFile(path) as file:
-        assert file.multiplied("one.weight").tolist() == [[0.5] * 3] * 2
-        assert file.multiplied("several.weight").tolist() == [[[2] * 3], [[3] * 3]]
+        assert file.dequantize_scaled("one.weight").tolist() == [[0.5] * 3] * 2
+        assert file.dequantize_scaled("several.weight").tolist() == [[[2] * 3], [[3] * 3]]
         assert file.dequantize("one.weight").tolist() == [[1] * 3] * 2
         assert file.factors("one.scale") is None
-        assert file.multiplied("one.scale").tolist() == [0.5]
+        assert file.dequantize_scaled("one.scale").tolist() == [0.5]
 
 
 def scaled(directory, factor):

@@ -80,18 +80,19 @@ def test_the_older_form_is_read(tmp_path, chunks):
     )
     read = Importance.read(path)
     assert read.chunks == chunks
-    assert read.of(TensorInfo("a.weight", "F32", (7, 2))).tolist() == [[1.0, 2.0]]
-    experts = read.of(TensorInfo("b.weight", "F32", (3, 7, 2)))
+    assert read.column_means(TensorInfo("a.weight", "F32", (7, 2))).tolist() == [[1.0, 2.0]]
+    experts = read.column_means(TensorInfo("b.weight", "F32", (3, 7, 2)))
     assert experts.tolist() == [[0.5, 0.5]] * 3
 
 
 def test_the_mean_of_what_no_row_came_to_is_one():
     sums, counts = np.array([[4, 8], [0, 0]], np.float32), np.array([4, 0], np.float32)
     matrix = Importance({"a.weight": ColumnSums(sums, counts)}, (), 1, 512)
-    assert matrix.of(TensorInfo("a.weight", "F32", (2, 7, 2))).tolist() == [[1, 2], [1, 1]]
-    assert matrix.of(TensorInfo("b.weight", "F32", (2, 7, 2))) is None
+    means = matrix.column_means(TensorInfo("a.weight", "F32", (2, 7, 2)))
+    assert means.tolist() == [[1, 2], [1, 1]]
+    assert matrix.column_means(TensorInfo("b.weight", "F32", (2, 7, 2))) is None
     with pytest.raises(InputError, match="has 4 columns here and 6 in the model"):
-        matrix.of(TensorInfo("a.weight", "F32", (3, 7, 2)))
+        matrix.column_means(TensorInfo("a.weight", "F32", (3, 7, 2)))
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -1.0])

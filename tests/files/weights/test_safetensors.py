@@ -54,7 +54,7 @@ def test_other_dtypes_are_refused_only_when_asked_for(tmp_path):
 
 def test_parts_of_quantised_matrices_are_read_as_their_dtype_says(tmp_path):
     file = opened(tmp_path, small())
-    assert file.stored("ids") == ("I64", (1,))
+    assert file.dtype_and_shape("ids") == ("I64", (1,))
     assert file.part("ids")[:].view("<i8")[0] == int.from_bytes(bytes(range(23, 31)), "little")
     assert np.array_equal(file.part("norm")[:], file.raw("norm")[:])
     header = {"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}

@@ -12,7 +12,7 @@ from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
-from cutaway.files.hub import located
+from cutaway.files.hub import find_local
 from cutaway.files.hub.catalog import find
 from cutaway.trace import Trace
 from support.inside_files import asked, check_same
@@ -21,7 +21,7 @@ from support.page_tokenizer import check_cuts_alike
 from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
-PATH = located(find("gemma3-270m"))
+PATH = find_local(find("gemma3-270m"))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PATH is None, reason="needs the model: cutaway pull gemma3-270m"),

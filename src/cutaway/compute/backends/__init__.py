@@ -33,7 +33,7 @@ from cutaway.compute.backends.layout import (
 from cutaway.compute.model import Graph
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorInfo
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
@@ -158,7 +158,7 @@ def load(
     _check_reference(threads, offload)
     from cutaway.compute.backends.reference import ReferenceBackend
 
-    weights = {tensor: file.multiplied(tensor) for tensor in file.tensors}
+    weights = {tensor: file.dequantize_scaled(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)
 
 
@@ -168,7 +168,7 @@ def _check_orders(graph: Graph, file: ModelFile) -> None:
         order = file.dequantize(name)
         if not np.array_equal(np.sort(order), np.arange(len(order))):
             raise FormatError(
-                f"the tensor {quoted(name)} must hold each number from 0 to {len(order) - 1} once; "
+                f"the tensor {quote(name)} must hold each number from 0 to {len(order) - 1} once; "
                 "get the model again"
             )
 

@@ -18,7 +18,7 @@ from cutaway.compute.model import Graph, ModelConfig, add_adapter
 from cutaway.compute.model.lora import B, matrices_of, numbered_name
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorBytes, open_gguf, pieces
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 _FORMATS = ("F32", "F16", "BF16")
 _LARGEST_SCALE = 1e6  # a larger factor is a mistake
@@ -235,7 +235,7 @@ def _check_formats(file: ModelFile) -> None:
     for name, info in file.tensors.items():
         if info.format not in _FORMATS:
             raise FormatError(
-                f"the tensor {quoted(name)} is stored as {info.format}, and an adapter's must be "
+                f"the tensor {quote(name)} is stored as {info.format}, and an adapter's must be "
                 f"{', '.join(_FORMATS)}: convert the adapter again"
             )
 

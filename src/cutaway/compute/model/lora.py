@@ -12,7 +12,7 @@ from cutaway.compute.model.graph import Graph, Op
 from cutaway.compute.model.op import Shapes
 from cutaway.compute.model.ops.linear import Adaptable, Linear, Lora
 from cutaway.errors import FormatError
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 A, B = ".lora_a", ".lora_b"
 """Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix.
@@ -66,11 +66,11 @@ def matrices_of(names: Iterable[str]) -> list[str]:
     for name in matrices:
         if name in tensors:
             raise FormatError(
-                f"the tensor {quoted(name)} is none of an adapter's, which end in {A} or {B}"
+                f"the tensor {quote(name)} is none of an adapter's, which end in {A} or {B}"
             )
         for ending in (A, B):
             if name + ending not in tensors:
-                raise FormatError(f"the adapter lacks the tensor {quoted(name + ending)}")
+                raise FormatError(f"the adapter lacks the tensor {quote(name + ending)}")
     return [*matrices]
 
 
@@ -85,12 +85,12 @@ def _check(
 ) -> None:
     if shape is None:
         raise FormatError(
-            f"the adapter changes {quoted(name)}, which the model does not have: it was made for "
+            f"the adapter changes {quote(name)}, which the model does not have: it was made for "
             "another one"
         )
     if not is_plain or len(shape) != 2:
         raise FormatError(
-            f"the adapter changes {quoted(name)}, and only matrices of linear layers and "
+            f"the adapter changes {quote(name)}, and only matrices of linear layers and "
             "embeddings can have one: not what is both, experts or norms"
         )
     a, b = shapes[name + A], shapes[name + B]
@@ -99,6 +99,6 @@ def _check(
     if (a, b) != (first, (second, rank)):
         expected = f"({shape[0]}, rank)" if is_table else f"(rank, {shape[1]})"
         raise FormatError(
-            f"the adapter has {a} and {b} for {quoted(name)}, which is {shape}: it must be "
+            f"the adapter has {a} and {b} for {quote(name)}, which is {shape}: it must be "
             f"{expected} and ({second}, rank), so it was made for another model"
         )

@@ -1,8 +1,8 @@
-"""A model's name becomes a file on disk.
+"""Find the file on disk that a model's name stands for.
 
 Knows the kinds of name (alias, path, file in the cache, ``hf:org/repo``), the order in which they
 are tried, and the state of each model on this machine. A model that is already here is found
-without the network and without pip. Does not know how a file comes here: `fetch`, `huggingface`.
+without the network and without pip. Does not know how a file is fetched: `fetch`, `huggingface`.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
     """
     name = DEFAULT_MODEL if name is None else str(name)
     if model := find(name):
-        if path := located(model):
+        if path := find_local(model):
             return path
         from cutaway.files.hub.fetch import fetch  # brings zipfile and subprocess, needed once ever
 
@@ -51,12 +51,12 @@ def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
         raise
     except (OSError, RuntimeError) as error:  # no permission, a name too long, no such home
         reason = getattr(error, "strerror", None) or error
-        raise InputError("model", f" {_shown(name)} cannot be looked up: {reason}") from error
+        raise InputError("model", f" {_short_repr(name)} cannot be looked up: {reason}") from error
 
 
-def located(model: CatalogModel) -> Path | None:
+def find_local(model: CatalogModel) -> Path | None:
     """Return where the model's file is on this machine already, or None."""
-    return catalog.cached(model) or catalog.installed(model)
+    return catalog.find_cached(model) or catalog.find_installed(model)
 
 
 def _local(name: str) -> Path:
@@ -68,16 +68,16 @@ def _local(name: str) -> Path:
     if name and path.is_dir():
         raise InputError(
             "model",
-            f" {_shown(name)} is a folder without a config.json; name a folder that "
+            f" {_short_repr(name)} is a folder without a config.json; name a folder that "
             "transformers has saved, or the .gguf file in it",
         )
     if path.exists() and name:
-        raise InputError("model", f" {_shown(name)} is not a regular file; name a .gguf file")
+        raise InputError("model", f" {_short_repr(name)} is not a regular file; name a .gguf file")
     in_cache = catalog.models_dir() / name
     if path.name == name and path.suffix.lower() == ".gguf" and in_cache.is_file():
         return in_cache
     if "/" in name or path.suffix.lower() == ".gguf":
-        raise InputError("model", f" file {_shown(name)} does not exist; check the path")
+        raise InputError("model", f" file {_short_repr(name)} does not exist; check the path")
     raise InputError(_unknown(name))
 
 
@@ -87,12 +87,12 @@ def _unknown(name: str) -> str:
     close = get_close_matches(name.lower(), CATALOG, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return (
-        f"unknown model {_shown(name)}: {hint}name one of {', '.join(CATALOG)}, "
+        f"unknown model {_short_repr(name)}: {hint}name one of {', '.join(CATALOG)}, "
         "the path of a .gguf file or of a folder, or hf:org/repo[:file.gguf]"
     )
 
 
-def _shown(name: str) -> str:
+def _short_repr(name: str) -> str:
     # A whole prompt in the wrong place must not fill the screen.
     return repr(name if len(name) <= 200 else f"{name[:200]}…")
 
@@ -117,26 +117,26 @@ class ModelStatus:
 
 def available() -> list[ModelStatus]:
     """Return the models of the catalog, then the other .gguf files of the cache, by name."""
-    return [_status(model) for model in CATALOG.values()] + _others()
+    return [_status(model) for model in CATALOG.values()] + _other_files()
 
 
 def _status(model: CatalogModel) -> ModelStatus:
-    path = located(model)
+    path = find_local(model)
     state: State = "not fetched"
     if path:
-        state = "cached" if path == catalog.cached(model) else "in package"
+        state = "cached" if path == catalog.find_cached(model) else "in package"
     elif catalog.is_installed(model):
-        state = "in package"  # in parts, which the first use puts together
+        state = "in package"  # in parts, which are joined on first use
     return ModelStatus(model.alias, model.title, model.license, model.size, state, path)
 
 
-def _others() -> list[ModelStatus]:
-    known = {model.file for model in CATALOG.values()}
+def _other_files() -> list[ModelStatus]:
+    catalog_files = {model.file for model in CATALOG.values()}
     files = sorted(catalog.models_dir().glob("*.[gG][gG][uU][fF]"))
     return [
         ModelStatus(file.name, file.stem, None, catalog.file_size(file), "cached", file)
         for file in files
-        if file.name not in known
+        if file.name not in catalog_files
     ]
 
 
@@ -152,7 +152,7 @@ def verify(name: str | None = None) -> Path:
         raise InputError(
             f"no checksum is known for model {name!r}; name one of {', '.join(CATALOG)}"
         )
-    path = located(model)
+    path = find_local(model)
     if path is None:
         raise InputError(
             "model", f" {name!r} is not on this machine; run: cutaway pull {model.alias}"
@@ -167,7 +167,7 @@ def verify(name: str | None = None) -> Path:
 
 
 def _digest(files: list[Path]) -> str:
-    """Of all bytes, file by file."""
+    """Return the SHA-256 of all bytes, file by file."""
     from hashlib import file_digest, sha256
 
     digest = sha256()
@@ -176,6 +176,6 @@ def _digest(files: list[Path]) -> str:
             with path.open("rb") as file:
                 file_digest(file, lambda: digest)
         except OSError as error:
-            said = f" file {str(path)!r} cannot be read ({error.strerror})"
-            raise InputError("model", said) from error
+            problem = f" file {str(path)!r} cannot be read ({error.strerror})"
+            raise InputError("model", problem) from error
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The models that cutaway knows by name, as data, and where models lie on this machine.
+"""The models that cutaway knows by name, as data, and where models are on this machine.
 
 Knows which wheels hold a model's bytes, what those bytes must be, the cache's folders, and where an
 installed package keeps a model's file. Fetches nothing.
@@ -36,7 +36,7 @@ class CatalogModel:
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
     shown before the first use; ``license_files`` are stored beside the file.
     ``folder``: the model is a folder named ``file``, of the parts, whose paths in the wheel
-    begin with this; ``size`` and ``sha256`` are of all of them, in order.
+    begin with this; ``size`` and ``sha256`` cover all of them, in order.
     ``writes``: it continues texts from left to right.
     """
 
@@ -55,7 +55,7 @@ class CatalogModel:
 
     @property
     def names(self) -> list[str]:
-        """Of the parts as files of the model; one for all where it is a single file."""
+        """The file of the model that each part belongs to: the same for all of a single file."""
         if not self.folder:
             return [self.file] * len(self.parts)
         return [f"{self.file}/{part.member.removeprefix(self.folder)}" for part in self.parts]
@@ -168,7 +168,7 @@ def find(name: str) -> CatalogModel | None:
     return CATALOG.get(name.lower())
 
 
-# -- where models lie ------------------------------------------------------------------------------
+# -- where models are ------------------------------------------------------------------------------
 
 
 def cache_dir() -> Path:
@@ -208,14 +208,14 @@ def staging_dir() -> Path:
     return cache_dir() / "staging"
 
 
-def cached(model: CatalogModel) -> Path | None:
+def find_cached(model: CatalogModel) -> Path | None:
     """Return the model's file or folder in the cache if it is there in its full size."""
     sizes = [file_size(models_dir() / name) for name in dict.fromkeys(model.names)]
     whole = -1 not in sizes and sum(sizes) == model.size
     return models_dir() / model.file if whole else None
 
 
-def installed(model: CatalogModel) -> Path | None:
+def find_installed(model: CatalogModel) -> Path | None:
     """Return the model inside an installed package, if one file or folder there is all of it."""
     if not is_installed(model) or (len(model.parts) > 1 and not model.folder):
         return None
@@ -262,14 +262,14 @@ _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 
 
 def parts_of(name: str) -> list[str]:
-    """The names of all files of a model of which this is one, in order; often it alone."""
-    found = _PART.fullmatch(name)
-    if not found or not 1 <= int(found[2]) <= int(found[3]):
+    """Return the names of all files of the model that this file belongs to, in order."""
+    match = _PART.fullmatch(name)
+    if not match or not 1 <= int(match[2]) <= int(match[3]):
         return [name]
-    return [f"{found[1]}-{i:05}-of-{found[3]}{found[4]}" for i in range(1, int(found[3]) + 1)]
+    return [f"{match[1]}-{i:05}-of-{match[3]}{match[4]}" for i in range(1, int(match[3]) + 1)]
 
 
 def whole_name(name: str) -> str:
-    """A file's name without the part that it is: NAME.gguf."""
-    found = _PART.fullmatch(name)
-    return found[1] + found[4] if found else name
+    """Return the name of the whole model: NAME.gguf."""
+    match = _PART.fullmatch(name)
+    return match[1] + match[4] if match else name

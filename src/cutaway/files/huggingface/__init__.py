@@ -36,7 +36,7 @@ from cutaway.files.huggingface.tokenizer import (
 
 
 def parts(folder: Path) -> list[Path]:
-    """The files of a folder that say what the model computes, by name."""
+    """Return the files of a folder that determine what the model computes, by name."""
     names = (CONFIG, INDEX, ARTIFACT, *OLD_CONFIGS)
     small = [folder / name for name in names if (folder / name).is_file()]
     text = tokenizer_files(folder)
@@ -46,7 +46,7 @@ def parts(folder: Path) -> list[Path]:
 class HuggingFaceFolder(SourcedFile):
     """config.json, safetensors files and tokenizer.json, with GGUF's keys and names.
 
-    Tensors are rewritten when they are asked for; matrices keep their format, vectors become F32.
+    Tensors are rewritten when they are read; matrices keep their format, vectors become F32.
     Raises `InputError` if a file cannot be opened and `FormatError`, with the name of the file and
     of the field, for what is missing, damaged or not supported.
     """
@@ -61,7 +61,7 @@ class HuggingFaceFolder(SourcedFile):
         if config.quantization is not None:
             self._shards = shards = QuantisedShards(shards, config.quantization)
         sources = tensor_sources(config, shards)
-        more = config.family.remade(sources, config.settings, shards)
+        more = config.family.rebuild(sources, config.settings, shards)
         for name, values in dense_tensors(path).items():
             sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
         self.tensors = MappingProxyType(sources)
@@ -87,12 +87,12 @@ class HuggingFaceFolder(SourcedFile):
         return unread(names, config.behind)
 
     def _body(self, config: Config) -> dict[str, bool]:
-        """Whether it only makes vectors, although its family writes: no matrix is its head."""
+        """Mark a model without output matrix: it only makes vectors, though its family writes."""
         is_headless = config.is_body and not config.tied and "output.weight" not in self.tensors
         return {"cutaway.embedding.body": True} if is_headless and not config.sees_all else {}
 
     def _token_types(self, config: Config) -> dict[str, int]:
-        """The number of token types, which llama.cpp requires of BERT."""
+        """Return the number of token types, which llama.cpp requires of BERT."""
         types = self.tensors.get("token_types.weight")
         rows = types.shape[0] if types else 1
         is_bert = config.family.architecture == "bert"

@@ -1,9 +1,9 @@
-"""Folders of adapters with the face of a GGUF adapter: PEFT's, and jina-embeddings-v3's by task.
+"""Folders of adapters, read as GGUF adapters: PEFT's, and jina-embeddings-v3's by task.
 
-Knows what PEFT calls things, and which of its adapters are plain LoRA; the others are refused by
-name. Rows of B are moved as those of the model's own matrices are. Of jina's folder, which holds
-the adapters of several tasks, knows how torch names a matrix and what is added to it
-(``parametrizations``), and what config.json says of tasks.
+Knows PEFT's names, and which of its adapters are plain LoRA; the others are refused by name. Rows
+of B are moved as those of the model's own matrices are. Knows how jina's folder, which holds the
+adapters of several tasks, names a matrix and what torch adds to it (``parametrizations``), and
+which tasks config.json lists.
 """
 
 import re
@@ -21,11 +21,17 @@ from cutaway.files.huggingface.config import CONFIG, Config
 from cutaway.files.huggingface.families import FAMILIES
 from cutaway.files.huggingface.families.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transposed
-from cutaway.files.huggingface.shards import ADDED, Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.huggingface.rewrites import Rewrite, as_it_is, transpose
+from cutaway.files.huggingface.shards import (
+    PARAMETRIZED,
+    Shards,
+    SourcedFile,
+    TensorSource,
+    shard_paths,
+)
 from cutaway.files.huggingface.tensors import gguf_name
 from cutaway.files.weights import TensorInfo
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 ADAPTER_CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.(?:default\.)?weight")
@@ -34,7 +40,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "use_dora": (False,), "bias": ("none",), "lora_bias": (False,), "use_qalora": (False,),
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
-"""Any other value of these settings makes it another kind of adapter."""
+"""Settings of plain LoRA: any other value means another kind of adapter."""
 _ABSENT = (
     "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters",
     "alora_invocation_tokens", "megatron_config", "arrow_config",
@@ -76,12 +82,12 @@ class PeftFolder(SourcedFile):
             (module, new), info = _names(families, name), shards.info(name)
             if new.split(".")[-3] in BY_CONFIG.get(architecture, ()):
                 raise FormatError(
-                    f"the tensor {quoted(name)} is of a matrix whose rows are moved or scaled by "
+                    f"the tensor {quote(name)} is of a matrix whose rows are moved or scaled by "
                     "the model's config, which an adapter does not have: convert the adapter to "
                     "GGUF"
                 )
             if new in sources:
-                raise FormatError(f"{path}: {quoted(name)} and {quoted(sources[new].sources[0])} "
+                raise FormatError(f"{path}: {quote(name)} and {quote(sources[new].sources[0])} "
                                   "are one and the same: save the adapter again")  # fmt: skip
             rewrite = _rewrite(rewrites, new)
             sources[new] = TensorSource(new, info.format, info.shape, (name,), rewrite)
@@ -94,24 +100,24 @@ class PeftFolder(SourcedFile):
 
 
 def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
-    """How a matrix of the adapter is stored: the rows of B are moved as those of its product.
+    """Return the rewrite of an adapter's matrix: the rows of B are moved as those of its product.
 
-    Columns of A are not, nor is either transposed where its layer's matrix is: A reads what the
-    layer reads.
+    Columns of A are not moved, and neither is transposed with the layer's matrix: A reads what
+    the layer reads.
     """
     base = name.split(".")[-3]
-    found = rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
-    return as_it_is if found is transposed else found
+    rewrite = rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
+    return as_it_is if rewrite is transpose else rewrite
 
 
 def _families(architecture: str) -> list[Family]:
     """The families whose adapters fit a model of this architecture."""
-    found = [
+    families = [
         family for name, family in FAMILIES.items()
         if family.architecture == architecture and name != "mdlm"  # whose matrices are folded
     ]  # fmt: skip
-    if found:
-        return found
+    if families:
+        return families
     raise FormatError(
         f"folders of PEFT cannot be read for models of the architecture {architecture!r:.40}: "
         "convert the adapter to GGUF"
@@ -134,24 +140,24 @@ def _check_plain(config: JsonObject) -> None:
 
 
 def _names(families: Sequence[Family], name: str) -> tuple[str, str]:
-    """The module, and GGUF's name of the tensor."""
-    found = _TENSOR.fullmatch(name)
-    each = (gguf_name(family, f"{found[1]}.weight") for family in families if found)
-    new = next(filter(None, each), None)
-    if found is None or new is None:
+    """Return the module, and GGUF's name of the tensor."""
+    match = _TENSOR.fullmatch(name)
+    names = (gguf_name(family, f"{match[1]}.weight") for family in families if match)
+    new = next(filter(None, names), None)
+    if match is None or new is None:
         raise FormatError(
-            f"the tensor {quoted(name)} is of no linear layer of this family of models: only plain "
+            f"the tensor {quote(name)} is of no linear layer of this family of models: only plain "
             "LoRA of an adapter is supported"
         )
     if "_exps" in new[0]:
-        raise FormatError(f"the tensor {quoted(name)} is of an expert, which is not supported")
-    return found[1], f"{new[0]}.lora_{found[2].lower()}"
+        raise FormatError(f"the tensor {quote(name)} is of an expert, which is not supported")
+    return match[1], f"{new[0]}.lora_{match[2].lower()}"
 
 
 def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
-    """The factor of a module's product; FormatError where the file's rank differs from r."""
-    alpha = _of_module(config, "alpha_pattern", module).positive("lora_alpha")
-    rank = _of_module(config, "rank_pattern", module).size("r")
+    """Return the factor of a module's product; FormatError if the file's rank differs from r."""
+    alpha = _settings_of_module(config, "alpha_pattern", module).positive("lora_alpha")
+    rank = _settings_of_module(config, "rank_pattern", module).size("r")
     if rank != a.shape[0]:
         raise FormatError(
             f"{ADAPTER_CONFIG}: r is {rank}, and the file has {a.shape[0]} for {module:.80}"
@@ -159,8 +165,8 @@ def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
     return alpha / (sqrt(rank) if config.flag("use_rslora") else rank)
 
 
-def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
-    """The settings, with the number that a pattern gives this module instead of the usual one."""
+def _settings_of_module(config: JsonObject, key: str, module: str) -> JsonObject:
+    """Return the settings with the number that a pattern gives this module, if one does."""
     usual = "lora_alpha" if key == "alpha_pattern" else "r"
     patterns = config.part(key)
     for pattern in patterns.values:
@@ -177,22 +183,22 @@ def _of_module(config: JsonObject, key: str, module: str) -> JsonObject:
 
 
 TASKS, INSTRUCTIONS = "lora_adaptations", "task_instructions"
-_POOLER = "pooler.dense."  # which is not read
+_POOLER = "pooler.dense."  # is not read
 _TABLES = ("token_embd.", "token_types.")
 
 
 def task_instructions(folder: Path) -> Mapping[str, str]:
-    """By task, what stands in front of each text ("" for nothing); none of a folder without."""
+    """Return the prefix of each text by task ("" for none); {} for a folder without tasks."""
     config = JsonObject.read(folder / CONFIG)
-    names, said = config.get(TASKS), config.part(INSTRUCTIONS).values
+    names, instructions = config.get(TASKS), config.part(INSTRUCTIONS).values
     if not names or str(config.get("model_type")) not in ("xlm-roberta", "jina_embeddings_v3"):
         return {}
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         config.fail(TASKS, "a list of names")
-    if not all(isinstance(text, str) for text in said.values()):
+    if not all(isinstance(text, str) for text in instructions.values()):
         config.fail(INSTRUCTIONS, "an object of texts")
-    with_adapters = any(ADDED in name for name in _tensor_names(folder))
-    return {name: said.get(name, "") for name in names} if with_adapters else {}
+    with_adapters = any(PARAMETRIZED in name for name in _tensor_names(folder))
+    return {name: instructions.get(name, "") for name in names} if with_adapters else {}
 
 
 def _tensor_names(folder: Path) -> list[str]:
@@ -204,24 +210,24 @@ def _tensor_names(folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _OfTask:
-    """One task's matrix, of those of all tasks. turned: torch has it the other way round."""
+class _TaskMatrix:
+    """A rewrite: one task's matrix out of those of all tasks, transposed or not."""
 
     task: int
-    turned: bool
+    is_transposed: bool
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        own: NDArray[Any] = x[self.task]
-        return own.T if self.turned else own
+        matrix: NDArray[Any] = x[self.task]
+        return matrix.T if self.is_transposed else matrix
 
 
 class TaskAdapter(SourcedFile):
     """The adapter of one task, by GGUF's names.
 
     A linear layer's A is (tasks, rank, in) and its B (tasks, out, rank); an embedding's A is
-    (tasks, rows, rank) and its B (tasks, rank, hidden), which is turned.
-    scales: the factor of each matrix's product, lora_alpha / lora_rank. `FormatError` for shapes
-    that are not so.
+    (tasks, rows, rank) and its B (tasks, rank, hidden), which is transposed.
+    scales: the factor of each matrix's product, lora_alpha / lora_rank. `FormatError` for other
+    shapes.
     """
 
     def __init__(self, path: Path, task: str) -> None:
@@ -229,30 +235,30 @@ class TaskAdapter(SourcedFile):
         shards = self._shards
         assert shards is not None
         config = Config(path, shards)
-        tasks, said = [*task_instructions(path)], config.settings
+        tasks, settings = [*task_instructions(path)], config.settings
         if task not in tasks:
             raise FormatError(f"{CONFIG}: {TASKS} has no {task!r:.80}")
-        alpha, rank = said.positive("lora_alpha"), said.size("lora_rank")
+        alpha, rank = settings.positive("lora_alpha"), settings.size("lora_rank")
         sources: dict[str, TensorSource] = {}
         for name in shards:
-            if ADDED not in name or _POOLER in name:
+            if PARAMETRIZED not in name or _POOLER in name:
                 continue
-            base, _, which = name.partition(ADDED)
+            base, _, factor = name.partition(PARAMETRIZED)
             new, info = gguf_name(config.family, f"{base}.weight"), shards.info(name)
-            if new is None or which not in ("lora_A", "lora_B"):
-                raise FormatError(f"the tensor {quoted(name)} has no place in this family's tasks")
+            if new is None or factor not in ("lora_A", "lora_B"):
+                raise FormatError(f"the tensor {quote(name)} has no place in this family's tasks")
             is_table = new[0].startswith(_TABLES)
-            at = 2 if is_table == (which == "lora_A") else 1  # of the rank
+            at = 2 if is_table == (factor == "lora_A") else 1  # of the rank
             if len(info.shape) != 3 or info.shape[0] != len(tasks) or info.shape[at] != rank:
                 raise FormatError(
-                    f"the tensor {quoted(name)} is {info.shape}, and {CONFIG} has {len(tasks)} "
+                    f"the tensor {quote(name)} is {info.shape}, and {CONFIG} has {len(tasks)} "
                     f"tasks of rank {rank}"
                 )
-            turned = is_table and which == "lora_B"
-            shape = info.shape[:0:-1] if turned else info.shape[1:]
-            own = f"{new[0]}.{which.lower()}"
-            rewrite = _OfTask(tasks.index(task), turned)
-            sources[own] = TensorSource(own, info.format, shape, (name,), rewrite)
+            is_transposed = is_table and factor == "lora_B"
+            shape = info.shape[:0:-1] if is_transposed else info.shape[1:]
+            new_name = f"{new[0]}.{factor.lower()}"
+            rewrite = _TaskMatrix(tasks.index(task), is_transposed)
+            sources[new_name] = TensorSource(new_name, info.format, shape, (name,), rewrite)
         self.metadata = MappingProxyType({})
         matrices = {name.rpartition(".")[0] for name in sources}
         self.scales = MappingProxyType(dict.fromkeys(sorted(matrices), alpha / rank))

@@ -1,8 +1,8 @@
-"""config.json as GGUF's metadata: which family it is, its sizes, its rotary positions.
+"""config.json as GGUF's metadata: the model's family, its sizes, its rotary positions.
 
-Knows the sizes that every family has; and what transformers takes for a key that is absent: the
-table class_defaults.json, which tools/transformers_defaults.py writes of its classes, and which
-models that it has no class for have the defaults of one.
+Knows the sizes that every family has, and transformers' defaults for absent keys: they are in the
+table class_defaults.json, which tools/transformers_defaults.py makes of its classes. Models for
+which it has no class share the defaults of one that it has.
 """
 
 import json
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.families import FAMILIES, VARIANTS
-from cutaway.files.huggingface.families.diffusion import REFUSED
+from cutaway.files.huggingface.families.diffusion import UNSUPPORTED
 from cutaway.files.huggingface.families.family import Family, has_draft_head
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization import quantization_of
@@ -30,22 +30,22 @@ class Config:
     """A model's config, understood. `FormatError` names what is missing, absurd or refused.
 
     metadata  with GGUF's keys
-    tensors   that GGUF has and the folder's files have not: factors of rotary positions
+    tensors   those of GGUF that the folder's files lack: factors of rotary positions
     quantization  how matrices are quantised; None where they are not
-    layers    of the model, without those behind
+    layers    number of the model's own layers, without draft layers
     tied      whether the output matrix is the embedding
     is_body   whether the model was saved without a head, as transformers' classes ...Model are
-    draft_layers  how many layers behind the model's own draft for it: 1 or 0
-    behind    the numbers of further blocks behind, which guess more tokens ahead
+    draft_layers  number of layers that follow the model's own and draft for it: 1 or 0
+    behind    the numbers of further blocks after these, which guess more tokens ahead
     sees_all  whether each token sees the whole text
     """
 
     def __init__(self, folder: Path, tensors: Iterable[str] = ()) -> None:
-        """tensors: the names of those in the folder's files."""
-        found = JsonObject.read(folder / CONFIG)
-        self.family = _family(found, tensors)
-        text = completed(_text(found), found.text("model_type"))
-        self.settings = s = text.meant(self.family.names, self.family.defaults)
+        """Read a folder's config. tensors: the names of the tensors in its files."""
+        config = JsonObject.read(folder / CONFIG)
+        self.family = _family(config, tensors)
+        text = complete(_text(config), config.text("model_type"))
+        self.settings = s = text.with_defaults(self.family.names, self.family.defaults)
         self.quantization = quantization_of(s, folder)
         self.heads = s.size("num_attention_heads", 1 << 16)
         self.kv_heads = self.heads
@@ -58,8 +58,8 @@ class Config:
         self.draft_layers = 1 if drafts else 0
         self.behind = range(layers + self.draft_layers, layers + more)
         self.tied = s.flag("tie_embedding", s.flag("tie_word_embeddings"))
-        named = s.get("architectures")
-        self.is_body = isinstance(named, list) and bool(named) and all(map(_is_body, named))
+        classes = s.get("architectures")
+        self.is_body = isinstance(classes, list) and bool(classes) and all(map(_is_body, classes))
         self.is_body &= self.family.attention == "causal"  # DreamModel writes
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
@@ -88,10 +88,10 @@ class Config:
             values |= rope
         for key, allowed in family.must_be.items():
             s.must_be(key, *(allowed if isinstance(allowed, tuple) else (allowed,)))
-        own = family.own(s)
-        if "feed_forward_length" not in own:
+        extra = family.metadata(s)
+        if "feed_forward_length" not in extra:
             values["feed_forward_length"] = s.size("intermediate_size")
-        values |= own
+        values |= extra
         if self.draft_layers:
             values["nextn_predict_layers"] = self.draft_layers
         self.experts = values.get("expert_count", 0)
@@ -102,7 +102,7 @@ class Config:
         return metadata | besides, tensors
 
     def _rank(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Of a head that scores texts, beside GGUF's keys."""
+        """Return the keys of a head that scores texts, which GGUF lacks."""
         s, family = self.settings, self.family
         if not family.is_rank:
             return {}
@@ -121,7 +121,7 @@ class Config:
         return besides
 
     def _attention(self, values: dict[str, Any]) -> dict[str, Any]:
-        """A diffusion model's attention, as GGUF has it and beside that."""
+        """Return the keys of a diffusion model's attention that GGUF lacks."""
         s, family = self.settings, self.family
         if family.attention == "causal":
             return {}
@@ -153,14 +153,14 @@ def _layers(config: JsonObject) -> int:
 
 
 def _labels(config: JsonObject) -> list[str]:
-    """Of a head's classes, in their order; transformers calls them so where nothing is said."""
-    named = config.part("id2label").values
-    if not named:
+    """Return the labels of a head's classes in order; LABEL_0, … as in transformers by default."""
+    labels = config.part("id2label").values
+    if not labels:
         count = config.size("num_labels", 1 << 16) if config.get("num_labels") is not None else 2
         return [f"LABEL_{i}" for i in range(count)]
-    if {*named} != {str(i) for i in range(len(named))}:
+    if {*labels} != {str(i) for i in range(len(labels))}:
         config.fail("id2label", "an object of labels, by numbers from 0 on")
-    return [str(named[str(i)]) for i in range(len(named))]
+    return [str(labels[str(i)]) for i in range(len(labels))]
 
 
 def _is_body(name: object) -> bool:
@@ -171,31 +171,32 @@ def _is_body(name: object) -> bool:
 def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
-    config, name = completed(config), config.text("model_type")
+    config, name = complete(config), config.text("model_type")
     if name is None and isinstance(config.get("graph"), dict) and config.get("noise") is not None:
         name = "sedd"
     if name is None or name not in FAMILIES:
-        said = "is missing" if name is None else f"{name!r:.40} is not supported"
-        said = f"{name!r}: {REFUSED[name]} is not supported" if name in REFUSED else said
-        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(FAMILIES)}")
+        problem = "is missing" if name is None else f"{name!r:.40} is not supported"
+        if name in UNSUPPORTED:
+            problem = f"{name!r}: {UNSUPPORTED[name]} is not supported"
+        raise FormatError(f"{config.file}: model_type {problem}; supported: {', '.join(FAMILIES)}")
     variant = VARIANTS[name](config, tensors) if name in VARIANTS else None
     return (variant or FAMILIES[name]).ranking(tensors)
 
 
 def _text(config: JsonObject) -> JsonObject:
-    """gemma3's own part for text, where it has one beside that for pictures.
+    """Return the config of the text model, where a model of pictures and text has two.
 
-    Whether matrices are one says the whole, where it says something.
+    Whether the matrices are tied is taken from the outer config, if it has that key.
     """
     text, whole = config.part("text_config").values, config.values
-    own = {k: v for k, v in text.items() if k not in whole or (v is not None and k != TIED)}
-    return JsonObject({**whole, **own}, config.file)
+    overrides = {k: v for k, v in text.items() if k not in whole or (v is not None and k != TIED)}
+    return JsonObject({**whole, **overrides}, config.file)
 
 
-# -- what transformers takes for a key that config.json lacks, by model_type -----------------------
+# -- transformers' defaults for keys that config.json lacks, by model_type -------------------------
 
 
-_LIKE = {  # publishers' own classes, made of transformers'
+_LIKE = {  # publishers' own classes, derived from those of transformers
     "Dream": "qwen2", "a2d-llama": "llama", "a2d-qwen2": "qwen2", "a2d-qwen3": "qwen3",
     "kimi_k2": "deepseek_v3", "mistral3": "mistral", "new": "gte", "rnd1": "qwen3_moe",
     "sdar": "qwen3", "sdar_moe": "qwen3_moe",
@@ -204,22 +205,24 @@ _ROPE, _OLD_ROPE, _OTHER_NAMES = "rope_parameters", "rope_scaling", "attribute_m
 TABLE, TIED = Path(__file__).parent / "families/class_defaults.json", "tie_word_embeddings"
 
 
-def completed(config: JsonObject, whole: str | None = None) -> JsonObject:
-    """The same, with what transformers takes for absent keys; what is null stays so.
+def complete(config: JsonObject, whole: str | None = None) -> JsonObject:
+    """Return the config with transformers' defaults for absent keys; null stays null.
 
-    Of two names that a class has for one thing, both are there. whole: the model_type of a model
-    that reads pictures, whose class says whether the matrices of its part for text are one.
+    A value that a class knows by two names gets both. whole: the model_type of a model that reads
+    pictures, whose class says whether the matrices of its text model are tied.
     """
-    known = _defaults(config.text("model_type"))
-    known = {**known, **{k: v for k, v in _defaults(whole).items() if k == TIED}}
-    given = {k: v for k, v in config.values.items() if k != _ROPE or v is not None}
-    values = {**known, **given}
-    if given.get(_OLD_ROPE):
-        values[_ROPE] = given.get(_ROPE)
-    for other, own in values.pop(_OTHER_NAMES, {}).items():
-        named = [source[k] for source in (given, known) for k in (own, other) if k in source]
-        values |= dict.fromkeys((other, own), named[0] if named else None)
-    nulls = {k for k, v in given.items() if v is None and known.get(k) is not None}
+    defaults = _defaults(config.text("model_type"))
+    defaults = {**defaults, **{k: v for k, v in _defaults(whole).items() if k == TIED}}
+    explicit = {k: v for k, v in config.values.items() if k != _ROPE or v is not None}
+    values = {**defaults, **explicit}
+    if explicit.get(_OLD_ROPE):
+        values[_ROPE] = explicit.get(_ROPE)
+    for alias, name in values.pop(_OTHER_NAMES, {}).items():
+        candidates = [
+            source[k] for source in (explicit, defaults) for k in (name, alias) if k in source
+        ]
+        values |= dict.fromkeys((alias, name), candidates[0] if candidates else None)
+    nulls = {k for k, v in explicit.items() if v is None and defaults.get(k) is not None}
     return JsonObject(values, config.file, nulls=nulls)
 
 

@@ -1,8 +1,8 @@
 """Folders of EAGLE-3 heads, which draft for one model (Li et al. 2025, arXiv 2503.01840).
 
 Knows how their publishers name files, tensors and settings: the paper's authors, SpecForge,
-AngelSlim (midlayer), and those who write the layer as vLLM reads it (layers.0). Keys and names of
-the result begin with eagle3 and eagle.
+AngelSlim (midlayer), and publishers who write the layer as vLLM reads it (layers.0). The keys that
+come of it begin with eagle3, the tensors' names with eagle.
 """
 
 import os
@@ -19,7 +19,7 @@ from cutaway.files.huggingface.config import CONFIG
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
 from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 _LAYER = {
     "hidden_norm": "hidden_norm", "input_layernorm": "attn_norm",
@@ -30,7 +30,7 @@ _LAYER = {
 _OUTSIDE = {
     "fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd",
 }  # fmt: skip
-_NAMED = re.compile(r"(?:model\.)?(?:(midlayer|layers\.0)\.)?(.+)\.(weight|bias)")
+_TENSOR_NAME = re.compile(r"(?:model\.)?(?:(midlayer|layers\.0)\.)?(.+)\.(weight|bias)")
 _TO_TARGET, _FROM_TARGET = ("d2t", "model.d2t"), ("t2d", "model.t2d")
 _HEAD_KEYS = {
     "hidden_size": "embedding_length", "num_attention_heads": "attention.head_count",
@@ -61,9 +61,9 @@ class EagleFolder(SourcedFile):
         for name, values in tensors.items():
             at = f"eagle.{name}"
             sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
-        found = next((self._shards.part(n) for n in _TO_TARGET if n in self._shards), None)
-        if found is not None:
-            metadata["target_ids"] = np.arange(found.size) + found.ravel().astype(np.int64)
+        offsets = next((self._shards.part(n) for n in _TO_TARGET if n in self._shards), None)
+        if offsets is not None:
+            metadata["target_ids"] = np.arange(offsets.size) + offsets.ravel().astype(np.int64)
         self.tensors = MappingProxyType(sources)
         self.metadata = MappingProxyType({f"eagle3.{key}": v for key, v in metadata.items()})
 
@@ -72,50 +72,50 @@ def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
     for name in shards:
         if name in (*_TO_TARGET, *_FROM_TARGET):
             continue
-        found = _NAMED.fullmatch(name)
-        new = found and (_LAYER if found[1] else _OUTSIDE).get(found[2])
-        if not found or not new:
+        match = _TENSOR_NAME.fullmatch(name)
+        new = match and (_LAYER if match[1] else _OUTSIDE).get(match[2])
+        if not match or not new:
             raise FormatError(
-                f"the tensor {quoted(name)} has no place in an EAGLE-3 head of one Llama layer; "
+                f"the tensor {quote(name)} has no place in an EAGLE-3 head of one Llama layer; "
                 "this variant is not supported"
             )
         info = shards.info(name)
-        at, format = f"eagle.{new}.{found[3]}", "F32" if len(info.shape) == 1 else info.format
+        at, format = f"eagle.{new}.{match[3]}", "F32" if len(info.shape) == 1 else info.format
         yield at, TensorSource(at, format, info.shape, (name,))
 
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Without the prefix eagle3; and tensors of its rope."""
-    made: dict[str, Any] = {new: config.size(key) for key, new in _HEAD_KEYS.items()}
-    heads = made["attention.head_count"]
+    """Return the metadata, without the prefix eagle3, and the tensors of the rope."""
+    metadata: dict[str, Any] = {new: config.size(key) for key, new in _HEAD_KEYS.items()}
+    heads = metadata["attention.head_count"]
     config.must_be("hidden_act", "silu")
     config.must_be("num_hidden_layers", 1)
     width = config.get("head_dim") and config.size("head_dim")
-    width = width or made["embedding_length"] // heads
+    width = width or metadata["embedding_length"] // heads
     kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
-    made["attention.head_count_kv"], made["attention.key_length"] = kv_heads or heads, width
-    made["attention.layer_norm_rms_epsilon"] = config.meant({}, {"rms_norm_eps": 1e-6}).positive(
-        "rms_norm_eps"
-    )
-    made["norm_before_residual"] = config.flag("norm_before_residual")
+    metadata["attention.head_count_kv"], metadata["attention.key_length"] = kv_heads or heads, width
+    metadata["attention.layer_norm_rms_epsilon"] = config.with_defaults(
+        {}, {"rms_norm_eps": 1e-6}
+    ).positive("rms_norm_eps")
+    metadata["norm_before_residual"] = config.flag("norm_before_residual")
     rope, tensors = rope_metadata(config, width, Ropes())
     if (layers := _layers(config)) is not None:
-        made["target_layers"] = layers
-    return made | rope, tensors
+        metadata["target_layers"] = layers
+    return metadata | rope, tensors
 
 
 def _layers(config: JsonObject) -> list[int] | None:
-    """How many of the model's layers come before each stream that it reads.
+    """Return how many of the model's layers come before each stream that the head reads.
 
-    None: as many as for the paper's authors. Ids at the top are vLLM's: of layers whose input is
-    read; those in ``eagle_config`` are SpecForge's and SGLang's: of layers whose output is read.
+    None: as in the paper. Ids at the top of the config are vLLM's, of layers whose input is read;
+    those in ``eagle_config`` are SpecForge's and SGLang's, of layers whose output is read.
     """
     key = "eagle_aux_hidden_state_layer_ids"
     at_top = config.get(key) is not None
-    where = config if at_top else config.part("eagle_config")
-    found = where.get(key)
-    if found is None:
+    section = config if at_top else config.part("eagle_config")
+    ids = section.get(key)
+    if ids is None:
         return None
-    if not isinstance(found, list) or not found or any(type(i) is not int or i < 0 for i in found):
-        where.fail(key, "a list of layers, from 0")
-    return found if at_top else [after + 1 for after in found]
+    if not isinstance(ids, list) or not ids or any(type(i) is not int or i < 0 for i in ids):
+        section.fail(key, "a list of layers, from 0")
+    return ids if at_top else [after + 1 for after in ids]

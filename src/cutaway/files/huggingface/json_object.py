@@ -8,15 +8,15 @@ from typing import Any, NoReturn, Self
 from cutaway.errors import FormatError, InputError
 
 _LARGEST = 1 << 27  # bytes; the largest tokenizers have some 10⁷
-_MOST = 1e38  # within what float32 can represent; ints of any length are compared with it
+_MAX_NUMBER = 1e38  # within what float32 can represent; ints of any length are compared with it
 
 
 class JsonObject:
-    """The values of one JSON object; null is the same as absent, where ``nulls`` does not have it.
+    """The values of one JSON object; null counts as absent, unless ``nulls`` has the key.
 
     names: the file's name of a key, where it differs from the name asked for
     defaults: values of keys that the file lacks
-    nulls: the file's names of keys that are null, which is not what they are where they are absent
+    nulls: the file's names of keys for which null and absent differ, and that are null
     """
 
     def __init__(
@@ -32,30 +32,30 @@ class JsonObject:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From a file; none gives no values. `FormatError` if it is not a JSON object."""
+        """Read a file; no file means no values. `FormatError` if it is no JSON object."""
         return cls(_read(path), path.name)
 
-    def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
-        """The same values, with a family's names and defaults beside those that there are."""
+    def with_defaults(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "JsonObject":
+        """Return the same values, with further names and defaults."""
         names, defaults = {**self._names, **names}, {**self._defaults, **defaults}
         return JsonObject(self._values, self.file, names, defaults, self._nulls)
 
-    def over(self, other: "JsonObject") -> "JsonObject":
-        """These values, and the other's where there are none."""
-        found = {k: v for k, v in self._values.items() if v is not None}
-        return JsonObject({**other._values, **found}, self.file)
+    def with_fallback(self, other: "JsonObject") -> "JsonObject":
+        """Return these values, with the other's for keys that are absent here."""
+        values = {k: v for k, v in self._values.items() if v is not None}
+        return JsonObject({**other._values, **values}, self.file)
 
     def alike(self, *keys: str) -> "JsonObject":
-        """The same values, with one in place of a list whose elements are all equal.
+        """Return the same values, each list of equal elements replaced by the element.
 
-        FormatError for a list of different ones.
+        FormatError for a list of different elements.
         """
         values = dict(self._values)
         for key in (self._names.get(key, key) for key in keys):
-            if isinstance(found := values.get(key), list) and found:
-                if any(one != found[0] for one in found):
+            if isinstance(elements := values.get(key), list) and elements:
+                if any(element != elements[0] for element in elements):
                     self.refuse(key, "only the same for all layers is")
-                values[key] = found[0]
+                values[key] = elements[0]
         return JsonObject(values, self.file, self._names, self._defaults, self._nulls)
 
     @property
@@ -68,11 +68,11 @@ class JsonObject:
         value = self._values.get(self._names.get(key, key))
         return self._defaults.get(key) if value is None else value
 
-    def size(self, key: str, most: int = 2**31 - 1) -> int:
-        """A whole number, 1 to most."""
+    def size(self, key: str, maximum: int = 2**31 - 1) -> int:
+        """A whole number, 1 to maximum."""
         value = self.get(key)
-        if type(value) is not int or not 1 <= value <= most:
-            self.fail(key, f"a whole number from 1 to {most}")
+        if type(value) is not int or not 1 <= value <= maximum:
+            self.fail(key, f"a whole number from 1 to {maximum}")
         return value
 
     def id(self, key: str) -> int:
@@ -92,7 +92,7 @@ class JsonObject:
     def positive(self, key: str) -> float:
         """Such a number above 0."""
         value = self.number(key)
-        if value < 1 / _MOST:
+        if value < 1 / _MAX_NUMBER:
             self.fail(key, "above 0")
         return value
 
@@ -103,7 +103,7 @@ class JsonObject:
             self.fail(key, "a list of numbers of an ordinary size")
         if count is not None and len(value) != count:
             self.fail(key, f"a list of {count} numbers")
-        return [float(one) for one in value]
+        return [float(number) for number in value]
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
@@ -133,11 +133,13 @@ class JsonObject:
         if not is_absent and value not in allowed:
             self.refuse(key, f"only {' or '.join(map(repr, allowed))} is")
 
-    def fail(self, key: str, wanted: str) -> NoReturn:
+    def fail(self, key: str, requirement: str) -> NoReturn:
         """Raise a `FormatError`: the value is not what it must be."""
         value = self.get(key)
-        said = "is missing" if value is None else f"is {value!r:.40}"
-        raise FormatError(f"{self.file}: {self._names.get(key, key)} {said}; it must be {wanted}")
+        problem = "is missing" if value is None else f"is {value!r:.40}"
+        raise FormatError(
+            f"{self.file}: {self._names.get(key, key)} {problem}; it must be {requirement}"
+        )
 
     def refuse(self, key: str, but: str) -> NoReturn:
         """Raise a `FormatError`: the value is valid, but not supported."""
@@ -152,7 +154,7 @@ class JsonObject:
 
 def _is_number(value: Any) -> bool:
     """Whether float32 can represent it; false for NaN."""
-    return type(value) in (int, float) and -_MOST <= value <= _MOST
+    return type(value) in (int, float) and -_MAX_NUMBER <= value <= _MAX_NUMBER
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Elements are moved, and changed by `add_one`, `over_column_norms` and `Multiplied` alone. Which
 tensor needs which rewrite is in `families`.
 
-Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and answers with an array
-that may be a view.
+Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and returns an array that may
+be a view.
 """
 
 from collections.abc import Callable
@@ -22,34 +22,34 @@ Shape = tuple[int, ...]
 
 
 def as_it_is(x: Array) -> Array:
-    """No rewrite."""
+    """Return the tensor as it is."""
     return x
 
 
 def flat(x: Array) -> Array:
-    """All elements in one row."""
+    """Put all elements in one row."""
     return x.reshape(-1)
 
 
-def transposed(x: Array) -> Array:
+def transpose(x: Array) -> Array:
     """GPT-2's Conv1D keeps (in, out) where a linear layer has (out, in)."""
     return x.T
 
 
 def interleave_rope_rows(heads: int, rotated: int | None = None) -> Rewrite:
-    """Rows of queries or keys, so that the two of a rotated pair are neighbours.
+    """Reorder rows of queries or keys so that the two of a rotated pair are neighbours.
 
     transformers rotates row i of a head with row i + half; GGUF's llama with row i + 1.
-    rotated: rows of each head that are; None: all
+    rotated: how many rows of each head are; None: all
     """
     if rotated is None:
         return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
 
     def rewrite(x: Array) -> Array:
-        each = _parts(x, heads, 1)[:, 0]  # (heads, rows, ...)
-        first = each[:, :rotated].reshape(heads, 2, rotated // 2, *x.shape[1:]).swapaxes(1, 2)
+        per_head = _parts(x, heads, 1)[:, 0]  # (heads, rows, ...)
+        first = per_head[:, :rotated].reshape(heads, 2, rotated // 2, *x.shape[1:]).swapaxes(1, 2)
         first = first.reshape(heads, rotated, *x.shape[1:])
-        return np.concatenate([first, each[:, rotated:]], axis=1).reshape(x.shape)
+        return np.concatenate([first, per_head[:, rotated:]], axis=1).reshape(x.shape)
 
     return rewrite
 
@@ -66,11 +66,11 @@ class WithoutFirst:
     count: int
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result."""
+        """Return the shape of the result."""
         return (max(shape[0] - self.count, 0), *shape[1:])
 
     def __call__(self, x: Array) -> Array:
-        """The rows that are left."""
+        """Return the rows that are left."""
         return x[self.count :]
 
 
@@ -79,7 +79,7 @@ class AsRow:
     """A vector as a matrix of one row."""
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result."""
+        """Return the shape of the result."""
         return (1, *shape)
 
     def __call__(self, x: Array) -> Array:
@@ -91,39 +91,39 @@ class AsRow:
 class Half:
     """The first half of a matrix's rows, 0, or the second, 1."""
 
-    which: int
+    index: int
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result."""
+        """Return the shape of the result."""
         return (shape[0] // 2, *shape[1:])
 
     def __call__(self, x: Array) -> Array:
         """The rows of that half."""
         half = len(x) // 2
-        return x[self.which * half : (self.which + 1) * half]
+        return x[self.index * half : (self.index + 1) * half]
 
 
 @dataclass(frozen=True)
 class OfHeads:
     """Rows first … last - 1 of each head as matrices of their own: (heads, rows, columns).
 
-    turned: (heads, columns, rows)
+    is_transposed: (heads, columns, rows)
     """
 
     heads: int
     first: int
     last: int
-    turned: bool = False
+    is_transposed: bool = False
 
     def shape(self, columns: int) -> tuple[int, ...]:
-        """Of the result."""
+        """Return the shape of the result."""
         rows = self.last - self.first
-        return (self.heads, *((columns, rows) if self.turned else (rows, columns)))
+        return (self.heads, *((columns, rows) if self.is_transposed else (rows, columns)))
 
     def __call__(self, x: Array) -> Array:
         """The matrices."""
-        found = _parts(x, self.heads, 1)[:, 0, self.first : self.last]
-        return found.swapaxes(1, 2) if self.turned else found
+        rows = _parts(x, self.heads, 1)[:, 0, self.first : self.last]
+        return rows.swapaxes(1, 2) if self.is_transposed else rows
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Squeezed:
     then: Rewrite = as_it_is
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result; a bias stays a vector."""
+        """Return the shape of the result; a bias stays a vector."""
         return (shape[0], shape[2]) if len(shape) == 3 and shape[1] == 1 else shape
 
     def __call__(self, x: Array) -> Array:
@@ -143,10 +143,10 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Tiled:
-    """Value heads that share a key head are neighbours in transformers, and apart in GGUF.
+    """Value heads that share a key head are neighbours in transformers, but not in GGUF.
 
-    There they are the first of each key head, then the second of each …
-    size: rows of a head, of those after the first ``skip``
+    GGUF has the first of each key head, then the second of each, and so on.
+    size: rows of a head; skip: rows before the heads, which stay
     """
 
     k_heads: int
@@ -163,19 +163,19 @@ class Tiled:
 
 @dataclass(frozen=True)
 class RowParts:
-    """Rows come in groups, each of parts of these sizes: some parts, of all groups together.
+    """Some parts of all groups of rows, where each group has parts of these sizes.
 
-    then: rewrites the result, whose shape stays
+    then: a rewrite of the result that keeps its shape
     """
 
     sizes: tuple[int, ...]
-    wanted: tuple[int, ...]
+    selected: tuple[int, ...]
     then: Rewrite = as_it_is
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result."""
-        each = sum(self.sizes[i] for i in self.wanted)
-        return (shape[0] // sum(self.sizes) * each, *shape[1:])
+        """Return the shape of the result."""
+        rows = sum(self.sizes[i] for i in self.selected)
+        return (shape[0] // sum(self.sizes) * rows, *shape[1:])
 
     def __call__(self, x: Array) -> Array:
         """The first part of every group, then the second …"""
@@ -183,19 +183,19 @@ class RowParts:
             raise FormatError(f"a tensor of {len(x)} rows is no whole number of heads")
         groups = x.reshape(-1, sum(self.sizes), *x.shape[1:])
         ends = np.cumsum(self.sizes)
-        parts = (groups[:, ends[i] - self.sizes[i] : ends[i]] for i in self.wanted)
+        parts = (groups[:, ends[i] - self.sizes[i] : ends[i]] for i in self.selected)
         return self.then(np.concatenate([part.reshape(-1, *x.shape[1:]) for part in parts]))
 
 
 @dataclass(frozen=True)
 class GroupedVector:
-    """A vector as a matrix of so many rows, or of as many as it has numbers; then rewritten."""
+    """A vector as a matrix of ``groups`` rows, None: one for each number; then rewritten."""
 
     groups: int | None = None
     then: Rewrite = as_it_is
 
     def shape(self, shape: Shape) -> Shape:
-        """Of the result."""
+        """Return the shape of the result."""
         groups = self.groups or shape[0]
         if len(shape) != 1 or shape[0] % groups:
             raise FormatError(f"a tensor of the shape {shape} does not hold {groups} groups")
@@ -220,13 +220,13 @@ class Multiplied:
         rows = [count or len(x) for count, _ in self.factors]
         if sum(rows) != len(x):
             raise FormatError(f"a tensor of {len(x)} rows has factors for {sum(rows)}")
-        each = np.repeat(np.array([factor for _, factor in self.factors], np.float32), rows)
-        return x.astype(np.float32) * each[:, None]
+        factors = np.repeat(np.array([factor for _, factor in self.factors], np.float32), rows)
+        return x.astype(np.float32) * factors[:, None]
 
 
 @dataclass(frozen=True)
 class TiledColumns:
-    """The same of a matrix's columns."""
+    """``Tiled`` for a matrix's columns."""
 
     rows: Tiled
 
@@ -235,29 +235,29 @@ class TiledColumns:
         return self.rows(x.T).T
 
 
-def over_column_norms(x: Array) -> Array:
-    """A matrix whose columns have length 1, nearly; x is float32."""
+def divide_by_column_norms(x: Array) -> Array:
+    """Divide columns by their lengths, so that these are nearly 1; x is float32."""
     lengths: Array = np.sqrt((x * x).sum(axis=0, keepdims=True))
     return x / (lengths + np.float32(1e-7))
 
 
 def changes_matrices(rewrite: Rewrite) -> bool:
     """Whether a matrix has other numbers after it, and must be float32."""
-    return isinstance(rewrite, Multiplied) or rewrite is over_column_norms
+    return isinstance(rewrite, Multiplied) or rewrite is divide_by_column_norms
 
 
 def minus_exp(x: Array) -> Array:
-    """Files of transformers store the logarithm of what GGUF stores, without the sign."""
+    """Return -exp(x): transformers stores the logarithm of what GGUF stores negated."""
     return -np.exp(x)
 
 
 def add_one(x: Array) -> Array:
-    """Gemma's files store the difference of a norm's weights from 1; x is float32."""
+    """Return x + 1: Gemma's files store a norm's weights minus 1; x is float32."""
     return x + np.float32(1)
 
 
 def _parts(x: Array, heads: int, parts: int) -> Array:
-    """The rows of each head, split: (heads, parts, rows, ...)."""
+    """Split the rows of each head: (heads, parts, rows, ...)."""
     if len(x) % (heads * parts):
         raise FormatError(f"a tensor of {len(x)} rows does not hold a whole number of heads")
     return x.reshape(heads, parts, len(x) // heads // parts, *x.shape[1:])

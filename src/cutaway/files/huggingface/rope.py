@@ -16,12 +16,12 @@ _KIND = "rope_type"
 
 
 class Ropes(NamedTuple):
-    """The kinds of rotary positions that are known of a family, beside those of all.
+    """The kinds of rotary positions that a family may have, beside those that all may have.
 
     partial       a part of each head is rotated
     proportional  the frequencies of that part are those of the whole
     longrope      phi's
-    ntk_alpha     dynamic with an alpha is one with a larger base
+    ntk_alpha     "dynamic" with an alpha means a larger base
     truncates     yarn's ramp begins and ends at a pair, not in between
     """
 
@@ -36,10 +36,10 @@ USUAL, PARTIAL = Ropes(), Ropes(partial=True)
 
 
 def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject:
-    """Of all layers, or of one kind of layers: base, kind, and what the kind needs.
+    """Return base, kind, and what the kind needs, for all layers or for one kind of layers.
 
-    transformers 5 has one object, per kind of layers where these differ; 4 has two keys. Of both,
-    transformers reads ``rope_scaling`` alone, and loses the base: so they must say the same.
+    transformers 5 has one object, or one per kind of layers; 4 has two keys. Given both forms,
+    transformers reads only ``rope_scaling`` and loses the base, so they must agree.
     """
     new = config.part("rope_parameters")
     if layer_type is not None and isinstance(new.get(layer_type), dict):
@@ -48,13 +48,13 @@ def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject
     if new and any(new.get(_KIND if k == "type" else k) != v for k, v in old.values.items()):
         config.refuse("rope_scaling", "rope_parameters is there, too, and differs: remove one")
     kind = {_KIND: new.get(_KIND) or new.get("type") or old.get(_KIND) or old.get("type")}
-    return JsonObject(kind, new.file).over(new).over(old)
+    return JsonObject(kind, new.file).with_fallback(new).with_fallback(old)
 
 
 def share_of(config: JsonObject, layer_type: str | None = None) -> float:
-    """How much of each head is rotated; FormatError for what is no share."""
+    """Return how much of each head is rotated; FormatError for what is no share."""
     usual = config.get("rotary_share") or config.get("partial_rotary_factor") or 1.0
-    rope = settings_of(config, layer_type).meant({}, {"partial_rotary_factor": usual})
+    rope = settings_of(config, layer_type).with_defaults({}, {"partial_rotary_factor": usual})
     if (share := rope.positive("partial_rotary_factor")) > 1:
         rope.fail("partial_rotary_factor", "a share of each head, up to 1")
     return share
@@ -63,11 +63,11 @@ def share_of(config: JsonObject, layer_type: str | None = None) -> float:
 def rope_metadata(
     config: JsonObject, head_dim: int, kinds: Ropes, layer_type: str | None = None
 ) -> tuple[dict[str, Any], FloatTensors]:
-    """(metadata without the architecture's prefix, tensors)."""
+    """Return metadata, without the architecture's prefix, and tensors."""
     rope = settings_of(config, layer_type)
     share = share_of(config, layer_type)
     base = config.get("rope_theta") or 10000.0
-    rope = rope.meant({}, {"rope_theta": base, "partial_rotary_factor": share})
+    rope = rope.with_defaults({}, {"rope_theta": base, "partial_rotary_factor": share})
     dims = int(head_dim * share)
     if kinds.proportional and rope.text(_KIND) == "proportional":
         rope.must_be("factor", 1.0)
@@ -87,7 +87,7 @@ def rope_metadata(
 def _scaling(
     config: JsonObject, rope: JsonObject, dims: int, kinds: Ropes
 ) -> tuple[dict[str, Any], FloatTensors]:
-    """What a kind of rope says beyond base and dims, or says instead: see ``rope_metadata``."""
+    """Return what a kind of rope adds to base and dims, or replaces: see ``rope_metadata``."""
     kind = rope.text(_KIND) or "default"
     if kinds.longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
         return _longrope(config, rope, dims)
@@ -105,7 +105,7 @@ def _scaling(
 
 
 def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> dict[str, Any]:
-    """Of kinds that are plain ones of another base; {} where it is the model's own."""
+    """Return the base of kinds that only change it; {} if it is the model's own."""
     base = rope.positive("rope_theta")
     if kind == "ntk":  # GTE's: all frequencies are lower, too
         factor = rope.positive("factor")
@@ -186,9 +186,9 @@ def _longrope(
     elif rope.get("attention_factor") is not None:
         attention = rope.positive("attention_factor")
     else:
-        named = rope.get("factor") is not None
+        has_factor = rope.get("factor") is not None
         longest = config.size("max_position_embeddings")
-        factor = rope.positive("factor") if named else longest / original
+        factor = rope.positive("factor") if has_factor else longest / original
         attention = sqrt(1 + log(factor) / log(max(original, 2))) if factor > 1 else 1.0
     return {
         "rope.scaling.original_context_length": original,

@@ -1,8 +1,8 @@
-"""The weights of a folder: one safetensors file, or several and their index; and what GGUF's
-tensors are made of.
+"""The weights of a folder: one safetensors file, or several and their index; and how GGUF's tensors
+are made of them.
 
-Knows which files those are, which holds a tensor, and how transformers names what is beside the
-model of text, which is read past. Does not know what a tensor is for.
+Knows which files those are, which file has a tensor, and how transformers names tensors that do not
+belong to the text model, which are skipped. Does not know what a tensor is for.
 """
 
 import re
@@ -18,7 +18,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, as_it_is
 from cutaway.files.weights import FORMATS, ModelFile, TensorBytes, TensorInfo, dequantize
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.safetensors import SafetensorsFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -27,7 +27,7 @@ _INTEGERS = {"F8_E4M3": "u1", "F8_E8M0": "u1", "I64": "<i8", "I32": "<i4", "I8":
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """The safetensors files of a folder, by name. `FormatError` where one is missing."""
+    """Return the safetensors files of a folder, by name. `FormatError` where one is missing."""
     index = folder / INDEX
     if index.is_file():
         names = JsonObject.read(index).get("weight_map")
@@ -36,14 +36,16 @@ def shard_paths(folder: Path) -> list[Path]:
         beside = {path.name for path in folder.iterdir() if path.is_file()}
         if missing := sorted(set(names.values()) - beside):
             raise FormatError(
-                f"{folder}: {INDEX} names {quoted(missing[0])}, which is no file beside it; "
+                f"{folder}: {INDEX} names {quote(missing[0])}, which is no file beside it; "
                 "download it"
             )
         return [folder / name for name in sorted(set(names.values()))]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
-    others = [path.name for path in folder.glob("*.bin")] + [p.name for p in folder.glob("*.pt*")]
-    hint = "; it has a .bin file: save the model as safetensors" if others else ""
+    torch_files = [path.name for path in folder.glob("*.bin")] + [
+        p.name for p in folder.glob("*.pt*")
+    ]
+    hint = "; it has a .bin file: save the model as safetensors" if torch_files else ""
     raise FormatError(f"{folder}: the folder has neither {SINGLE} nor {INDEX}{hint}")
 
 
@@ -51,48 +53,48 @@ class Shards:
     """All tensors of some files. Raises as `SafetensorsFile` does, and for a name in two files."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._where: dict[str, SafetensorsFile] = {}
+        self._file_of: dict[str, SafetensorsFile] = {}
         self._files = [SafetensorsFile(path) for path in paths]
         for file in self._files:
             for name in file.names:
-                if name in self._where:
+                if name in self._file_of:
                     raise FormatError(
-                        f"{file.path.parent}: the tensor {quoted(name)} is in two files"
+                        f"{file.path.parent}: the tensor {quote(name)} is in two files"
                     )
-                self._where[name] = file
+                self._file_of[name] = file
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._where)
+        return iter(self._file_of)
 
     def info(self, name: str) -> TensorInfo:
-        """A tensor's format and shape."""
-        return self._where[name].info(name)
+        """Return a tensor's format and shape."""
+        return self._file_of[name].info(name)
 
     def read(self, name: str) -> NDArray[Any]:
-        """The elements of a tensor in its shape: float32, or 16-bit floats' bits as uint16."""
+        """Return a tensor's elements in its shape: float32, or 16-bit floats' bits as uint16."""
         info = self.info(name)
         elements: NDArray[Any] = self.raw(name)[:].view(np.dtype(_ELEMENTS[info.format]))
         return elements.reshape(info.shape)
 
     def raw(self, name: str) -> TensorBytes:
-        """The bytes of these elements, which are read when they are sliced."""
-        return self._where[name].raw(name)
+        """Return the bytes of these elements, which are read when they are sliced."""
+        return self._file_of[name].raw(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._where
+        return name in self._file_of
 
     def dtype(self, name: str) -> str:
-        """How a tensor is stored, as its file calls it."""
-        return self._where[name].stored(name)[0]
+        """Return a tensor's dtype, as its file calls it."""
+        return self._file_of[name].dtype_and_shape(name)[0]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape, whatever its dtype."""
-        return self._where[name].stored(name)[1]
+        """Return a tensor's shape, whatever its dtype."""
+        return self._file_of[name].dtype_and_shape(name)[1]
 
     def part(self, name: str) -> NDArray[Any]:
-        """A part of a quantised matrix, in its shape: integers, bytes, or floats as float32."""
-        dtype, shape = self._where[name].stored(name)
-        data = self._where[name].part(name)[:]
+        """Return a part of a quantised matrix in its shape: integers, or floats as float32."""
+        dtype, shape = self._file_of[name].dtype_and_shape(name)
+        data = self._file_of[name].part(name)[:]
         if dtype in _ELEMENTS:
             return dequantize(FORMATS[dtype], data).reshape(shape)
         numbers: NDArray[Any] = data.view(np.dtype(_INTEGERS[dtype]))
@@ -108,11 +110,11 @@ class Shards:
 
 
 UNREAD = "cutaway.unread"
-"""The metadata key of what was read past."""
+"""The metadata key of the parts that were skipped."""
 
 PICTURES, SOUND, AHEAD = "pictures", "sound", "tokens ahead"
-ADDED = ".parametrizations.weight.0."
-"""In the names of what torch adds to a matrix; `tasks` reads it."""
+PARAMETRIZED = ".parametrizations.weight.0."
+"""Part of the names of tensors that torch adds to a matrix; `adapters` reads them."""
 _ORIGINAL = ".parametrizations.weight.original"
 _LAYER = re.compile(r"\blayers\.(\d{1,5})\.")
 _PICTURES = re.compile(
@@ -123,15 +125,15 @@ _AHEAD = re.compile(r"(model\.)?(mtp|mtp_layers)\.")
 
 
 def plain_name(name: str) -> str:
-    """The name of a tensor, to whose matrix torch adds something, without that."""
-    found = name.removesuffix(_ORIGINAL)
-    return f"{found}.weight" if found != name else name
+    """Return a matrix's plain name, if torch adds something to it."""
+    base = name.removesuffix(_ORIGINAL)
+    return f"{base}.weight" if base != name else name
 
 
 def unread_part(name: str, behind: range) -> str:
-    """Of which of these parts a tensor is; "" where it is the model's own.
+    """Return the part that a tensor belongs to; "" for the text model itself.
 
-    behind: the numbers of the blocks behind the model's own
+    behind: the numbers of the blocks that follow the model's own
     """
     if _PICTURES.match(name):
         return PICTURES
@@ -142,34 +144,36 @@ def unread_part(name: str, behind: range) -> str:
 
 
 def unread(names: Iterable[str], behind: range) -> list[str]:
-    """All these parts that there are."""
+    """Return all skipped parts that a folder has."""
     return sorted({unread_part(name, behind) for name in names} - {""})
 
 
-# -- what a tensor of GGUF is made of, when it is asked for ----------------------------------------
+# -- how a tensor of GGUF is made, when it is read -------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSource(TensorInfo):
-    """What a tensor is made of: one tensor of the files, one for each expert, or values."""
+    """A tensor, and its source: one tensor of the files, one for each expert, or values."""
 
     sources: tuple[str, ...]
     rewrite: Rewrite = as_it_is
     values: NDArray[np.float32] | None = None
 
     def make(self, shards: Shards) -> TensorBytes:
-        """The bytes, in `format`: (nbytes,), read-only."""
+        """Return the bytes, in `format`: (nbytes,), read-only."""
         if self.values is not None:
-            made: NDArray[Any] = self.values
+            elements: NDArray[Any] = self.values
         elif len(self.shape) > 2 and len(self.sources) > 1:
-            made = np.empty(self.nbytes, np.uint8)
-            for place, source in zip(np.split(made, len(self.sources)), self.sources, strict=True):
+            elements = np.empty(self.nbytes, np.uint8)
+            for place, source in zip(
+                np.split(elements, len(self.sources)), self.sources, strict=True
+            ):
                 place[:] = _flat_bytes(self._rewritten(shards, source))
         elif self.rewrite is as_it_is and shards.info(self.sources[0]).format == self.format:
             return shards.raw(self.sources[0])
         else:
-            made = self._rewritten(shards, self.sources[0])
-        data = _flat_bytes(made)
+            elements = self._rewritten(shards, self.sources[0])
+        data = _flat_bytes(elements)
         data.flags.writeable = False
         return data
 
@@ -191,11 +195,11 @@ def _flat_bytes(elements: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 Sources = dict[str, TensorSource]
-"""By GGUF's names."""
+"""The sources of tensors, by GGUF's names."""
 
 
 class SourcedFile(ModelFile):
-    """A folder whose tensors are made of those in its safetensors files when they are asked for."""
+    """A folder whose tensors are made of those in its safetensors files when they are read."""
 
     tensors: Mapping[str, TensorSource]
 
@@ -204,7 +208,7 @@ class SourcedFile(ModelFile):
         self._shards: Shards | None = Shards(paths)
 
     def raw(self, name: str) -> TensorBytes:
-        """See `ModelFile`; what is not rewritten is read when it is sliced."""
+        """See `ModelFile`; bytes that are not rewritten are read when they are sliced."""
         self.info(name)
         if self._shards is None:
             raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")

@@ -1,7 +1,7 @@
 """Which of GGUF's tensors a folder has, and how each is made of those in its files.
 
-Knows names and rewrites; a tensor is made when it is asked for. Where a file holds the experts of a
-layer in one tensor, both ways round are known.
+Knows names and rewrites; a tensor is made when it is read. Where a file has the experts of a layer
+in one tensor, their matrices may be transposed or not.
 """
 
 import re
@@ -25,10 +25,10 @@ from cutaway.files.huggingface.rewrites import (
     as_it_is,
     changes_matrices,
     flat,
-    transposed,
+    transpose,
 )
 from cutaway.files.huggingface.shards import (
-    ADDED,
+    PARAMETRIZED,
     Shards,
     Sources,
     TensorSource,
@@ -36,7 +36,7 @@ from cutaway.files.huggingface.shards import (
     unread_part,
 )
 from cutaway.files.weights import FORMATS, TensorInfo
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 # -- the experts of a layer in one tensor ----------------------------------------------------------
 
@@ -59,12 +59,13 @@ class Fused:
     rows: slice
 
     @classmethod
-    def of(
+    def matrix(
         cls, name: str, info: TensorInfo, hidden: int, experts: int,
         *, is_turned: bool | None, alternate: bool,
     ) -> "Fused":  # fmt: skip
-        """name: of FUSED; is_turned: None where the shape says it; alternate: gate and up do.
+        """Return the rewrite of a tensor of matrices. name: of FUSED.
 
+        is_turned: None where the shape decides; alternate: whether outputs of gate and up do.
         FormatError where the tensor does not fit, or would fit both ways.
         """
         part, (count, *sides) = _PART[name], info.shape
@@ -75,7 +76,7 @@ class Fused:
             fits = sides[1 if is_turned == (part is None) else 0] == hidden
         if count != experts or not fits:
             raise FormatError(
-                f"the tensor {quoted(info.name)} is {info.shape}, which is not {experts} experts "
+                f"the tensor {quote(info.name)} is {info.shape}, which is not {experts} experts "
                 f"with one side of {hidden}"
             )
         outputs, inputs = reversed(sides) if is_turned else sides
@@ -84,13 +85,13 @@ class Fused:
 
     @classmethod
     def bias(cls, name: str, info: TensorInfo, *, alternate: bool) -> "Fused":
-        """What is added to the outputs of each expert: (experts, outputs). name: of FUSED."""
+        """Return the rewrite of biases, (experts, outputs). name: of FUSED."""
         part, (experts, outputs) = _PART[name], info.shape
         rows = _rows(part, outputs, alternate=alternate)
         return cls((experts, outputs if part is None else outputs // 2), False, rows)
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(experts, outputs, inputs), or (experts, outputs)."""
+        """Return (experts, outputs, inputs), or (experts, outputs)."""
         return (x.swapaxes(1, 2) if self.is_turned else x)[:, self.rows]
 
 
@@ -126,50 +127,50 @@ _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
 
 def tensor_sources(config: Config, shards: Shards) -> Sources:
-    """The source of each tensor by GGUF's name, in the order of the files.
+    """Return the source of each tensor by GGUF's name, in the order of the files.
 
-    `FormatError` for a tensor that is not the family's.
+    `FormatError` for a tensor that the family does not have.
     """
     family = config.family
     rewrites = {
         **family.rewrites(config.heads, config.kv_heads), **family.rewrites_of(config.settings)
     }  # fmt: skip
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
-    for name, (new, expert) in _named(config, shards):
+    for name, (new, expert) in _match_tensors(config, shards):
         if expert in sources.setdefault(new, {}):
-            twice = f"{quoted(name)} and {quoted(sources[new][expert])}"
+            twice = f"{quote(name)} and {quote(sources[new][expert])}"
             raise FormatError(f"the tensors {twice} are one and the same: save the model again")
         sources[new][expert] = name
     if config.tied and _is_copy(sources, shards):
         del sources[_OUTPUT]
     _check_output(config, sources)
-    made = {
-        new: _tensor_source(new, found, config, rewrites, shards) for new, found in sources.items()
+    tensors = {
+        new: _tensor_source(new, parts, config, rewrites, shards) for new, parts in sources.items()
     }
     for new, values in config.tensors.items():
-        made[new] = TensorSource(new, "F32", values.shape, (), values=values)
-    return made
+        tensors[new] = TensorSource(new, "F32", values.shape, (), values=values)
+    return tensors
 
 
 def _is_copy(sources: Mapping[str, Mapping[int, str]], shards: Shards) -> bool:
     """Whether there is an output matrix with the very bytes of the embedding.
 
-    Of two that differ, transformers takes each for what it is, although the config says one.
+    If the two differ, transformers uses both, although the config says that they are tied.
     """
     if _OUTPUT not in sources or _EMBEDDING not in sources:
         return False
-    names = [sources[one][0] for one in (_EMBEDDING, _OUTPUT)]
+    names = [sources[key][0] for key in (_EMBEDDING, _OUTPUT)]
     first, second = (shards.info(name) for name in names)
     if (first.shape, first.format) != (second.shape, second.format):
         return False
-    held = [shards.raw(name) for name in names]
+    contents = [shards.raw(name) for name in names]
     pieces = (slice(at, at + _PIECE) for at in range(0, first.nbytes, _PIECE))
-    return all(np.array_equal(held[0][piece], held[1][piece]) for piece in pieces)
+    return all(np.array_equal(contents[0][piece], contents[1][piece]) for piece in pieces)
 
 
 def _tensor_source(
     name: str,
-    found: dict[int, str],
+    parts: dict[int, str],
     config: Config,
     rewrites: Mapping[str, Rewrite],
     shards: Shards,
@@ -180,56 +181,56 @@ def _tensor_source(
     rewrite = flat if base == "exp_probs_b" else rewrites.get(base, as_it_is)
     if rewrite is add_one and is_bias:
         rewrite = as_it_is
-    info = shards.info(next(iter(found.values())))
-    if base in FUSED and len(found) == 1 and len(info.shape) == (2 if is_bias else 3):
-        return _fused(name, base, info, config)
+    info = shards.info(next(iter(parts.values())))
+    if base in FUSED and len(parts) == 1 and len(info.shape) == (2 if is_bias else 3):
+        return _fused_source(name, base, info, config)
     _check_quantised(name, info, rewrite)
-    if len(info.shape) == 1 and rewrite is transposed:
+    if len(info.shape) == 1 and rewrite is transpose:
         rewrite = as_it_is
     shape = _rewritten(info.shape, rewrite)
     if isinstance(rewrite, OfHeads) and len(info.shape) == 2:
-        return _of_heads(name, info, rewrite)
+        return _head_source(name, info, rewrite)
     if len(shape) > 2:
-        raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
-    # As GGUF has vectors, whatever their shape, and the weights of convolutions.
+        raise FormatError(f"the tensor {quote(info.name)} has {len(shape)} dimensions, not 1 or 2")
+    # GGUF stores vectors of any shape, and the weights of convolutions, as F32.
     is_vector = len(info.shape) == 1 or len(shape) == 1 or isinstance(rewrite, Squeezed)
     format = "F32" if is_vector or changes_matrices(rewrite) else info.format
     if not base.endswith("_exps"):
         return TensorSource(name, format, shape, (info.name,), rewrite)
-    if len(found) != experts or max(found) >= experts:
-        raise FormatError(f"{name} is made of {len(found)} experts, and {experts} are announced")
-    infos = [shards.info(found[i]) for i in range(experts)]
-    if any((one.shape, one.format) != (info.shape, info.format) for one in infos):
+    if len(parts) != experts or max(parts) >= experts:
+        raise FormatError(f"{name} is made of {len(parts)} experts, and {experts} are announced")
+    infos = [shards.info(parts[i]) for i in range(experts)]
+    if any((other.shape, other.format) != (info.shape, info.format) for other in infos):
         raise FormatError(f"the experts of {name} differ in shape or format")
-    names = tuple(one.name for one in infos)
+    names = tuple(other.name for other in infos)
     return TensorSource(name, format, (experts, *shape), names, rewrite)
 
 
-def _of_heads(name: str, info: TensorInfo, rewrite: OfHeads) -> TensorSource:
-    """Of a matrix of all heads; a quantised one keeps its format unless it is turned."""
+def _head_source(name: str, info: TensorInfo, rewrite: OfHeads) -> TensorSource:
+    """Return the source of a matrix of all heads; quantised ones stay so unless transposed."""
     is_quantised = FORMATS[info.format].quant_block_elements > 1
-    format = "F32" if is_quantised and rewrite.turned else info.format
+    format = "F32" if is_quantised and rewrite.is_transposed else info.format
     return TensorSource(name, format, rewrite.shape(info.shape[1]), (info.name,), rewrite)
 
 
 def _rewritten(shape: tuple[int, ...], rewrite: Rewrite) -> tuple[int, ...]:
-    """A tensor's shape after its rewrite."""
+    """Return a tensor's shape after its rewrite."""
     if rewrite is flat:
         return (prod(shape),)
-    if rewrite is transposed:
+    if rewrite is transpose:
         return shape[::-1]
-    found: tuple[int, ...] = rewrite.shape(shape) if hasattr(rewrite, "shape") else shape
-    return found
+    new_shape: tuple[int, ...] = rewrite.shape(shape) if hasattr(rewrite, "shape") else shape
+    return new_shape
 
 
-def _fused(name: str, base: str, info: TensorInfo, config: Config) -> TensorSource:
-    """Of a tensor that holds all experts of a layer."""
+def _fused_source(name: str, base: str, info: TensorInfo, config: Config) -> TensorSource:
+    """Return the source of a tensor that has all experts of a layer."""
     family, alternate = config.family, config.family.experts_alternate
     if name.endswith(".bias"):
         fused = Fused.bias(base, info, alternate=alternate)
         return TensorSource(name, "F32", fused.shape, (info.name,), fused)
     is_quantised = FORMATS[info.format].quant_block_elements > 1  # whose rows are whole
-    fused = Fused.of(
+    fused = Fused.matrix(
         base, info, config.settings.size("hidden_size"), config.experts,
         is_turned=False if is_quantised else family.experts_turned, alternate=alternate,
     )  # fmt: skip
@@ -237,59 +238,59 @@ def _fused(name: str, base: str, info: TensorInfo, config: Config) -> TensorSour
 
 
 def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
-    if FORMATS[info.format].quant_block_elements > 1 and rewrite is transposed:
+    if FORMATS[info.format].quant_block_elements > 1 and rewrite is transpose:
         raise FormatError(
-            f"the tensor {quoted(info.name)} is quantised in a model that keeps its matrices "
+            f"the tensor {quote(info.name)} is quantised in a model that keeps its matrices "
             "the other way round, which is not supported; take it as a .gguf file"
         )
     if FORMATS[info.format].quant_block_elements > 1 and changes_matrices(rewrite):
         raise FormatError(
-            f"the tensor {quoted(info.name)} is quantised in a model whose matrices are multiplied "
+            f"the tensor {quote(info.name)} is quantised in a model whose matrices are multiplied "
             "by factors, which is not supported; take it as a .gguf file"
         )
     if FORMATS[info.format].quant_block_elements > 1 and isinstance(rewrite, TiledColumns):
         raise FormatError(
-            f"the tensor {quoted(info.name)} is quantised in a model whose columns GGUF has in "
+            f"the tensor {quote(info.name)} is quantised in a model whose columns GGUF has in "
             "another order, which is not supported; take it as a .gguf file"
         )
     if name.endswith("_exps.order"):
         raise FormatError(
-            f"{quoted(info.name.removesuffix('.order'))} has act-order (desc_act), which is not "
+            f"{quote(info.name.removesuffix('.order'))} has act-order (desc_act), which is not "
             "supported for experts; take the model quantised without it, or a .gguf file"
         )
 
 
-def _named(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:
+def _match_tensors(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:
     family, layers = config.family, config.layers
     for name in shards:
-        meant = as_layer(name, layers) if config.draft_layers else name
+        plain = as_layer(name, layers) if config.draft_layers else name
         if family.architecture == "jina-bert-v3":
-            meant = plain_name(name)
-            if ADDED in name:
+            plain = plain_name(name)
+            if PARAMETRIZED in name:
                 continue
-        if meant.endswith(family.skipped) or unread_part(meant, config.behind):
+        if plain.endswith(family.skipped) or unread_part(plain, config.behind):
             continue
-        new = gguf_name(family, meant)
+        new = gguf_name(family, plain)
         if new is None:
             raise FormatError(
-                f"the tensor {quoted(name)} has no place in this family of models; "
+                f"the tensor {quote(name)} has no place in this family of models; "
                 "this variant is not supported"
             )
-        for one in _apart(new[0]):
-            yield name, (one, new[1])
-            for layer in range(1, layers if family.shared and one.startswith("blk.0.") else 1):
-                yield name, (one.replace("blk.0.", f"blk.{layer}.", 1), new[1])
+        for target in _apart(new[0]):
+            yield name, (target, new[1])
+            for layer in range(1, layers if family.shared and target.startswith("blk.0.") else 1):
+                yield name, (target.replace("blk.0.", f"blk.{layer}.", 1), new[1])
 
 
 def _apart(name: str) -> list[str]:
-    """The tensors that one holds: blk.0.a+b.weight is blk.0.a.weight and blk.0.b.weight."""
+    """Return the tensors in one: blk.0.a+b.weight is blk.0.a.weight and blk.0.b.weight."""
     base, _, ending = name.rpartition(".")
-    block, dot, both = base.rpartition(".")
-    return [f"{block}{dot}{one}.{ending}" for one in both.split("+")]
+    block, dot, names = base.rpartition(".")
+    return [f"{block}{dot}{name}.{ending}" for name in names.split("+")]
 
 
 def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
-    """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
+    """Return GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
     if whole := _whole_name(family, name):
         return whole, 0
     base, _, ending = name.rpartition(".")
@@ -308,13 +309,13 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
         return None
     inside, expert = layer[2], 0
     new = family.layer.get(inside)
-    if new is None and (found := _EXPERT.fullmatch(inside)) is not None:
-        new, expert = family.experts.get(f"{found[1]}{{}}{found[3]}"), int(found[2])
+    if new is None and (match := _EXPERT.fullmatch(inside)) is not None:
+        new, expert = family.experts.get(f"{match[1]}{{}}{match[3]}"), int(match[2])
     return None if new is None else (f"blk.{int(layer[1])}.{new}.{ending}", expert)
 
 
 def _whole_name(family: Family, name: str) -> str | None:
-    """Of a layer's tensor that is named whole."""
+    """Return GGUF's name of a layer's tensor that is listed by its whole name."""
     for prefix in family.prefixes:
         if name.startswith(prefix):
             name = name.removeprefix(prefix)

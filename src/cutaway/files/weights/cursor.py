@@ -35,10 +35,10 @@ NUMBERS: dict[int, np.dtype[Any]] = {
 _U32, _U64, _BOOL = NUMBERS[4], NUMBERS[10], NUMBERS[7]
 _MAX_DEPTH = 8  # arrays in arrays: real files have one level, and recursion must end
 _MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
-_AT_ONCE = 1 << 20  # bytes that are read of the file, if so many are left
+_AT_ONCE = 1 << 20  # bytes to read of the file at once, if so many are left
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name from a file, made safe and short enough for a message."""
     text = repr(name[:80])
     return text if len(text) <= 80 else text[:76] + "...'"
@@ -47,7 +47,7 @@ def quoted(name: str) -> str:
 class Cursor:
     """A position in the bytes of one file; every read checks, then advances.
 
-    `where` says in words what is being read, for messages. All methods raise
+    `reading` says in words what is being read, for messages. All methods raise
     `FormatError` when the bytes cannot be what they should be.
     """
 
@@ -57,7 +57,7 @@ class Cursor:
         self._size = data.nbytes
         self._ahead, self._begin = b"", 0  # what was read last, and where it begins
         self.position = 0
-        self.where = "the header"
+        self.reading = "the header"
 
     def fail(self, problem: str) -> NoReturn:
         """Raise a `FormatError` that names the file."""
@@ -68,8 +68,8 @@ class Cursor:
         remain = self._size - self.position
         if count * least > remain:
             self.fail(
-                f"{self.where} needs {count} {items}, but the file ends {remain} bytes further on; "
-                "it is truncated or damaged, download it again"
+                f"{self.reading} needs {count} {items}, but the file ends {remain} bytes further "
+                "on; it is truncated or damaged, download it again"
             )
 
     def take(self, nbytes: int) -> bytes:
@@ -80,7 +80,7 @@ class Cursor:
         return self._ahead[start : start + nbytes]
 
     def _read(self, nbytes: int) -> int:
-        """Have so many of the next bytes ahead, or all that are left; where they begin there."""
+        """Buffer the next bytes, or all that are left; return where they begin in the buffer."""
         if self.position + nbytes > self._begin + len(self._ahead):
             self._begin = self.position
             self._ahead = self._data[self._begin : self._begin + max(nbytes, _AT_ONCE)].tobytes()
@@ -90,7 +90,7 @@ class Cursor:
         """Read a packed array, (count,): read-only."""
         raw = self.take(count * dtype.itemsize)
         if dtype == _BOOL and raw.strip(b"\x00\x01"):
-            self.fail(f"{self.where} holds a truth value that is neither 0 nor 1")
+            self.fail(f"{self.reading} holds a truth value that is neither 0 nor 1")
         return np.frombuffer(raw, dtype)
 
     def u32(self) -> int:
@@ -115,24 +115,24 @@ class Cursor:
         Bytes that are not UTF-8 become lone surrogates, so that nothing is lost:
         `s.encode("utf-8", "surrogateescape")` gives back exactly what the file holds.
         """
-        from cutaway.base import _native  # what is only listed needs no kernels
+        from cutaway.base import _native  # models that are only listed need no kernels
 
         self.check_room(count, _LENGTH_BYTES, "strings of at least 8 bytes")
-        found: list[str] = []
+        strings: list[str] = []
         nbytes = _LENGTH_BYTES
-        while len(found) < count:
+        while len(strings) < count:
             start = self._read(nbytes)
             data = np.frombuffer(self._ahead, np.uint8)
-            more, end = _native.strings(data, start, count - len(found))
-            found += more
+            more, end = _native.strings(data, start, count - len(strings))
+            strings += more
             self.position = self._begin + end
-            if len(found) < count and self._begin + len(data) >= self._size:
+            if len(strings) < count and self._begin + len(data) >= self._size:
                 self.fail(
-                    f"{self.where} has a string that runs past the end of the file; "
+                    f"{self.reading} has a string that runs past the end of the file; "
                     "it is truncated or damaged, download it again"
                 )
             nbytes = 2 * len(data)  # the next string is longer than what is left of these
-        return found
+        return strings
 
     def value(self, type_id: int) -> Any:
         """Read a metadata value of a type: str, int, float, bool or an array."""
@@ -144,7 +144,7 @@ class Cursor:
 
     def _array(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
-            self.fail(f"{self.where} nests arrays more than {_MAX_DEPTH} deep")
+            self.fail(f"{self.reading} nests arrays more than {_MAX_DEPTH} deep")
         type_id, count = self.u32(), self.u64()
         if type_id == STRING:
             return self.strings(count)
@@ -155,5 +155,5 @@ class Cursor:
 
     def _dtype(self, type_id: int) -> np.dtype[Any]:
         if type_id not in NUMBERS:
-            self.fail(f"{self.where} has value type {type_id}, and GGUF defines only 0 to 12")
+            self.fail(f"{self.reading} has value type {type_id}, and GGUF defines only 0 to 12")
         return NUMBERS[type_id]

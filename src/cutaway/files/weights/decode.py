@@ -49,8 +49,8 @@ def nibbles(b: QuantBlocks) -> Bytes:
 def pieces(words: NDArray[Any], bits: int, count: int) -> NDArray[Any]:
     """Split integers into `count` fields of so many bits: (..., k) -> (..., k, count)."""
     shifts = np.arange(0, bits * count, bits, dtype=words.dtype)
-    found: NDArray[Any] = words[..., None] >> shifts & words.dtype.type((1 << bits) - 1)
-    return found
+    fields: NDArray[Any] = words[..., None] >> shifts & words.dtype.type((1 << bits) - 1)
+    return fields
 
 
 # -- formats that quantised matrices of folders become: a code's number times its group's scale ----
@@ -79,7 +79,7 @@ def _pairs(b: QuantBlocks) -> Bytes:
 
 
 def _e4m3() -> Floats:
-    """Of each byte: a sign, 4 bits of exponent and 3 of fraction; NaN is all ones, infinity none.
+    """Return the number of each byte: sign, 4 bits of exponent, 3 of fraction; all ones are NaN.
 
     Source: Micikevicius et al. 2022, arXiv 2209.05433.
     """
@@ -92,7 +92,7 @@ def _e4m3() -> Floats:
 
 
 E4M3 = _e4m3()
-"""What the bytes of FP8 stand for."""
+"""The numbers that the bytes of FP8 stand for."""
 
 NF4 = np.array(
     [
@@ -111,7 +111,7 @@ OF_FOLDERS: Mapping[str, Callable[[QuantBlocks], Floats]] = {
     **{f"{kind}_G{n}": by for kind, by in _OF_EACH_LENGTH.items() for n in (32, 64, 128)},
     "NF4": _nf4,
 }
-"""By name: quant blocks to float32, any shape of the right size."""
+"""Decoders by name: quant blocks to float32, any shape of the right size."""
 
 
 # -- low-bit formats: tables of values, named patterns, ternary, one bit ---------------------------
@@ -129,7 +129,7 @@ _VALUES = {
 }
 _SEVEN_SIGNS = np.arange(128, dtype=np.uint8)
 _SEVEN_SIGNS |= np.unpackbits(_SEVEN_SIGNS[:, None], axis=1).sum(1, dtype=np.uint8) % 2 << 7
-"""By the first seven of eight signs, all eight: the minuses are even in number."""
+"""All eight signs by the first seven: the minuses are even in number."""
 
 
 @cache
@@ -146,15 +146,15 @@ def _patterns(name: str) -> Floats:
     return _looked_up(np.array(_VALUES[name], np.float32), pieces(words, digits, count))
 
 
-def _named(name: str, numbers: NDArray[Any]) -> Floats:
-    """The weights of the patterns with these numbers: (...) -> (..., 4 or 8)."""
+def _pattern_weights(name: str, numbers: NDArray[Any]) -> Floats:
+    """Return the weights of the patterns with these numbers: (...) -> (..., 4 or 8)."""
     return _looked_up(_patterns(name), numbers)
 
 
 def _looked_up(table: Floats, index: NDArray[Any]) -> Floats:
     """The rows of a table: (...) -> (..., columns), or (...) where it has none."""
-    found: Floats = table[index]
-    return found
+    rows: Floats = table[index]
+    return rows
 
 
 def _signs(bytes: Bytes) -> Floats:
@@ -196,7 +196,7 @@ def _nvfp4(b: QuantBlocks) -> Floats:
 def _iq3_xxs(b: QuantBlocks) -> Floats:
     scale = column(b["d"]) * _odd(b["signs"] >> 28, 1 / 4)  # (n, 8)
     signs = _signs(_SEVEN_SIGNS[pieces(b["signs"], 7, 4)])  # (n, 8, 4, 8)
-    weights = _named("IQ3_XXS", b["qs"]).reshape(signs.shape)
+    weights = _pattern_weights("IQ3_XXS", b["qs"]).reshape(signs.shape)
     return scale[..., None, None] * weights * signs
 
 
@@ -204,29 +204,29 @@ def _iq3_s(b: QuantBlocks) -> Floats:
     scale = column(b["d"]) * _odd(pieces(b["scales"], 4, 2).reshape(-1, 8))
     name = b["qs"] | pieces(b["qh"], 1, 8).reshape(-1, 64).astype(np.uint16) << 8
     signs = _signs(b["signs"]).reshape(-1, 8, 32)
-    return scale[..., None] * _named("IQ3_S", name).reshape(signs.shape) * signs
+    return scale[..., None] * _pattern_weights("IQ3_S", name).reshape(signs.shape) * signs
 
 
 def _iq2_xxs(b: QuantBlocks) -> Floats:
     names, word = pieces(b["qs"][..., 0], 8, 4), b["qs"][..., 1]  # (n, 8, 4), (n, 8)
     scale = column(b["d"]) * _odd(word >> 28, 1 / 8)
     signs = _signs(_SEVEN_SIGNS[pieces(word, 7, 4)])  # (n, 8, 4, 8)
-    return scale[..., None, None] * _named("IQ2_XXS", names) * signs
+    return scale[..., None, None] * _pattern_weights("IQ2_XXS", names) * signs
 
 
 def _iq2_xs(b: QuantBlocks) -> Floats:
     signs = _signs(_SEVEN_SIGNS[b["qs"] >> 9])  # (n, 32, 8)
-    return _iq2_scales(b) * (_named("IQ2_XS", b["qs"] & 511) * signs).reshape(-1, 16, 16)
+    return _iq2_scales(b) * (_pattern_weights("IQ2_XS", b["qs"] & 511) * signs).reshape(-1, 16, 16)
 
 
 def _iq2_s(b: QuantBlocks) -> Floats:
     name = b["qs"] | pieces(b["qh"], 2, 4).reshape(-1, 32).astype(np.uint16) << 8
-    weights = _named("IQ2_S", name) * _signs(b["signs"])  # (n, 32, 8)
+    weights = _pattern_weights("IQ2_S", name) * _signs(b["signs"])  # (n, 32, 8)
     return _iq2_scales(b) * weights.reshape(-1, 16, 16)
 
 
 def _iq2_scales(b: QuantBlocks) -> Floats:
-    """Of each 16 weights: (n, 16, 1)."""
+    """Return the scale of each 16 weights: (n, 16, 1)."""
     scale = _odd(pieces(b["scales"], 4, 2).reshape(-1, 16), 1 / 8)
     return (column(b["d"]) * scale)[..., None]
 
@@ -235,7 +235,7 @@ def _iq1_s(b: QuantBlocks) -> Floats:
     scale = column(b["d"]) * _odd(b["qh"] >> 12 & 7)  # (n, 8)
     name = b["qs"] | pieces(b["qh"], 3, 4).reshape(-1, 32) << 8
     delta = np.where(b["qh"] >> 15, np.float32(-1 / 8), np.float32(1 / 8))  # (n, 8)
-    weights = _named("IQ1", name).reshape(-1, 8, 32) + delta[..., None]
+    weights = _pattern_weights("IQ1", name).reshape(-1, 8, 32) + delta[..., None]
     return scale[..., None] * weights
 
 
@@ -246,7 +246,7 @@ def _iq1_m(b: QuantBlocks) -> Floats:
     high = pieces(b["qh"], 4, 2).reshape(-1, 32)
     name = b["qs"] | (high & 7).astype(np.uint16) << 8
     delta = np.where(high & 8, np.float32(-1 / 8), np.float32(1 / 8))  # (n, 32)
-    weights = _named("IQ1", name) + delta[..., None]
+    weights = _pattern_weights("IQ1", name) + delta[..., None]
     return scale[..., None] * weights.reshape(-1, 16, 16)
 
 
@@ -293,7 +293,7 @@ LOW_BIT: Mapping[str, Callable[[QuantBlocks], Floats]] = {
     "Q1_0": _q1_0,
     "Q2_0": _q2_0,
 }
-"""By name: quant blocks to float32, any shape of the right size."""
+"""Decoders by name: quant blocks to float32, any shape of the right size."""
 
 
 # -- the formats of most files ---------------------------------------------------------------------
@@ -306,9 +306,9 @@ _CHUNK_ELEMENTS = 1 << 15
 def dequantize(format: QuantFormat, data: Bytes) -> Floats:
     """Decode n quant blocks.
 
-    `data` is uint8 (n * quant_block_bytes,), contiguous; the answer is a new float32
+    `data` is uint8 (n * quant_block_bytes,), contiguous; the result is a new float32
     (n * quant_block_elements,). A scale that is inf or NaN gives inf or NaN weights,
-    silently: whether that is wrong is for the owner of the weights to say.
+    silently: the caller decides whether that is wrong.
     Raises ValueError if `data` is not a whole number of quant blocks.
     """
     quant_blocks: QuantBlocks = data.view(format.layout)  # (n,)

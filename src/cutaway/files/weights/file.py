@@ -1,10 +1,10 @@
 """The interface of every model file: metadata and tensors by name.
 
-Keys and tensor names are GGUF's whatever the file's own format, so that whoever reads a model need
-not know which format it was.
+Keys and tensor names are GGUF's whatever the file's own format, so that code that reads a model
+need not know the format.
 
-A file is not mapped: the system ends a process that touches mapped bytes that are gone, where a
-read of them is an error of its own.
+A file is not mapped: if mapped bytes are gone, the system ends the process that touches them, while
+a failed read is an ordinary error.
 """
 
 import os
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.formats import FORMATS
 
@@ -35,7 +35,7 @@ TensorBytes: TypeAlias = "FileBytes | NDArray[np.uint8]"
 
 
 def pieces(data: TensorBytes, multiple: int = 1) -> Iterator[NDArray[np.uint8]]:
-    """All of the bytes, some at a time; multiple: of what number of bytes."""
+    """Yield all of the bytes in pieces; multiple: the size of each is one of this number."""
     step = max(_AT_ONCE // multiple, 1) * multiple
     for start in range(0, data.nbytes, step):
         yield data[start : start + step]
@@ -90,8 +90,8 @@ class ModelFile(ABC):
         info = self.info(name)
         numbers, done, format = np.empty(prod(info.shape), np.float32), 0, FORMATS[info.format]
         for piece in pieces(self.raw(name), format.quant_block_bytes):
-            some = dequantize(format, piece)
-            numbers[done : (done := done + some.size)] = some
+            values = dequantize(format, piece)
+            numbers[done : (done := done + values.size)] = values
         return numbers.reshape(info.shape)
 
     def factors(self, name: str) -> NDArray[np.float32] | None:
@@ -105,7 +105,7 @@ class ModelFile(ABC):
         scale = name.removesuffix(".weight") + ".scale"
         return self.dequantize(scale) if scale != name and scale in self.tensors else None
 
-    def multiplied(self, name: str) -> NDArray[np.float32]:
+    def dequantize_scaled(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor, times its factors."""
         numbers, factors = self.dequantize(name), self.factors(name)
         if factors is not None:
@@ -115,7 +115,7 @@ class ModelFile(ABC):
     def info(self, name: str) -> TensorInfo:
         """Return a tensor's entry. Raises `InputError` for an unknown name."""
         if name not in self.tensors:
-            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+            raise InputError(f"{self.path}: there is no tensor named {quote(name)}")
         return self.tensors[name]
 
     def __enter__(self) -> Self:
@@ -125,12 +125,12 @@ class ModelFile(ABC):
         self.close()
 
 
-# -- a file whose tensors are read when they are wanted, whole or piece by piece -------------------
+# -- a file whose tensors are read on demand, whole or piece by piece ------------------------------
 
 
 def open_bytes(path: Path, suffix: str) -> "FileBytes":
-    """The bytes of a regular file that is not empty; suffix: of the files that can be named."""
-    from cutaway.base import _native  # what is only listed needs no kernels
+    """Open a regular file that is not empty; suffix: of the files that an error may suggest."""
+    from cutaway.base import _native  # models that are only listed need no kernels
 
     try:
         if not path.exists():
@@ -154,13 +154,13 @@ class TensorFile(ABC):
 
     @abstractmethod
     def _span(self, name: str) -> tuple[int, int]:
-        """A tensor's first byte in the file, and the one after its last; raises as `raw` does."""
+        """Return a tensor's first byte in the file, and its end; raises as `raw` does."""
 
     def raw(self, name: str) -> "FileBytes":
         """See `ModelFile`; nothing is read yet."""
         start, end = self._span(name)
         if self._bytes is None:
-            raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
+            raise InputError(f"{self.path}: the file is closed, so {quote(name)} cannot be read")
         return self._bytes.part(start, end)
 
     def expect(self, name: str) -> None:

@@ -83,9 +83,9 @@ _ALL = (
 
 _FLOAT_SCALE = ("d", "<f4")
 _GROUPS = (32, 64, 128)
-# What quantised matrices of folders become, without loss: scales are float32, each for as many
-# weights as the longest of these groups that fits into the folder's. Weights 2i and 2i + 1 are the
-# halves of byte i; z is the code that stands for 0.
+# The formats of quantised matrices in folders, without loss: scales are float32, one for each of
+# the longest of these groups that divides the folder's. Weights 2i and 2i + 1 are the halves of
+# byte i; z is the code that stands for 0.
 _OF_FOLDERS = (
     *(
         _format(f"INT4_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "u1", n // 2))
@@ -102,20 +102,20 @@ FORMATS: dict[str, QuantFormat] = {format.name: format for format in (*_ALL, *_O
 FORMATS_BY_ID: dict[int, QuantFormat] = {
     format.type_id: format for format in _ALL if format.type_id is not None
 }
-"""Those of GGUF by ggml type id."""
+"""The formats of GGUF by ggml type id."""
 
 # Only so that a refusal can use the word in the file's name.
 _UNREAD = {
     9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
     31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4",
 }  # fmt: skip
-_OF_ACTIVATIONS = (9, 15)  # what ggml multiplies matrices by
+_OF_ACTIVATIONS = (9, 15)  # ggml multiplies matrices by these
 
 
 def unread(type_id: int) -> str:
-    """Say of a ggml type that is not in `FORMATS_BY_ID` what it is, and what to do.
+    """Describe a ggml type that is not in `FORMATS_BY_ID`, and what to do.
 
-    The rest of a sentence: `IQ4_NL_4_4 (type 36), and cutaway reads F32, F16 …`.
+    Return the rest of a sentence: `IQ4_NL_4_4 (type 36), and cutaway reads F32, F16 …`.
     """
     name = f"{_UNREAD.get(type_id, 'an unknown format')} (type {type_id})"
     if type_id in _OF_ACTIVATIONS:

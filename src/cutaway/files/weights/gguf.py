@@ -1,8 +1,8 @@
 """A GGUF file, or a model in several of them.
 
 Knows the header, the metadata and the tensor table, and that the three must agree with each other
-and with the size of the file; nothing is believed unchecked. Knows which tensors of some files hold
-several, and the keys that say which part a file is (`split.no`, `split.count`,
+and with the size of the file; nothing is believed unchecked. Knows which tensors of some files are
+fused, and the keys that say which part a file is (`split.no`, `split.count`,
 `split.tensors.count`): all parts must be of one model. Does not know what a key means.
 
 Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-from cutaway.files.weights.cursor import Cursor, quoted
+from cutaway.files.weights.cursor import Cursor, quote
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.file import ModelFile, TensorBytes, TensorFile, TensorInfo, open_bytes
 from cutaway.files.weights.formats import FORMATS, FORMATS_BY_ID, unread
@@ -49,7 +49,7 @@ _IMPOSTORS = {
 
 @dataclass(frozen=True, slots=True)
 class _Stored(TensorInfo):
-    """With the tensor's offset in bytes from the start of the file."""
+    """A tensor, with its offset in bytes from the start of the file."""
 
     offset: int
 
@@ -109,17 +109,17 @@ def _read_header(cursor: Cursor, data: "FileBytes") -> tuple[int, int]:
 
 
 def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """The values by key, and their types."""
-    cursor.where = "the metadata"
+    """Return the values by key, and their types."""
+    cursor.reading = "the metadata"
     cursor.check_room(count, _MIN_PAIR, f"pairs of at least {_MIN_PAIR} bytes")
     metadata: dict[str, Any] = {}
     types: dict[str, int] = {}
     for i in range(count):
-        cursor.where = f"metadata key {i + 1} of {count}"
+        cursor.reading = f"metadata key {i + 1} of {count}"
         key = cursor.string()
         if key in metadata:
-            cursor.fail(f"the metadata key {quoted(key)} occurs twice")
-        cursor.where = f"the metadata value {quoted(key)}"
+            cursor.fail(f"the metadata key {quote(key)} occurs twice")
+        cursor.reading = f"the metadata value {quote(key)}"
         types[key] = cursor.u32()
         metadata[key] = cursor.value(types[key])
     return metadata, types
@@ -133,14 +133,14 @@ def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
 
 
 def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, _Stored]:
-    cursor.where = "the tensor table"
+    cursor.reading = "the tensor table"
     cursor.check_room(count, _MIN_TENSOR, f"entries of at least {_MIN_TENSOR} bytes")
     entries: dict[str, _Stored] = {}
     for i in range(count):
-        cursor.where = f"tensor {i + 1} of {count}"
+        cursor.reading = f"tensor {i + 1} of {count}"
         name = cursor.string()
         if name in entries:
-            cursor.fail(f"the tensor name {quoted(name)} occurs twice")
+            cursor.fail(f"the tensor name {quote(name)} occurs twice")
         entries[name] = _read_tensor(cursor, name, alignment)
     start = -(-cursor.position // alignment) * alignment  # the table is padded to the alignment
     return {name: replace(info, offset=start + info.offset) for name, info in entries.items()}
@@ -148,24 +148,24 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, _Stor
 
 def _read_tensor(cursor: Cursor, name: str, alignment: int) -> _Stored:
     """Read one entry after its name; its offset is still relative to the data."""
-    cursor.where = f"the tensor {quoted(name)}"
+    cursor.reading = f"the tensor {quote(name)}"
     dims = cursor.u32()
     if not 1 <= dims <= _MAX_DIMS:
-        cursor.fail(f"{cursor.where} has {dims} dimensions, and GGUF allows 1 to {_MAX_DIMS}")
+        cursor.fail(f"{cursor.reading} has {dims} dimensions, and GGUF allows 1 to {_MAX_DIMS}")
     shape = tuple(reversed(cursor.u64s(dims)))
     type_id, offset = cursor.u32(), cursor.u64()
     format = FORMATS_BY_ID.get(type_id)
     if format is None:
-        cursor.fail(f"{cursor.where} is stored as {unread(type_id)}")
+        cursor.fail(f"{cursor.reading} is stored as {unread(type_id)}")
     if 0 in shape:
-        cursor.fail(f"{cursor.where} has an empty dimension in its shape {shape}")
+        cursor.fail(f"{cursor.reading} has an empty dimension in its shape {shape}")
     if shape[-1] % format.quant_block_elements:
         cursor.fail(
-            f"{cursor.where} has rows of {shape[-1]} weights, which is not a multiple of "
+            f"{cursor.reading} has rows of {shape[-1]} weights, which is not a multiple of "
             f"the {format.quant_block_elements} in a quant block of {format.name}"
         )
     if offset % alignment:
-        cursor.fail(f"{cursor.where} lies at offset {offset}, not a multiple of {alignment}")
+        cursor.fail(f"{cursor.reading} lies at offset {offset}, not a multiple of {alignment}")
     return _Stored(name, format.name, shape, offset)
 
 
@@ -175,15 +175,15 @@ def _check_extents(cursor: Cursor, tensors: dict[str, _Stored], size: int) -> No
     for info in ordered:
         if info.end > size:
             cursor.fail(
-                f"the tensor {quoted(info.name)} ends at byte {info.end}, but the file has only "
+                f"the tensor {quote(info.name)} ends at byte {info.end}, but the file has only "
                 f"{size}; it is truncated or damaged, download it again"
             )
     for before, after in pairwise(ordered):
         if before.end > after.offset:
-            cursor.fail(f"the tensors {quoted(before.name)} and {quoted(after.name)} overlap")
+            cursor.fail(f"the tensors {quote(before.name)} and {quote(after.name)} overlap")
 
 
-# -- tensors that hold several, which are read one by one ------------------------------------------
+# -- fused tensors, whose parts are read one by one ------------------------------------------------
 
 
 _GATE_UP, _KEYS_VALUES = "ffn_gate_up_exps", "attn_kv_b"
@@ -194,35 +194,35 @@ class _Part(TensorInfo):
     """Rows of each of the stacked matrices of ``source``; all of it where ``rows`` is None.
 
     stack: how many matrices there are, of how many rows each
-    turned: as float32, their rows for columns
+    is_transposed: rows and columns swapped, as float32
     """
 
     source: TensorInfo
     stack: tuple[int, int] = (1, 1)
     rows: slice | None = None
-    turned: bool = False
+    is_transposed: bool = False
 
     def bytes_of(self, raw: TensorBytes) -> TensorBytes:
-        """Of the source's bytes, these rows': a new array, or all as they are."""
+        """Return the bytes of these rows as a new array, or all of the source's as they are."""
         if self.rows is None:
             return raw
-        if self.turned:
+        if self.is_transposed:
             numbers = dequantize(FORMATS[self.source.format], raw[:])
             numbers = numbers.reshape(*self.stack, -1)[:, self.rows]
-            found = np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8).reshape(-1)
+            data = np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8).reshape(-1)
         else:
-            found = self._rows_of_each(raw, self.rows)
-        found.flags.writeable = False
-        return found
+            data = self._rows_of_each(raw, self.rows)
+        data.flags.writeable = False
+        return data
 
     def _rows_of_each(self, raw: TensorBytes, rows: slice) -> NDArray[np.uint8]:
         count, height = self.stack
         row = raw.nbytes // (count * height)  # bytes
         first, last, _ = rows.indices(height)
-        found = np.empty((count, (last - first) * row), np.uint8)
-        for i, place in enumerate(found):
+        blocks = np.empty((count, (last - first) * row), np.uint8)
+        for i, place in enumerate(blocks):
             place[:] = raw[(i * height + first) * row : (i * height + last) * row]
-        return found.reshape(-1)
+        return blocks.reshape(-1)
 
 
 class ApartFile(ModelFile):
@@ -236,10 +236,10 @@ class ApartFile(ModelFile):
         self.tensors = MappingProxyType({part.name: part for part in parts})
         if len(self.tensors) < len(parts):
             twice = next(p.name for p in parts if self.tensors[p.name] is not p)
-            raise FormatError(f"{file.path}: {quoted(twice)} is there twice, apart and in one")
+            raise FormatError(f"{file.path}: {quote(twice)} is there twice, apart and in one")
 
     def raw(self, name: str) -> TensorBytes:
-        """See ``ModelFile``; what is not fused is read when it is sliced."""
+        """See ``ModelFile``; bytes that are not of a fused tensor are read when they are sliced."""
         info = self.info(name)
         raw = self._file.raw(_source(info))
         return info.bytes_of(raw) if isinstance(info, _Part) else raw
@@ -254,7 +254,7 @@ class ApartFile(ModelFile):
 
 
 def apart(file: ModelFile) -> ModelFile:
-    """The file, with its fused tensors apart if it has some."""
+    """Return the file, with its fused tensors apart if it has some."""
     is_fused = any(_GATE_UP in name or _KEYS_VALUES in name for name in file.tensors)
     return ApartFile(file) if is_fused else file
 
@@ -264,7 +264,7 @@ def _source(info: TensorInfo) -> str:
 
 
 def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
-    """What a tensor holds, itself as a rule."""
+    """Yield the tensors in a fused one; any other by itself."""
     if _GATE_UP in info.name:
         yield from _gate_and_up(info)
     elif _KEYS_VALUES in info.name and len(info.shape) > 1:
@@ -274,7 +274,7 @@ def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
 
 
 def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
-    """Each a half of the rows of each expert; of factors and the like, all of them."""
+    """Yield gate and up, each half the rows of each expert; of factors and the like, all rows."""
     for i, name in enumerate(info.name.replace(_GATE_UP, f"ffn_{x}_exps") for x in ("gate", "up")):
         if len(info.shape) == 1:
             yield _Part(name, info.format, info.shape, info)
@@ -290,9 +290,9 @@ def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
 
 
 def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
-    """A matrix of each head for its keys, turned as the query reads it, and one for its values.
+    """Yield the heads' matrices for keys, transposed as the query reads them, and for values.
 
-    Nothing where the file has these, too.
+    Yield nothing where the file has these, too.
     """
     keys_name, values_name = (info.name.replace(_KEYS_VALUES, f"attn_{x}_b") for x in "kv")
     if keys_name in file.tensors and values_name in file.tensors:
@@ -310,7 +310,7 @@ def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
         )
     stack = heads, rows // heads
     keys = stack[1] - values
-    yield _Part(keys_name, "F32", (heads, rank, keys), info, stack, slice(keys), turned=True)
+    yield _Part(keys_name, "F32", (heads, rank, keys), info, stack, slice(keys), is_transposed=True)
     shape, rows_of = (heads, values, rank), slice(keys, stack[1])
     yield _Part(values_name, info.format, shape, info, stack, rows_of)
 
@@ -322,7 +322,7 @@ _NO, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
 def open_gguf(paths: Sequence[Path]) -> ModelFile:
-    """The model in these files, its first part first. FormatError unless they are all its parts."""
+    """Open the model in these files, in order. FormatError unless they are all its parts."""
     files = [GGUFFile(path) for path in paths]
     for i, file in enumerate(files):
         no, count = file.metadata.get(_NO, 0), file.metadata.get(_COUNT, 1) or 1
@@ -341,8 +341,10 @@ class SplitGGUF(ModelFile):
     def __init__(self, parts: Sequence[GGUFFile]) -> None:
         first = parts[0]
         self.path = first.path
-        own = (_NO, _COUNT, _TENSORS)  # of the file, not of the model
-        self.metadata = MappingProxyType({k: v for k, v in first.metadata.items() if k not in own})
+        split_keys = (_NO, _COUNT, _TENSORS)  # of the file, not of the model
+        self.metadata = MappingProxyType(
+            {k: v for k, v in first.metadata.items() if k not in split_keys}
+        )
         self.value_types = first.value_types
         self._parts: dict[str, GGUFFile] = {}
         tensors: dict[str, TensorInfo] = {}
@@ -351,7 +353,7 @@ class SplitGGUF(ModelFile):
                 if name in tensors:
                     raise FormatError(
                         f"{part.path}: {self._parts[name].path.name} has the tensor "
-                        f"{quoted(name)} too, so the parts are of different models: download "
+                        f"{quote(name)} too, so the parts are of different models: download "
                         "them again"
                     )
                 tensors[name], self._parts[name] = info, part

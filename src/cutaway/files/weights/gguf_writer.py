@@ -14,7 +14,7 @@ import numpy as np
 
 from cutaway.base.whole_files import resumable_file, whole_file
 from cutaway.errors import InputError
-from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quoted
+from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quote
 from cutaway.files.weights.file import ModelFile, TensorInfo, pieces
 from cutaway.files.weights.formats import FORMATS
 
@@ -43,29 +43,29 @@ def write_resumable_gguf(
     on_progress: Callable[[int], None] = lambda _done: None,
     on_kept: Callable[[int], None] = lambda _size: None,
 ) -> None:  # fmt: skip
-    """The same; what Ctrl-C or SystemExit interrupts is kept, and goes on the next time.
+    """Do as `write_gguf`; after Ctrl-C or SystemExit the next call continues the same file.
 
-    made_of: says what the tensors' bytes are made of; only a file of the same is gone on with
+    made_of: identifies the source of the tensors' bytes; a file of another is not continued
     on_kept: called with the bytes of tensors that are there already, which on_progress leaves out
     """
     key = sha256(_head(file) + made_of.encode()).hexdigest()[:16]
     with resumable_file(path, key) as out:
-        kept = max(out.kept - 1, 0)  # the first is the head
-        if kept:
-            on_kept(sum(info.nbytes for info in islice(file.tensors.values(), kept)))
-        for piece in islice(_pieces(file, kept, on_progress), int(out.kept > 0), None):
+        skip = max(out.kept - 1, 0)  # the first piece is the head
+        if skip:
+            on_kept(sum(info.nbytes for info in islice(file.tensors.values(), skip)))
+        for piece in islice(_pieces(file, skip, on_progress), int(out.kept > 0), None):
             out.write(piece)
 
 
 def _pieces(
-    file: ModelFile, kept: int, on_progress: Callable[[int], None]
+    file: ModelFile, skip: int, on_progress: Callable[[int], None]
 ) -> Iterator[Iterable[bytes | memoryview]]:
-    """The head, and then each tensor but the first ``kept``."""
+    """Yield the head, and then each tensor but the first ``skip``."""
     yield (_head(file),)
     done = 0
-    for name, info in islice(file.tensors.items(), kept, None):
+    for name, info in islice(file.tensors.items(), skip, None):
         parts = (part.data for part in pieces(file.raw(name)))
-        yield chain(parts, [_padding(info.nbytes)])  # after the last, too: some ask for it
+        yield chain(parts, [_padding(info.nbytes)])  # after the last, too: some programs require it
         on_progress(done := done + info.nbytes)
 
 
@@ -97,19 +97,19 @@ def _type_id(info: TensorInfo) -> int:
     type_id = FORMATS[info.format].type_id
     if info.name.endswith(".order"):
         raise InputError(
-            f"{quoted(info.name.removesuffix('.order'))} has its columns in another order than its "
+            f"{quote(info.name.removesuffix('.order'))} has its columns in another order than its "
             "input (act-order, desc_act), for which GGUF has no word: use the folder as it is"
         )
     if type_id is None:
         raise InputError(
-            f"GGUF has no word for {info.format}, as which {quoted(info.name)} is stored: use the "
+            f"GGUF has no word for {info.format}, as which {quote(info.name)} is stored: use the "
             "folder as it is"
         )
     return type_id
 
 
 def _value(value: Any, type_id: int | None) -> tuple[int, bytes]:
-    """A metadata value's type and bytes; type_id: what the value's own file said."""
+    """Return a metadata value's type and bytes; type_id: the type in the file it comes from."""
     if isinstance(value, str):
         return STRING, _string(value)
     if isinstance(value, (list, np.ndarray)):
@@ -119,7 +119,7 @@ def _value(value: Any, type_id: int | None) -> tuple[int, bytes]:
 
 
 def _type_of(value: bool | int | float) -> int:
-    """The type that other programs expect of such a value: the shortest of 4 bytes or more."""
+    """Return the type that other programs expect of a value: the shortest of 4 bytes or more."""
     if isinstance(value, bool):
         return _BOOL
     if isinstance(value, float):

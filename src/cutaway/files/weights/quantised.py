@@ -1,7 +1,7 @@
 """A model's file with its matrices in other formats, each quantised when it is read.
 
-Knows how a tensor's numbers become bytes; `mixes` knows which tensor becomes what. What is not
-quantised is F32 afterwards, as other programs read norms and biases only so.
+Knows how a tensor's numbers become bytes; `mixes` chooses the formats. Tensors that are not
+quantised are F32 afterwards, the only format in which other programs read norms and biases.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.resources import default_threads
 from cutaway.errors import FormatError, InputError
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.decode import dequantize
 from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 from cutaway.files.weights.formats import FORMATS
@@ -54,50 +54,50 @@ class QuantisedFile(ModelFile):
     ) -> None:  # fmt: skip
         self.path, self._source, self._threads = source.path, source, threads
         self._importance = importance
-        chosen = formats_of(
+        mix_formats = formats_of(
             to, source.metadata, source.tensors, with_importance=importance is not None
         )
-        wanted = {
-            name: formats.get(name) or chosen.get(name) or _unquantised(info)
+        targets = {
+            name: formats.get(name) or mix_formats.get(name) or _plain_format(info)
             for name, info in source.tensors.items()
         }
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
             {
-                name: TensorInfo(name, fitting(wanted[name], info.shape[-1]), info.shape)
+                name: TensorInfo(name, fitting(targets[name], info.shape[-1]), info.shape)
                 for name, info in source.tensors.items()
             }
         )
         self.fallback_tensors = tuple(
-            n for n, info in self.tensors.items() if info.format != wanted[n]
+            n for n, info in self.tensors.items() if info.format != targets[n]
         )
         changed: dict[str, Any] = {
             "general.file_type": ({**MIXES, **PLAIN_MIXES})[to].file_type,
             "general.quantization_version": _QUANTIZATION_VERSION,
         }
         if importance is not None:
-            changed |= importance.said_of_it()
+            changed |= importance.to_metadata()
         self.metadata = MappingProxyType({**source.metadata, **changed})
         self.value_types = {k: t for k, t in source.value_types.items() if k not in changed}
 
     def raw(self, name: str) -> TensorBytes:
-        """See `ModelFile`; the source's own bytes where its format stays."""
+        """See `ModelFile`; the source's own bytes if the format is the same."""
         want, data = self.info(name), self._source.raw(name)
         have = self._source.tensors[name]
         if have.format == want.format:
             return data
-        made = np.empty(want.nbytes, np.uint8)
+        out = np.empty(want.nbytes, np.uint8)
         for first, last, weights in self._pieces(want):
             old, new = (
                 slice(*map(FORMATS[f].nbytes, (first, last))) for f in (have.format, want.format)
             )
-            self._quantise(have, data[old], want, made[new], weights)
-        made.flags.writeable = False
-        return made
+            self._quantise(have, data[old], want, out[new], weights)
+        out.flags.writeable = False
+        return out
 
     def _pieces(self, want: TensorInfo) -> Iterator[tuple[int, int, Floats | None]]:
-        """What is quantised at once: the first weight, the end, and the columns' importance."""
+        """Yield the pieces to quantise: first weight, end, and the columns' importance."""
         count, columns = prod(want.shape), want.shape[-1]
-        weights = None if self._importance is None else self._importance.of(want)
+        weights = None if self._importance is None else self._importance.column_means(want)
         if weights is None:
             for first in range(0, count, _AT_ONCE):  # rows are whole quant blocks: so is this
                 yield first, min(first + _AT_ONCE, count), None
@@ -140,20 +140,20 @@ class QuantisedFile(ModelFile):
             self._refuse(want, dequantize(FORMATS[format], data))
 
     def _refuse(self, want: TensorInfo, numbers: NDArray[np.float32]) -> None:
-        where = f"{self.path}: the tensor {quoted(want.name)}"
+        tensor = f"{self.path}: the tensor {quote(want.name)}"
         if not np.isfinite(numbers).all():
-            raise FormatError(f"{where} holds weights that are not finite; get the model again")
-        most = np.abs(numbers).max()
+            raise FormatError(f"{tensor} holds weights that are not finite; get the model again")
+        largest = np.abs(numbers).max()
         raise FormatError(
-            f"{where} holds weights up to {most:.3g}, which is too large for {want.format}; "
+            f"{tensor} holds weights up to {largest:.3g}, which is too large for {want.format}; "
             "quantise to another format, or leave the model as it is"
         )
 
 
 def refuse_quantised(file: ModelFile, fix: str) -> None:
-    """InputError where a file's matrices are quantised already; fix: what to do instead."""
-    found = {info.format for info in file.tensors.values() if is_matrix(info)}
-    if quantised := found.difference(PLAIN):
+    """Raise InputError if a file's matrices are quantised already; fix: what to do instead."""
+    formats = {info.format for info in file.tensors.values() if is_matrix(info)}
+    if quantised := formats.difference(PLAIN):
         raise InputError(
             "quantize",
             f": {file.path} is quantised already ({', '.join(sorted(quantised))}), and a "
@@ -161,7 +161,7 @@ def refuse_quantised(file: ModelFile, fix: str) -> None:
         )
 
 
-def _unquantised(info: TensorInfo) -> str:
+def _plain_format(info: TensorInfo) -> str:
     return "F32" if info.format in PLAIN else info.format
 
 
@@ -172,10 +172,10 @@ _OF_FORMATS = ("general.file_type", "general.quantization_version")
 
 
 class MixedFile(ModelFile):
-    """The tensors of ``base``, but those named in ``instead``, which come from there with factors.
+    """The tensors of ``base``, with those named in ``instead`` and their factors from other files.
 
-    Metadata and order are those of ``base``; what says how the file is quantised, of the file that
-    most bytes come from. Closing this closes none of them.
+    Metadata and order are those of ``base``, but keys on quantisation come from the file that most
+    bytes come from. Closing this closes none of the files.
     """
 
     def __init__(self, base: ModelFile, instead: Mapping[str, ModelFile]) -> None:
@@ -190,12 +190,14 @@ class MixedFile(ModelFile):
                 if name not in scales or name in self._instead
             }
         )
-        most = self._most()
-        said = {key: most.metadata[key] for key in _OF_FORMATS if key in most.metadata}
-        kept = {key: value for key, value in base.metadata.items() if key not in _OF_FORMATS}
-        self.metadata = MappingProxyType(kept | said)
+        largest = self._largest_source()
+        format_keys = {key: largest.metadata[key] for key in _OF_FORMATS if key in largest.metadata}
+        metadata = {key: value for key, value in base.metadata.items() if key not in _OF_FORMATS}
+        self.metadata = MappingProxyType(metadata | format_keys)
         types = {k: t for k, t in base.value_types.items() if k not in _OF_FORMATS}
-        self.value_types = types | {k: t for k, t in most.value_types.items() if k in _OF_FORMATS}
+        self.value_types = types | {
+            k: t for k, t in largest.value_types.items() if k in _OF_FORMATS
+        }
 
     def raw(self, name: str) -> TensorBytes:
         """See ``ModelFile``."""
@@ -206,13 +208,13 @@ class MixedFile(ModelFile):
         self._file(name).expect(name)
 
     def close(self) -> None:
-        """Nothing; see the class."""
+        """Do nothing; see the class."""
 
     def _file(self, name: str) -> ModelFile:
         return self._instead.get(name, self._base)
 
-    def _most(self) -> ModelFile:
-        """The file that most bytes come from."""
+    def _largest_source(self) -> ModelFile:
+        """Return the file that most bytes come from."""
         files = {id(file): file for file in (self._base, *self._instead.values())}
         sizes = Counter[int]()
         for name, info in self.tensors.items():
@@ -221,5 +223,5 @@ class MixedFile(ModelFile):
 
 
 def _scale(name: str) -> str:
-    """The tensor of a matrix's factors; see ``ModelFile.factors``."""
+    """Return the name of a matrix's factors; see ``ModelFile.factors``."""
     return name.removesuffix(".weight") + ".scale"

@@ -1,7 +1,7 @@
 """A safetensors file, read and written.
 
 Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
-other; nothing is believed unchecked. Does not know what a tensor is of.
+other; nothing is believed unchecked. Does not know what a tensor is for.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.whole_files import whole_file
 from cutaway.errors import FormatError, InputError
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.file import TensorFile, TensorInfo, open_bytes
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class SafetensorsFile(TensorFile):
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
     safetensors file. Tensors of dtypes other than F32, F16 and BF16 may be there, and are refused
-    only when they are asked for; integers and bytes can be had as parts of a quantised matrix
-    (``stored``, ``part``).
+    only when they are read; integers and bytes can be read as parts of a quantised matrix
+    (``dtype_and_shape``, ``part``).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -70,18 +70,18 @@ class SafetensorsFile(TensorFile):
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors, in the order of the header."""
+        """The names of all tensors, in the order of the header."""
         return list(self._entries)
 
     def info(self, name: str) -> TensorInfo:
-        """A tensor's format and shape. `InputError` if there is none, `FormatError` for its dtype.
+        """Return a tensor's format and shape. `InputError` if there is none.
 
-        An empty tensor and one without dimensions are refused, as a GGUF file has none.
+        `FormatError` for another dtype, an empty tensor, or one without dimensions: GGUF has none.
         """
-        entry = self._named(name, _READ)
+        entry = self._find_entry(name, _READ)
         if not entry.shape or 0 in entry.shape:
             shape = f"{entry.shape!s:.80}"
-            self._fail(f"the tensor {quoted(name)} has the shape {shape}: it holds no rows")
+            self._fail(f"the tensor {quote(name)} has the shape {shape}: it holds no rows")
         return TensorInfo(name, entry.dtype, entry.shape)
 
     def raw(self, name: str) -> "FileBytes":
@@ -89,28 +89,28 @@ class SafetensorsFile(TensorFile):
         self.info(name)
         return super().raw(name)
 
-    def stored(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """A tensor's dtype as the file calls it, and its shape; `FormatError` for an unread one."""
-        entry = self._named(name, _BYTES)
+    def dtype_and_shape(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Return a tensor's dtype in the file, and its shape; `FormatError` for an unread dtype."""
+        entry = self._find_entry(name, _BYTES)
         return entry.dtype, entry.shape
 
     def part(self, name: str) -> "FileBytes":
-        """The bytes of a tensor of any dtype that ``stored`` reads."""
+        """Return the bytes of a tensor of any dtype that ``dtype_and_shape`` allows."""
         return super().raw(name)
 
-    def _named(self, name: str, read: Collection[str]) -> _Entry:
+    def _find_entry(self, name: str, read: Collection[str]) -> _Entry:
         if name not in self._entries:
-            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+            raise InputError(f"{self.path}: there is no tensor named {quote(name)}")
         entry = self._entries[name]
         if entry.dtype not in read:
             self._fail(
-                f"the tensor {quoted(name)} is stored as {quoted(entry.dtype)}, and cutaway reads "
+                f"the tensor {quote(name)} is stored as {quote(entry.dtype)}, and cutaway reads "
                 f"{', '.join(read)}; get the model in one of these"
             )
         return entry
 
     def _span(self, name: str) -> tuple[int, int]:
-        entry = self._named(name, _BYTES)
+        entry = self._find_entry(name, _BYTES)
         return entry.start, entry.end
 
     # -- the header --------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class SafetensorsFile(TensorFile):
         raise FormatError(f"{self.path}: {problem}")
 
     def _header(self, data: "FileBytes") -> tuple[int, dict[str, Any]]:
-        """Where the tensors' bytes start, and the entries as the JSON has them."""
+        """Return where the tensors' bytes start, and the entries of the JSON."""
         length = int.from_bytes(head := data[:_LENGTH].tobytes(), "little")
         if head.startswith(b"version"):
             self._fail("it is a Git LFS pointer: run `git lfs pull`")
@@ -135,8 +135,8 @@ class SafetensorsFile(TensorFile):
                 data[_LENGTH : _LENGTH + length].tobytes().decode(), object_pairs_hook=_no_key_twice
             )
         except (ValueError, RecursionError) as error:
-            said = " ".join(str(error).split())[:80]
-            self._fail(f"the header is no sound JSON ({said!a}); download the file again")
+            reason = " ".join(str(error).split())[:80]
+            self._fail(f"the header is no sound JSON ({reason!a}); download the file again")
         if not isinstance(header, dict):
             self._fail("the header is no JSON object; download the file again")
         header.pop(_METADATA, None)
@@ -147,39 +147,39 @@ class SafetensorsFile(TensorFile):
         fields = entry if isinstance(entry, dict) else {}
         dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
         if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets):
-            self._fail(f"the tensor {quoted(name)} lacks a sound dtype, shape or data_offsets")
+            self._fail(f"the tensor {quote(name)} lacks a sound dtype, shape or data_offsets")
         if len(shape) > _MAX_DIMS or len(offsets) != 2:
-            self._fail(f"the tensor {quoted(name)} has too many dimensions, or not two offsets")
+            self._fail(f"the tensor {quote(name)} has too many dimensions, or not two offsets")
         begin, end = offsets
         if begin > end or start + end > size:
             self._fail(
-                f"the tensor {quoted(name)} ends outside of the file or before it begins; "
+                f"the tensor {quote(name)} ends outside of the file or before it begins; "
                 "the file is truncated or damaged, download it again"
             )
         if dtype in _BYTES and _BYTES[dtype] * prod(shape) != end - begin:
-            self._fail(f"the tensor {quoted(name)} has other bytes than its shape needs")
+            self._fail(f"the tensor {quote(name)} has other bytes than its shape needs")
         return _Entry(name, dtype, tuple(shape), start + begin, start + end)
 
     def _check_apart(self) -> None:
         ordered = sorted(self._entries.values(), key=lambda entry: (entry.start, entry.end))
         for before, after in pairwise(ordered):
             if before.end > after.start:
-                self._fail(f"the tensors {quoted(before.name)} and {quoted(after.name)} overlap")
+                self._fail(f"the tensors {quote(before.name)} and {quote(after.name)} overlap")
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return values
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:
     """Whether it is a list of whole numbers, none below 0."""
-    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
-# -- writing: names, shapes and bytes, and what is said of them ------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 _DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "f2": "F16", "u1": "U8"}
@@ -190,13 +190,13 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def write_safetensors(path: Path, tensors: Arrays, metadata: Mapping[str, str]) -> None:
-    """All or nothing, in the order given; CutawayError where it cannot be written."""
+    """Write a file, whole or not at all; CutawayError where it cannot be written."""
     with whole_file(path) as file:
         file.writelines(parts(tensors, metadata))
 
 
 def parts(tensors: Arrays, metadata: Mapping[str, str]) -> Iterator[bytes]:
-    """What such a file holds: its header, then each tensor."""
+    """Yield the bytes of such a file: its header, then each tensor."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     at = 0
     for name, tensor in tensors.items():

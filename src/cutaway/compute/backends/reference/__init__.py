@@ -55,14 +55,14 @@ class ReferenceBackend(HostSampling):
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
         """See ``Backend``."""
         backend = copy(self)
-        of_names = {name: file.multiplied(name) for name in self.weights if name in names}
+        of_names = {name: file.dequantize_scaled(name) for name in self.weights if name in names}
         backend.weights = {**self.weights, **of_names}
         return backend
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
         names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
-        weights = {**self.weights, **{name: file.multiplied(name) for name in names}}
+        weights = {**self.weights, **{name: file.dequantize_scaled(name) for name in names}}
         return type(self)(graph, weights, self.kv_blocks, self._format)
 
     def run(self, batch: Batch) -> Logits:

@@ -1,8 +1,8 @@
 """The families of models: GGUF's architecture and the names of tensors and keys for each.
 
-A row says which family a config.json's model_type is, and what of it is its own; it stands in the
-module that has the name of its graph's, in ``compute/model/architectures/``, which is above this in
-the order of imports. Keys that several share are in `keys`, names of tensors in `family`.
+A row has the model_type of config.json, and what is particular to its family. It is in the module
+named as that of its graph in ``compute/model/architectures/``, a layer that may import this one but
+not the reverse. Keys that several families share are in `keys`, names of tensors in `family`.
 
 Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 """
@@ -26,10 +26,10 @@ from cutaway.files.huggingface.families.family import Family, Variant
 MODULES = (llama, mixtures, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion)
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}
-"""By config.json's model_type, or as ``VARIANTS`` say."""
+"""The families by config.json's model_type; ``VARIANTS`` choose further ones."""
 VARIANTS: Mapping[str, Variant] = {
     name: variant
     for module in (bert, diffusion, gemma, ling, mamba)
     for name, variant in module.VARIANTS.items()
 }
-"""By model_type, of those that several families have."""
+"""What chooses the family, for each model_type that several families share."""

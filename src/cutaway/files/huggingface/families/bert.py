@@ -17,7 +17,7 @@ from cutaway.files.huggingface.rope import USUAL
 
 
 def keys_of(config: JsonObject) -> dict[str, Any]:
-    """Each token sees all."""
+    """Return the keys of an encoder: each token sees all others."""
     return {"attention.causal": False, "hidden_activation": config.text("hidden_act")}
 
 
@@ -36,7 +36,7 @@ def nomic_bert_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def roberta(config: JsonObject) -> dict[str, Any]:
-    """As BERT; positions begin after the padding token's id, and the head has one activation."""
+    """BERT's keys; positions begin after the padding token's id, the head has one activation."""
     if (rows := config.size("max_position_embeddings")) <= _ROBERTA_FIRST:
         config.fail("max_position_embeddings", f"above {_ROBERTA_FIRST}, which no token has")
     return keys_of(config) | {"context_length": rows - _ROBERTA_FIRST}
@@ -95,7 +95,7 @@ BERT = Family(
     layer=SELF_ATTENTION | OUTPUT, skipped=BESIDES,
     names={"layer_norm_epsilon": "layer_norm_eps"},
     defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-12, "hidden_act": "gelu"},
-    own=keys_of, must_be=_ABSOLUTE, grouped=False, layer_norm=True, rope=None, rank=_BERT_RANK,
+    metadata=keys_of, must_be=_ABSOLUTE, grouped=False, layer_norm=True, rope=None, rank=_BERT_RANK,
 )  # fmt: skip
 
 _ROBERTA_FIRST = 2  # rows before it are of no position: it counts from its padding token's id on
@@ -107,7 +107,7 @@ def _roberta(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 _ROBERTA = replace(
     BERT, prefixes=("roberta.",), outside=BODY | _ROBERTA_HEAD,
-    own=roberta, rewrites=_roberta, rank=_ROBERTA_RANK,
+    metadata=roberta, rewrites=_roberta, rank=_ROBERTA_RANK,
     must_be=_ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": 1},
 )  # fmt: skip
 
@@ -127,7 +127,7 @@ _NOMIC = replace(
         "norm2": "layer_output_norm", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate",
         "mlp.fc2": "ffn_down",
     },
-    skipped=(*BESIDES, "rotary_emb.inv_freq"), own=_sees_all, rope=USUAL,
+    skipped=(*BESIDES, "rotary_emb.inv_freq"), metadata=_sees_all, rope=USUAL,
     must_be=_NOMIC_MUST | {"hidden_act": ("silu", "swiglu"), "num_experts": 0},
     defaults={**BERT.defaults, "hidden_act": "silu", "rope_theta": 1000.0},
 )  # fmt: skip
@@ -137,20 +137,20 @@ _NOMIC_NAMES = {
     "hidden_act": "activation_function", "rope_theta": "rotary_emb_base",
     "rotary_share": "rotary_emb_fraction",
 }  # fmt: skip
-"""Of keys, as nomic's own code has them."""
+"""config.json's keys in nomic's own code."""
 
 
 def _nomic_experts(config: JsonObject) -> Mapping[str, Rewrite]:
-    """All experts' matrices lie one upon the other, in the second the rows are inputs."""
+    """All experts' matrices are stacked in one; in the second, rows are inputs."""
     count, inner = config.size("num_experts"), config.size("intermediate_size")
     return {
         "ffn_up_exps": OfHeads(count, 0, inner),
-        "ffn_down_exps": OfHeads(count, 0, inner, turned=True), "ffn_exps_out": AsRow(),
+        "ffn_down_exps": OfHeads(count, 0, inner, is_transposed=True), "ffn_exps_out": AsRow(),
     }  # fmt: skip
 
 
 _NOMIC_MOE = replace(
-    _NOMIC, architecture="nomic-bert-moe", own=nomic_bert_moe, names=_NOMIC_NAMES,
+    _NOMIC, architecture="nomic-bert-moe", metadata=nomic_bert_moe, names=_NOMIC_NAMES,
     must_be=_NOMIC_MUST | {
         "hidden_act": "gelu", "expert_choice_router": False, "num_shared_experts": 0, "ffn_div": 1,
     },
@@ -182,7 +182,7 @@ ROWS: Mapping[str, Family] = {
     "jina_bert": replace(
         BERT, architecture="jina-bert-v2",
         must_be={"feed_forward_type": "geglu", "emb_pooler": "mean"},
-        own=lambda _: {"attention.causal": False, "attention.max_alibi_bias": 8.0},
+        metadata=lambda _: {"attention.causal": False, "attention.max_alibi_bias": 8.0},
         layer=SELF_ATTENTION | {
             "mlp.gated_layers": "ffn_up", "mlp.wo": "ffn_down",
             "mlp.layernorm": "layer_output_norm",
@@ -249,7 +249,7 @@ ROWS: Mapping[str, Family] = {
         defaults={**BERT.defaults, "rope_theta": 20000.0, "layer_norm_epsilon": 1e-5},
     ),
     "eurobert": Family(
-        architecture="eurobert", own=_sees_all,
+        architecture="eurobert", metadata=_sees_all,
         defaults={"rms_norm_eps": 1e-5},
     ),
     "distilbert": replace(
@@ -288,7 +288,8 @@ ROWS: Mapping[str, Family] = {
             "rope_theta": 160000.0, "max_position_embeddings": 8192, "local_attention": 128,
             "global_attn_every_n_layers": 3,
         },
-        own=modern_bert, must_be={"hidden_act": (*GELU, "silu"), "classifier_activation": "gelu"},
+        metadata=modern_bert,
+        must_be={"hidden_act": (*GELU, "silu"), "classifier_activation": "gelu"},
         grouped=False, layer_norm=True, rank_activation="gelu",
         rank={"head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output"},
     ),
@@ -296,7 +297,7 @@ ROWS: Mapping[str, Family] = {
 
 
 def _rotary_base(family: Family, config: JsonObject) -> Family:
-    """As its publisher calls it."""
+    """Return the family with its publisher's name for the rotary base, if the config has it."""
     is_own = config.get("rotary_emb_base") is not None
     names = {**family.names, "rope_theta": "rotary_emb_base"} if is_own else family.names
     return replace(family, names=names)

@@ -1,8 +1,8 @@
 """DeBERTa, v2 and v3: names and keys, and what its layers make of distances.
 
 All layers share a matrix with a row for each distance, normed. A layer projects it as it projects
-tokens (share_att_key), or by matrices of its own; the graph has the products, made when they are
-asked for. It is in ``compute/model/architectures/deberta.py``.
+tokens (share_att_key), or by matrices of its own; the graph takes the products, which are made when
+they are read. It is in ``compute/model/architectures/deberta.py``.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 
 
 def deberta_v2(config: JsonObject) -> dict[str, Any]:
-    """No positions: queries and keys say what they make of each distance (v2 and v3)."""
-    said = config.get("pos_att_type")
-    kinds = said.split("|") if isinstance(said, str) else said
+    """Return the keys of v2 and v3, which have scores of distances in place of positions."""
+    attention_types = config.get("pos_att_type")
+    kinds = attention_types.split("|") if isinstance(attention_types, str) else attention_types
     if not isinstance(kinds, list) or sorted(map(str, kinds)) != ["c2p", "p2c"]:
         config.refuse("pos_att_type", "c2p and p2c together are")
     width = config.size("hidden_size") // config.size("num_attention_heads")
@@ -38,15 +38,15 @@ def deberta_v2(config: JsonObject) -> dict[str, Any]:
 
 
 def _span(config: JsonObject) -> int:
-    """How many distances to one side have rows: DeBERTa's."""
+    """Return how many distances to one side have rows."""
     buckets = config.get("position_buckets")
     return buckets if isinstance(buckets, int) and buckets > 0 else _farthest(config)
 
 
 def _farthest(config: JsonObject) -> int:
     farthest = config.get("max_relative_positions")
-    given = isinstance(farthest, int) and farthest > 0
-    return config.size("max_relative_positions" if given else "max_position_embeddings")
+    is_set = isinstance(farthest, int) and farthest > 0
+    return config.size("max_relative_positions" if is_set else "max_position_embeddings")
 
 
 # -- distances -------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def _farthest(config: JsonObject) -> int:
 
 Array = NDArray[Any]
 _SHARED = ("rel_embd.weight", "rel_norm.weight", "rel_norm.bias")
-_OWN = {"attn_k_rel": ("attn_k_pos", "attn_k"), "attn_q_rel": ("attn_q_pos", "attn_q")}
-"""What is made: of which projection, or else of which that tokens have, too."""
+_PROJECTIONS = {"attn_k_rel": ("attn_k_pos", "attn_k"), "attn_q_rel": ("attn_q_pos", "attn_q")}
+"""Each product, and its projection: a separate one, or the one that tokens have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,34 +75,34 @@ class ProjectedRows(TensorSource):
         centred = rows - rows.mean(axis=1, keepdims=True)
         variance = (centred * centred).mean(axis=1, keepdims=True)
         normed = centred / np.sqrt(variance + self.eps) * scale + shift
-        made = (normed @ matrix.T + bias).astype(np.float32)  # (distances, heads · d)
-        heads = made.reshape(len(made), self.shape[0], -1).swapaxes(0, 1)
+        projected = (normed @ matrix.T + bias).astype(np.float32)  # (distances, heads · d)
+        heads = projected.reshape(len(projected), self.shape[0], -1).swapaxes(0, 1)
         data = np.ascontiguousarray(heads).reshape(-1).view(np.uint8)
         data.flags.writeable = False
         return data
 
 
-def _projected(sources: Sources, config: JsonObject, _: Shards) -> dict[str, Any]:
-    """Make the tensors of distances of their parts.
+def _project_distances(sources: Sources, config: JsonObject, _: Shards) -> dict[str, Any]:
+    """Replace the tensors of distances by their products.
 
     `FormatError` for a part that is missing, or does not fit.
     """
     span = _span(config)
     heads, eps = config.size("num_attention_heads"), config.positive("layer_norm_epsilon")
-    shared = [_found(sources, name) for name in _SHARED]
-    (rows, width), *norms = (one.shape for one in shared)
+    shared = [_require(sources, name) for name in _SHARED]
+    (rows, width), *norms = (part.shape for part in shared)
     if rows < 2 * span or norms != [(width,)] * 2:
         raise FormatError(f"{shared[0].name} has {rows} rows of {width}, and not {2 * span}")
-    projections = {name for pair in _OWN.values() for name in pair[:1]}
+    projections = {name for pair in _PROJECTIONS.values() for name in pair[:1]}
     tokens = dict(sources)
     for name in tokens:
         if name in _SHARED or name.split(".")[-2] in projections:
             del sources[name]
     for layer in range(config.size("num_hidden_layers")):
-        for new, (own, usual) in _OWN.items():
-            which = usual if config.flag("share_att_key") else own
+        for new, (separate, common) in _PROJECTIONS.items():
+            projection = common if config.flag("share_att_key") else separate
             matrix, bias = (
-                _found(tokens, f"blk.{layer}.{which}.{end}") for end in ("weight", "bias")
+                _require(tokens, f"blk.{layer}.{projection}.{end}") for end in ("weight", "bias")
             )
             if matrix.shape[1:] != (width,) or matrix.shape[0] % heads:
                 raise FormatError(f"{matrix.name} is {matrix.shape}, for {heads} heads of {width}")
@@ -110,12 +110,12 @@ def _projected(sources: Sources, config: JsonObject, _: Shards) -> dict[str, Any
             name = f"blk.{layer}.{new}.weight"
             parts = (*shared, matrix, bias)
             sources[name] = ProjectedRows(
-                name, "F32", shape, tuple(one.sources[0] for one in parts), parts=parts, eps=eps
+                name, "F32", shape, tuple(part.sources[0] for part in parts), parts=parts, eps=eps
             )
     return {}
 
 
-def _found(sources: Sources, name: str) -> TensorSource:
+def _require(sources: Sources, name: str) -> TensorSource:
     if name not in sources:
         raise FormatError(f"the files lack the tensor {name}; download the model again")
     return sources[name]
@@ -123,8 +123,8 @@ def _found(sources: Sources, name: str) -> TensorSource:
 
 def _numbers(source: TensorSource, shards: Shards) -> Array:
     as_float = TensorSource(source.name, "F32", source.shape, source.sources, source.rewrite)
-    made: Array = as_float.make(shards)[:].view(np.float32).reshape(source.shape)
-    return made.astype(np.float64)
+    numbers: Array = as_float.make(shards)[:].view(np.float32).reshape(source.shape)
+    return numbers.astype(np.float64)
 
 
 # -- names of tensors ------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _numbers(source: TensorSource, shards: Shards) -> Array:
 
 ROWS: Mapping[str, Family] = {
     "deberta-v2": replace(
-        bert.BERT, architecture="deberta-v2", prefixes=("deberta.",), own=deberta_v2,
+        bert.BERT, architecture="deberta-v2", prefixes=("deberta.",), metadata=deberta_v2,
         must_be={
             **bert.BERT.must_be, "relative_attention": True, "position_biased_input": False,
             "norm_rel_ebd": "layer_norm", "conv_kernel_size": 0,  # v2-xlarge's
@@ -159,6 +159,6 @@ ROWS: Mapping[str, Family] = {
             **bert.BERT.defaults, "layer_norm_epsilon": 1e-7, "relative_attention": False,
             "position_biased_input": True, "norm_rel_ebd": "none",
         },
-        rank_activation="gelu", remade=_projected,
+        rank_activation="gelu", rebuild=_project_distances,
     ),
 }  # fmt: skip

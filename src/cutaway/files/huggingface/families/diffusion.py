@@ -1,8 +1,8 @@
 """The families of masked diffusion models: each has another family's body, and another attention.
 
-Knows what their configs call things and must say, whether their rows are shifted, and which token
-masks where neither config nor tokenizer says so: papers and code do. Their rows of graphs are in
-``compute/model/architectures/diffusion.py``, or their bodies'.
+Knows the keys of their configs and the values required, whether their rows are shifted, and which
+token masks where neither config nor tokenizer says so, from papers and code. Their rows of graphs
+are in ``compute/model/architectures/diffusion.py``, or in their bodies' modules.
 
 *MDLM's modulation by time*: each block has a shift, a scale and a gate for each of its two halves,
 which a matrix makes of an embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv 2212.09748).
@@ -64,47 +64,49 @@ class Scaled:
     by: Array
 
     def __call__(self, x: Array) -> Array:
-        """As float32."""
+        """Return the scaled rows, as float32."""
         return (x * self.by.reshape(-1, *[1] * (x.ndim - 1))).astype(np.float32)
 
 
-def _folded(sources: Sources, _: JsonObject, shards: Shards) -> dict[str, Any]:
-    """Leave norms and matrices as the modulation makes them, and the norms' biases.
+def _fold_modulation(sources: Sources, _: JsonObject, shards: Shards) -> dict[str, Any]:
+    """Fold the modulation into norms and matrices, and give the norms biases.
 
     `FormatError` for a tensor of the modulation that is missing, or does not fit.
     """
-    time, made = _time(shards), sources
+    time = _time(shards)
     layers = sum(name.endswith(".attn_norm.weight") for name in sources)
     for p, block in ((f"blk.{i}.", f"{_ROOT}blocks.{i}.") for i in range(layers)):
-        six = _modulated(shards, block, time, 6)
+        six = _modulation(shards, block, time, 6)
         for half, (norm, last) in enumerate(
             (("attn_norm", "attn_output"), ("ffn_norm", "ffn_down"))
         ):
             shift, scale, gate = six[3 * half : 3 * half + 3]
-            _fold_norm(made, f"{p}{norm}", shift, scale)
+            _fold_norm(sources, f"{p}{norm}", shift, scale)
             for name in (f"{p}{last}.weight", f"{p}{last}.bias"):
-                if name in made:
-                    made[name] = _scaled(made[name], gate)
-    shift, scale = _modulated(shards, f"{_ROOT}output_layer.", time, 2)
-    _fold_norm(made, "output_norm", shift, scale)
+                if name in sources:
+                    sources[name] = _scale_rows(sources[name], gate)
+    shift, scale = _modulation(shards, f"{_ROOT}output_layer.", time, 2)
+    _fold_norm(sources, "output_norm", shift, scale)
     return {}
 
 
-def _fold_norm(made: Sources, name: str, shift: Array, scale: Array) -> None:
-    if f"{name}.weight" in made:  # else the graph will say what is missing
-        made[f"{name}.weight"] = _scaled(made[f"{name}.weight"], 1 + scale)
+def _fold_norm(sources: Sources, name: str, shift: Array, scale: Array) -> None:
+    if f"{name}.weight" in sources:  # else the graph will say what is missing
+        sources[f"{name}.weight"] = _scale_rows(sources[f"{name}.weight"], 1 + scale)
         values = shift.astype(np.float32)
-        made[f"{name}.bias"] = TensorSource(f"{name}.bias", "F32", values.shape, (), values=values)
+        sources[f"{name}.bias"] = TensorSource(
+            f"{name}.bias", "F32", values.shape, (), values=values
+        )
 
 
-def _scaled(source: TensorSource, by: Array) -> TensorSource:
+def _scale_rows(source: TensorSource, by: Array) -> TensorSource:
     if source.shape[0] != len(by):
         raise FormatError(f"{source.name} has {source.shape[0]} rows, and its modulation {len(by)}")
     return replace(source, format="F32", rewrite=Scaled(by))
 
 
 def _time(shards: Shards) -> Array:
-    """What the blocks are given of sigma 0: its waves, all cosines 1 and all sines 0, embedded."""
+    """Return the blocks' embedding of sigma 0, whose waves are all cosines 1 and sines 0."""
     first = f"{_ROOT}sigma_map.mlp.0"
     width = _read(shards, f"{first}.weight").shape[-1]
     waves = np.repeat([1.0, 0.0], [width // 2, width - width // 2])
@@ -112,12 +114,12 @@ def _time(shards: Shards) -> Array:
     return _silu(_linear(shards, f"{_ROOT}sigma_map.mlp.2", hidden))
 
 
-def _modulated(shards: Shards, part: str, time: Array, count: int) -> list[Array]:
-    """The modulation, split into `count` vectors."""
-    made = _linear(shards, f"{part}adaLN_modulation", time)
-    if len(made) % count:
-        raise FormatError(f"{part}adaLN_modulation has {len(made)} rows, no {count} equal parts")
-    return np.split(made, count)
+def _modulation(shards: Shards, part: str, time: Array, count: int) -> list[Array]:
+    """Return the modulation, split into `count` vectors."""
+    vector = _linear(shards, f"{part}adaLN_modulation", time)
+    if len(vector) % count:
+        raise FormatError(f"{part}adaLN_modulation has {len(vector)} rows, no {count} equal parts")
+    return np.split(vector, count)
 
 
 def _linear(shards: Shards, name: str, x: Array) -> Array:
@@ -126,21 +128,21 @@ def _linear(shards: Shards, name: str, x: Array) -> Array:
         raise FormatError(
             f"{name} has a matrix of {weight.shape} and a bias of {bias.shape}, and {len(x)} inputs"
         )
-    made: Array = weight @ x + bias
-    return made
+    product: Array = weight @ x + bias
+    return product
 
 
 def _read(shards: Shards, name: str) -> Array:
     if name not in {*shards}:
         raise FormatError(f"the files lack the tensor {name}; download the model again")
     shape = shards.info(name).shape
-    made: Array = TensorSource(name, "F32", shape, (name,)).make(shards)[:].view(np.float32)
-    return made.reshape(shape).astype(np.float64)
+    numbers: Array = TensorSource(name, "F32", shape, (name,)).make(shards)[:].view(np.float32)
+    return numbers.reshape(shape).astype(np.float64)
 
 
 def _silu(x: Array) -> Array:
-    made: Array = x / (1 + np.exp(-x))
-    return made
+    activation: Array = x / (1 + np.exp(-x))
+    return activation
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ ROWS: Mapping[str, Family] = {
     "lladamoe": _masked_by(
         156895,
         replace(
-            _MOE, architecture="llada-moe", attention="bidirectional", own=llada_moe,
+            _MOE, architecture="llada-moe", attention="bidirectional", metadata=llada_moe,
             must_be=SILU | {
                 "qk_layernorm": True, "moe_router_score_function": "softmax",
                 "moe_router_enable_expert_bias": False, "routed_scaling_factor": 1,
@@ -223,7 +225,8 @@ ROWS: Mapping[str, Family] = {
     ),
     # Sahoo et al. 2024, arXiv 2406.07524: a DiT, whose mask is behind GPT-2's vocabulary
     "mdlm": Family(
-        architecture="gptneox", prefixes=("backbone.",), attention="bidirectional", remade=_folded,
+        architecture="gptneox", prefixes=("backbone.",), attention="bidirectional",
+        rebuild=_fold_modulation,
         outside={
             "vocab_embed": "token_embd", "output_layer.norm_final": "output_norm",
             "output_layer.linear": "output",
@@ -241,12 +244,12 @@ ROWS: Mapping[str, Family] = {
             "hidden_size": "hidden_dim", "num_hidden_layers": "n_blocks",
             "num_attention_heads": "n_heads", "max_position_embeddings": "model_length",
         },
-        defaults={"layer_norm_epsilon": 1e-5}, own=mdlm,
+        defaults={"layer_norm_epsilon": 1e-5}, metadata=mdlm,
         must_be={"time_conditioning": False}, grouped=False, layer_norm=True,
     ),
 }  # fmt: skip
 
-REFUSED = {
+UNSUPPORTED = {
     "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "sedd": "SEDD",
 }  # fmt: skip
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
@@ -261,12 +264,12 @@ def _mdlm(config: JsonObject, _: Iterable[str]) -> Family:
 
 
 def _diffugpt(config: JsonObject, _: Iterable[str] = ()) -> Family:
-    """The mask of a model that is known by its size."""
+    """Return the family with the mask of a DiffuGPT, which its size identifies."""
     family, mask = ROWS["diffugpt"], _GPT2_MASKS.get(config.size("n_embd"))
     return family if mask is None else _masked_by(mask, family)
 
 
-def _wrapped(tensors: Iterable[str]) -> bool:
+def _is_wrapped(tensors: Iterable[str]) -> bool:
     return any(tensor.startswith(_WRAPPED) for tensor in tensors)
 
 
@@ -274,6 +277,6 @@ VARIANTS: Mapping[str, Variant] = {
     "llada": _mixture,
     "mdlm": _mdlm,
     "diffugpt": _diffugpt,
-    "gpt2": lambda config, tensors: _diffugpt(config) if _wrapped(tensors) else None,
-    "llama": lambda _, tensors: ROWS["diffullama"] if _wrapped(tensors) else None,
+    "gpt2": lambda config, tensors: _diffugpt(config) if _is_wrapped(tensors) else None,
+    "llama": lambda _, tensors: ROWS["diffullama"] if _is_wrapped(tensors) else None,
 }

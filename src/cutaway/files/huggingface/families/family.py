@@ -22,11 +22,11 @@ ATTENTION = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
-"""Of each layer, its norms included."""
+"""Tensors of each layer, its norms included."""
 
 
 def mlp(name: str = "mlp", ending: str = "") -> dict[str, str]:
-    """Return the three matrices of a gated MLP; ending: of GGUF's names."""
+    """Return the names of a gated MLP's three matrices; ending: what GGUF's names end in."""
     return {f"{name}.{part}_proj": f"ffn_{part}{ending}" for part in ("gate", "up", "down")}
 
 
@@ -55,7 +55,7 @@ class Family:
     outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
                   GGUF's
     layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
-    whole         tensors of each layer by their whole names, of both
+    whole         tensors of each layer by their whole names, transformers' and GGUF's
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
                   outputs), not (experts, outputs, inputs); None where the shapes say it
@@ -64,19 +64,19 @@ class Family:
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
     rewrites      by GGUF's name of a tensor, from the heads; rewrites_of: from all of the config
-    must_be       values that keys must have, tuples of those that they may: the first where absent
-    own           gives the family's own metadata, and refuses what GGUF cannot express
-    remade        replaces tensors that the graph has otherwise, by others made of them, and gives
-                  metadata that the files have as tensors
+    must_be       the value that a key must have, or a tuple of those allowed, the default first
+    metadata      returns the family's own metadata, and refuses what GGUF cannot express
+    rebuild       replaces tensors that the graph wants in another form, and returns metadata that
+                  the files have as tensors
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
-    head_dim      gives the width of heads, where config.json does not say it under that name
-    rope          the kinds of rotary positions that are known of it; None: it has none
-    rank          tensors outside the layers of a head that scores texts, likewise, in the place of
-                  one that predicts tokens; rank_activation: its own
+    head_dim      returns the width of heads, where config.json has another name for it
+    rope          the kinds of rotary positions that it may have; None: it has none
+    rank          tensors outside the layers of a head that scores texts, likewise, which replaces
+                  the one that predicts tokens; rank_activation: the head's activation
     shared        whether all layers are one, named as layer 0
     """
 
@@ -92,10 +92,10 @@ class Family:
     names: Names = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     must_be: Mapping[str, Any] = field(default_factory=lambda: SILU)
-    own: Callable[[JsonObject], dict[str, Any]] = lambda _config: {}
+    metadata: Callable[[JsonObject], dict[str, Any]] = lambda _config: {}
     rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
     rewrites_of: Callable[[JsonObject], Mapping[str, Rewrite]] = lambda _config: {}
-    remade: Callable[[Sources, JsonObject, Shards], dict[str, Any]] = lambda *_: {}
+    rebuild: Callable[[Sources, JsonObject, Shards], dict[str, Any]] = lambda *_: {}
     grouped: bool = True
     layer_norm: bool = False
     rope: Ropes | None = USUAL
@@ -126,7 +126,7 @@ class Family:
 RANK_HEAD = "cls.output"
 """GGUF's name of the last matrix of such a head."""
 Variant = Callable[[JsonObject, Iterable[str]], Family | None]
-"""Another family that a config means beside its model_type, or that its tensors' names tell."""
+"""Chooses another family than the model_type's, by the config or the names of the tensors."""
 
 
 # -- a draft head (multi-token prediction), which GGUF calls nextn ---------------------------------
@@ -137,7 +137,7 @@ NEXTN = {
     "embed_tokens": "nextn.embed_tokens", "shared_head.norm": "nextn.shared_head_norm",
     "shared_head.head": "nextn.shared_head_head",
 }  # fmt: skip
-"""Of the layer behind the model's own, beside what its layers have. See ``Family.layer``."""
+"""Tensors that a draft layer has beside those of any layer. See ``Family.layer``."""
 NEXTN_NORMS = ("enorm", "hnorm", "shared_head_norm")
 _APART = {
     "mtp.fc.": "eh_proj.", "mtp.pre_fc_norm_embedding.": "enorm.",
@@ -147,7 +147,7 @@ _APART = {
 
 
 def as_layer(name: str, layer: int) -> str:
-    """The name of a tensor as that of a layer, if it is one of a draft head that is apart."""
+    """Return the name that a draft head's tensor under mtp would have in a layer; others as is."""
     for old, new in _APART.items():
         if name.startswith(old):
             return f"model.layers.{layer}.{new}{name.removeprefix(old)}"
@@ -155,6 +155,6 @@ def as_layer(name: str, layer: int) -> str:
 
 
 def has_draft_head(names: Iterable[str], layer: int) -> bool:
-    """Whether that layer is one."""
+    """Whether that layer is a draft head."""
     ending = f"layers.{layer}.eh_proj.weight"
     return any(as_layer(name, layer).endswith(ending) for name in names)

@@ -33,7 +33,7 @@ _BETWEEN_NORMS = LAYER | {
 
 
 def gemma(config: JsonObject) -> dict[str, Any]:
-    """Nothing beyond the sizes; early files name the gate by what it was taken for."""
+    """Return no keys beyond the sizes. Early files name another GELU than the one meant."""
     if config.get("hidden_activation") is None:
         config.must_be("hidden_act", "gelu_pytorch_tanh", "gelu")
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
@@ -85,7 +85,7 @@ def gemma4(config: JsonObject) -> dict[str, Any]:
     slides = np.array([kind == SLIDING for kind in _kinds(config, layers)])
     again = config.id("num_kv_shared_layers")
     wide = width * 2 if config.flag("use_double_wide_mlp") else width
-    kv_heads, full = config.size("num_key_value_heads"), _of_full(config, "num_key_value_heads")
+    kv_heads, full = config.size("num_key_value_heads"), _full_size(config, "num_key_value_heads")
     head, rope = config.size("head_dim"), settings_of(config, SLIDING)
     rope.must_be("rope_type", "default")
     metadata: dict[str, Any] = {
@@ -119,20 +119,22 @@ def _kinds(config: JsonObject, layers: int) -> list[str]:
     ]
     if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
         config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
-    return [*kinds[:-1], FULL]  # as transformers has the last layer, whatever is said
+    return [*kinds[:-1], FULL]  # transformers makes the last layer full, whatever the config says
 
 
-def _of_full(config: JsonObject, key: str) -> int:
-    """A size of the layers that see all of a text, by the old names or the new ones."""
-    each = config.part("per_layer_config")
-    if each:
+def _full_size(config: JsonObject, key: str) -> int:
+    """Return a size of the layers that see all of a text, by the old names or the new ones."""
+    per_layer = config.part("per_layer_config")
+    if per_layer:
         kinds = _kinds(config, config.size("num_hidden_layers"))
-        sizes = {name: each.part(name).get(key) or config.get(key) for name in each.values}
-        if _numbers(each) != [i for i, kind in enumerate(kinds) if kind == FULL] or (
+        sizes = {
+            name: per_layer.part(name).get(key) or config.get(key) for name in per_layer.values
+        }
+        if _numbers(per_layer) != [i for i, kind in enumerate(kinds) if kind == FULL] or (
             len({*sizes.values()}) != 1
         ):
             config.refuse("per_layer_config", "only layers of one kind that are all alike are")
-        first = each.part(next(iter(sizes)))
+        first = per_layer.part(next(iter(sizes)))
         return first.size(key) if first.get(key) else config.size(key)
     if key == "head_dim":
         return config.size("global_head_dim")
@@ -140,13 +142,15 @@ def _of_full(config: JsonObject, key: str) -> int:
     return config.size("num_global_key_value_heads" if shares else key)
 
 
-def _numbers(each: JsonObject) -> list[int]:
-    """The numbers of layers that are keys: transformers writes "05" once there is a "10"."""
-    return sorted(int(name) if name.isdecimal() and len(name) < 9 else -1 for name in each.values)
+def _numbers(per_layer: JsonObject) -> list[int]:
+    """Return the layer numbers that are keys: transformers writes "05" once there is a "10"."""
+    return sorted(
+        int(name) if name.isdecimal() and len(name) < 9 else -1 for name in per_layer.values
+    )
 
 
 def _head_dim(config: JsonObject) -> int:
-    return _of_full(config, "head_dim")
+    return _full_size(config, "head_dim")
 
 
 # -- names and rewrites of tensors -----------------------------------------------------------------
@@ -159,10 +163,10 @@ def _norms(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 _GEMMA3 = Family(
     architecture="gemma3", must_be={}, prefixes=TEXT, layer=_BETWEEN_NORMS | HEAD_NORMS,
-    own=gemma3, rewrites=_norms,
+    metadata=gemma3, rewrites=_norms,
 )  # fmt: skip
 _GEMMA4 = Family(
-    architecture="gemma4", must_be={}, prefixes=TEXT, own=gemma4, head_dim=_head_dim,
+    architecture="gemma4", must_be={}, prefixes=TEXT, metadata=gemma4, head_dim=_head_dim,
     rope=Ropes(proportional=True),
     outside=OUTSIDE | {
         "embed_tokens_per_layer": "per_layer_token_embd",
@@ -187,13 +191,13 @@ _GEMMA4 = Family(
 )  # fmt: skip
 
 ROWS: Mapping[str, Family] = {
-    "gemma": Family(architecture="gemma", must_be={}, own=gemma, rewrites=_norms),
+    "gemma": Family(architecture="gemma", must_be={}, metadata=gemma, rewrites=_norms),
     "gemma2": Family(
-        architecture="gemma2", must_be={}, layer=_BETWEEN_NORMS, own=gemma2, rewrites=_norms
+        architecture="gemma2", must_be={}, layer=_BETWEEN_NORMS, metadata=gemma2, rewrites=_norms
     ),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
-    "gemma_embedding": replace(_GEMMA3, architecture="gemma-embedding", own=gemma_embedding),
+    "gemma_embedding": replace(_GEMMA3, architecture="gemma-embedding", metadata=gemma_embedding),
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "gemma4_unified": _GEMMA4,

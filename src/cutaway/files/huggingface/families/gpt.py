@@ -13,7 +13,7 @@ from cutaway.files.huggingface.rewrites import (
     Rewrite,
     add_one,
     queries_keys_values,
-    transposed,
+    transpose,
 )
 from cutaway.files.huggingface.rope import PARTIAL
 
@@ -21,9 +21,9 @@ from cutaway.files.huggingface.rope import PARTIAL
 
 
 def width(config: JsonObject) -> dict[str, Any]:
-    """Return the MLP's, which is four times the model's where config.json has none."""
-    said = config.get("intermediate_size") is not None
-    inner = config.size("intermediate_size") if said else 4 * config.size("hidden_size")
+    """Return the MLP's width: four times the model's if config.json has none."""
+    is_set = config.get("intermediate_size") is not None
+    inner = config.size("intermediate_size") if is_set else 4 * config.size("hidden_size")
     return {"feed_forward_length": inner}
 
 
@@ -40,7 +40,7 @@ def _nemotron(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
-    return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed)
+    return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transpose)
 
 
 def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -63,7 +63,7 @@ ROWS: Mapping[str, Family] = {
             "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
             "intermediate_size": "n_inner", "hidden_act": "activation_function",
         },
-        own=width, must_be={
+        metadata=width, must_be={
             "hidden_act": "gelu_new", "scale_attn_weights": True,
             "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False,
         }, rewrites=_gpt2, grouped=False, layer_norm=True, rope=None,
@@ -83,11 +83,11 @@ ROWS: Mapping[str, Family] = {
             "layer_norm_epsilon": "layer_norm_eps", "rope_theta": "rotary_emb_base",
             "rotary_share": "rotary_pct",
         },
-        own=gpt_neox, must_be={"hidden_act": "gelu"}, rewrites=_gpt_neox, grouped=False,
+        metadata=gpt_neox, must_be={"hidden_act": "gelu"}, rewrites=_gpt_neox, grouped=False,
         layer_norm=True, rope=PARTIAL,
     ),
     "starcoder2": Family(
-        architecture="starcoder2", own=keys.window, layer_norm=True,
+        architecture="starcoder2", metadata=keys.window, layer_norm=True,
         must_be={"hidden_act": "gelu_pytorch_tanh"},
         layer=ATTENTION | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
         names={"layer_norm_epsilon": "norm_epsilon"},

@@ -1,6 +1,6 @@
 """Keys of more than one family: metadata beyond the sizes that all have.
 
-Each function takes a config and gives metadata without the architecture's prefix. Settings that
+Each function returns metadata of a config, without the architecture's prefix. Settings that
 change the numbers and have no key in GGUF are refused by name. A family's own keys lie beside its
 row. Knows no family's tensors.
 """
@@ -46,7 +46,7 @@ def qwen(config: JsonObject) -> dict[str, Any]:
 
 
 def sections(config: JsonObject, default: list[int] | None) -> Any:
-    """How three positions share a head, as GGUF has it; default: where config.json does not say."""
+    """Return how three positions share a head, as in GGUF; default: if config.json has no key."""
     shares = settings_of(config).get("mrope_section") or default
     if not isinstance(shares, list) or not all(type(n) is int for n in shares):
         config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
@@ -67,9 +67,9 @@ def qwen3_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def local_base(config: JsonObject, old_name: str) -> float:
-    """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
+    """Return the rotary base of layers with a window, for which transformers 4 has another key."""
     if config.part("rope_parameters").get(SLIDING) is None:
-        local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
+        local = config.with_defaults({"rope_theta": old_name}, {"rope_theta": 1e4})
         return local.positive("rope_theta")
     rope = settings_of(config, SLIDING)
     rope.must_be("rope_type", "default")
@@ -86,12 +86,12 @@ def flagged_windows(config: JsonObject) -> dict[str, Any]:
 
 
 def pattern(config: JsonObject) -> Any:
-    """n, where the first of every n layers attends to all; else a flag for each layer."""
-    every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
-    usual = [SLIDING if layer % every else FULL for layer in range(layers)]
+    """Return n if the first of every n layers attends to all; else a flag for each layer."""
+    interval, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
+    usual = [SLIDING if layer % interval else FULL for layer in range(layers)]
     kinds = config.get("layer_types")
     if kinds is None or kinds == usual:
-        return every
+        return interval
     _check_kinds(config, kinds, layers)
     return np.array([kind == SLIDING for kind in kinds])
 
@@ -102,13 +102,13 @@ def _check_kinds(config: JsonObject, kinds: Any, layers: int) -> None:
 
 
 def window(config: JsonObject) -> dict[str, Any]:
-    """As long as config.json says, or none."""
+    """Return the length of the window; {} if config.json has none."""
     length = config.get("sliding_window")
     return {} if length is None else {WINDOW: config.size("sliding_window")}
 
 
 def check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
     """Refuse layers of other kinds than the family's own."""
-    listed = config.get("layer_types")
-    if listed is not None and listed != [kind(i) for i in range(config.size("num_hidden_layers"))]:
+    kinds = config.get("layer_types")
+    if kinds is not None and kinds != [kind(i) for i in range(config.size("num_hidden_layers"))]:
         config.refuse("layer_types", "only the pattern that this family was published with is")

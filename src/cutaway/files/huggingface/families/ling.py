@@ -15,8 +15,8 @@ from cutaway.files.huggingface.rewrites import (
     Rewrite,
     RowParts,
     as_it_is,
+    divide_by_column_norms,
     interleave_rope_rows,
-    over_column_norms,
 )
 from cutaway.files.huggingface.rope import PARTIAL
 
@@ -36,7 +36,7 @@ def _ling2(config: JsonObject) -> dict[str, Any]:
     config.must_be("score_function", "sigmoid")
     config.must_be("use_qk_norm", True)
     config.must_be("norm_head", False)
-    config.must_be("norm_topk_prob", True)  # its code does so, whatever this says
+    config.must_be("norm_topk_prob", True)  # its code norms whatever this key says
     return _mixture(config, normed=True) | mixtures.groups(config) | {
         "expert_gating_func": mixtures.SIGMOID,
         "expert_weights_scale": config.positive("routed_scaling_factor"),
@@ -45,34 +45,34 @@ def _ling2(config: JsonObject) -> dict[str, Any]:
 
 def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
     """Experts behind the first layers, and those that all rows share."""
-    chosen = mixtures.experts(config, "num_experts")
+    metadata = mixtures.experts(config, "num_experts")
     none = config.get("num_shared_experts") in (None, 0)
     shared = 0 if none else config.size("num_shared_experts", 1 << 16)
     width = config.size("moe_intermediate_size")
     config.must_be("moe_shared_expert_intermediate_size", width * shared)
-    return chosen | {
+    return metadata | {
         "expert_feed_forward_length": width,
         "expert_shared_count": shared,
-        "expert_weights_norm": normed and chosen["expert_used_count"] > 1,
+        "expert_weights_norm": normed and metadata["expert_used_count"] > 1,
         "leading_dense_block_count": config.id("first_k_dense_replace"),
     }  # fmt: skip
 
 
 def _apart(config: JsonObject) -> Mapping[str, Rewrite]:
-    """GGUF's first Ling has three matrices of one, whose rows are interleaved as llama's are."""
-    heads, kv_heads = (config.size(f"num_{one}_heads") for one in ("attention", "key_value"))
+    """GGUF splits the first Ling's one matrix in three, with rows interleaved as llama's are."""
+    heads, kv_heads = (config.size(f"num_{kind}_heads") for kind in ("attention", "key_value"))
     head = config.get("head_dim") or config.size("hidden_size") // heads
     sizes = (heads * head, kv_heads * head, kv_heads * head)
     return {
         "attn_q": RowParts(sizes, (0,), interleave_rope_rows(heads)),
         "attn_k": RowParts(sizes, (1,), interleave_rope_rows(kv_heads)),
         "attn_v": RowParts(sizes, (2,)),
-        "output": over_column_norms if config.flag("norm_head") else as_it_is,
+        "output": divide_by_column_norms if config.flag("norm_head") else as_it_is,
     }
 
 
 _LING1 = Family(
-    architecture="bailingmoe", own=_ling1, rewrites_of=_apart,
+    architecture="bailingmoe", metadata=_ling1, rewrites_of=_apart,
     outside={"word_embeddings": "token_embd", "norm": "output_norm", "lm_head": "output"},
     layer={
         "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -84,7 +84,7 @@ _LING1 = Family(
     defaults={"first_k_dense_replace": 0},
 )  # fmt: skip
 _LING2 = replace(
-    _LING1, architecture="bailingmoe2", own=_ling2, rewrites_of=lambda _config: {},
+    _LING1, architecture="bailingmoe2", metadata=_ling2, rewrites_of=lambda _config: {},
     layer={
         **_LING1.layer, "attention.query_key_value": "attn_qkv",
         "attention.query_layernorm": "attn_q_norm", "attention.key_layernorm": "attn_k_norm",

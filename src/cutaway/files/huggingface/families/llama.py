@@ -24,7 +24,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, interleave_rope_rows
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 from cutaway.files.huggingface.shards import Shards, Sources
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 # -- keys ------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def mistral3(config: JsonObject) -> dict[str, Any]:
 
 
 def smollm3(config: JsonObject) -> dict[str, Any]:
-    """Every fourth layer has no positions: GGUF takes that for granted."""
+    """Every fourth layer has no positions: GGUF assumes it."""
     layers = config.size("num_hidden_layers")
     flags = config.get("no_rope_layers")
     if flags is None:
@@ -66,9 +66,9 @@ def smollm3(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen_vl(config: JsonObject) -> dict[str, Any]:
-    """For text, whose position is the same three times: how they share a head makes no difference.
+    """Return how three positions share a head, since llama.cpp requires it.
 
-    llama.cpp asks for the shares.
+    For text the three are equal, so that the shares make no difference.
     """
     return keys.qwen(config) | {"rope.dimension_sections": keys.sections(config, None)}
 
@@ -82,14 +82,14 @@ def olmo3(config: JsonObject) -> dict[str, Any]:
     """A window in three of four layers, whose rope is never scaled."""
     base = config.get("rope_theta")
     if isinstance(config.part("rope_parameters").get(keys.SLIDING), dict):
-        rope = settings_of(config, keys.SLIDING).meant({}, {"rope_theta": base})
+        rope = settings_of(config, keys.SLIDING).with_defaults({}, {"rope_theta": base})
         rope.must_be("rope_type", "default")
         base = rope.positive("rope_theta")
     return keys.flagged_windows(config) | {"rope.freq_base_swa": base}
 
 
 def exaone4(config: JsonObject) -> dict[str, Any]:
-    """Without a window, or with one in three of four layers, which alone are rotated."""
+    """Return no window, or one in three of four layers, and only these are rotated."""
     if config.get("sliding_window") is None:
         return {}
     config.must_be("sliding_window_pattern", 4, "LLLG")
@@ -133,7 +133,7 @@ _NORMS_BEHIND = (
 )
 
 
-def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+def _interleave(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
 
 
@@ -153,36 +153,36 @@ def _constants(_: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]
 
 def _number(shards: Shards, name: str) -> float:
     if name not in shards:
-        raise FormatError(f"the tensor {quoted(name)} is missing; download the model again")
+        raise FormatError(f"the tensor {quote(name)} is missing; download the model again")
     numbers = shards.part(name)
     if numbers.size != 1:
-        raise FormatError(f"the tensor {quoted(name)} has {numbers.size} numbers, not one")
+        raise FormatError(f"the tensor {quote(name)} has {numbers.size} numbers, not one")
     return float(numbers.reshape(-1)[0])
 
 
 # Llama and what descends from it: GGUF stores the rows of q and k interleaved.
-_LLAMA = Family(architecture="llama", rewrites=_interleaved)
-_MISTRAL3 = replace(_LLAMA, architecture="mistral3", prefixes=TEXT, own=mistral3)
-_QWEN2_VL = Family(architecture="qwen2vl", prefixes=TEXT, own=qwen_vl)
+_LLAMA = Family(architecture="llama", rewrites=_interleave)
+_MISTRAL3 = replace(_LLAMA, architecture="mistral3", prefixes=TEXT, metadata=mistral3)
+_QWEN2_VL = Family(architecture="qwen2vl", prefixes=TEXT, metadata=qwen_vl)
 _QWEN3_VL = replace(_QWEN2_VL, architecture="qwen3vl", layer=LAYER | HEAD_NORMS)
 _OLMO2 = Family(architecture="olmo2", layer=_NORMS_BEHIND)
 _GLM = Family(architecture="chatglm", layer=ATTENTION | _GATE_UP, rope=PARTIAL)
 _COHERE = Family(
-    architecture="command-r", own=cohere, layer_norm=True,
+    architecture="command-r", metadata=cohere, layer_norm=True,
     names={"layer_norm_epsilon": "layer_norm_eps"},
 )  # fmt: skip
 
 ROWS: Mapping[str, Family] = {
     "llama": _LLAMA,
-    "mistral": replace(_LLAMA, own=mistral),
+    "mistral": replace(_LLAMA, metadata=mistral),
     "mixtral": replace(
         _LLAMA, layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
-        experts=MIXTRAL_EXPERTS, own=keys.mixtral,
+        experts=MIXTRAL_EXPERTS, metadata=keys.mixtral,
     ),
-    "smollm3": replace(_LLAMA, architecture="smollm3", own=smollm3),
-    "granite": replace(_LLAMA, architecture="granite", own=keys.granite),
-    "qwen2": Family(architecture="qwen2", own=keys.qwen),
-    "qwen3": Family(architecture="qwen3", layer=LAYER | HEAD_NORMS, own=keys.qwen),
+    "smollm3": replace(_LLAMA, architecture="smollm3", metadata=smollm3),
+    "granite": replace(_LLAMA, architecture="granite", metadata=keys.granite),
+    "qwen2": Family(architecture="qwen2", metadata=keys.qwen),
+    "qwen3": Family(architecture="qwen3", layer=LAYER | HEAD_NORMS, metadata=keys.qwen),
     "phi3": Family(
         architecture="phi3",
         layer={
@@ -190,14 +190,14 @@ ROWS: Mapping[str, Family] = {
             "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
             "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
         },
-        own=phi3, rope=Ropes(partial=True, longrope=True),
+        metadata=phi3, rope=Ropes(partial=True, longrope=True),
     ),
     "olmo2": _OLMO2,
-    "olmo3": replace(_OLMO2, own=olmo3),
-    "exaone4": replace(_OLMO2, architecture="exaone4", own=exaone4),
+    "olmo3": replace(_OLMO2, metadata=olmo3),
+    "exaone4": replace(_OLMO2, architecture="exaone4", metadata=exaone4),
     "mistral3": _MISTRAL3,
     "ministral3": _MISTRAL3,
-    "ministral": replace(_LLAMA, own=mistral),
+    "ministral": replace(_LLAMA, metadata=mistral),
     "iquestcoder": _LLAMA,
     "helium": Family(architecture="llama"),  # its rows of q and k are as GGUF has them
     "internlm3": _LLAMA,
@@ -205,7 +205,7 @@ ROWS: Mapping[str, Family] = {
     "qwen2_5_vl": _QWEN2_VL,
     "qwen3_vl": _QWEN3_VL,
     "qwen3_vl_moe": replace(
-        _QWEN3_VL, architecture="qwen3vlmoe", own=qwen3_vl_moe,
+        _QWEN3_VL, architecture="qwen3vlmoe", metadata=qwen3_vl_moe,
         layer=ATTENTION | HEAD_NORMS | FUSED_EXPERTS | {"mlp.gate": "ffn_gate_inp"},
         defaults={"norm_topk_prob": True},
     ),
@@ -223,10 +223,10 @@ ROWS: Mapping[str, Family] = {
     "glm": _GLM,
     "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
     "cohere": _COHERE,
-    "cohere2": replace(_COHERE, architecture="cohere2", own=cohere2),
+    "cohere2": replace(_COHERE, architecture="cohere2", metadata=cohere2),
     "arcee": replace(_LLAMA, architecture="arcee", must_be={"hidden_act": "relu2"}),
     "apertus": Family(
-        architecture="apertus", must_be={"hidden_act": "xielu"}, remade=_constants,
+        architecture="apertus", must_be={"hidden_act": "xielu"}, rebuild=_constants,
         skipped=tuple(f".mlp.act_fn.{key}" for key in _XIELU),
         layer={
             "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm",

@@ -26,8 +26,8 @@ from cutaway.files.huggingface.rewrites import (
 )
 from cutaway.files.huggingface.rope import PARTIAL, share_of
 
-_LINEAR = "linear_attention"  # what transformers 5 calls any layer with a state
-_KINDS = {"attention": FULL, "mamba": _LINEAR, "hybrid": FULL}  # and 4 calls them
+_LINEAR = "linear_attention"  # transformers 5: any layer with a state
+_KINDS = {"attention": FULL, "mamba": _LINEAR, "hybrid": FULL}  # transformers 4
 _PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's letters
 
 
@@ -35,7 +35,7 @@ _PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's let
 
 
 def kinds_of(config: JsonObject) -> list[str]:
-    """Of each layer, as transformers 5 says it; a pattern of letters and indices are known, too."""
+    """Return the kind of each layer as in transformers 5, also from letters or indices."""
     pattern, indices = config.get("hybrid_override_pattern"), config.get("attn_layer_indices")
     kinds = config.get("layer_types") or config.get("layers_block_type")
     if kinds is None and isinstance(pattern, str):
@@ -49,11 +49,11 @@ def kinds_of(config: JsonObject) -> list[str]:
 
 
 def _mamba(config: JsonObject, kinds: list[str]) -> dict[str, Any]:
-    """GGUF gives layers that do not attend no kv heads."""
+    """Return Mamba 2's sizes; layers without attention have 0 kv heads in GGUF."""
     _check_no_limit(config)
     config.must_be("mamba_hidden_act", "silu")
-    if known := {*kinds} - {_LINEAR, FULL, "mlp", "moe"}:
-        config.refuse("layer_types", f"{min(known)!r} is no kind of layer that")
+    if unknown := {*kinds} - {_LINEAR, FULL, "mlp", "moe"}:
+        config.refuse("layer_types", f"{min(unknown)!r} is no kind of layer that")
     heads = config.size("mamba_n_heads")
     kv_heads = config.size("num_key_value_heads") if FULL in kinds else 0
     return {
@@ -75,12 +75,12 @@ def _head_size(config: JsonObject, heads: int) -> int:
 
 
 def _check_no_limit(config: JsonObject) -> None:
-    """Of the time steps, from 0 to infinity, which transformers 5 writes as an object."""
+    """Refuse time steps with a limit; transformers 5 writes infinity as an object."""
     limit = config.get("time_step_limit")
     if limit is None:
         return
     if isinstance(limit, list) and len(limit) == 2:
-        first, last = (_float(one) for one in limit)
+        first, last = (_float(bound) for bound in limit)
         if first == 0 and isinf(last):
             return
     config.refuse("time_step_limit", "only from 0 to infinity is")
@@ -141,7 +141,7 @@ def granite_hybrid(config: JsonObject) -> dict[str, Any]:
 
 
 def granite_hybrid_moe(config: JsonObject) -> dict[str, Any]:
-    """With experts beside the MLP that all rows go through."""
+    """Granite 4's h models with experts beside the MLP that all rows go through."""
     return granite_hybrid(config) | granite_moe(config)
 
 
@@ -207,8 +207,8 @@ def _mamba_rewrites(config: JsonObject) -> dict[str, Rewrite]:
     }  # fmt: skip
 
 
-def _interleaved(config: JsonObject) -> dict[str, Rewrite]:
-    """Of each head the share that is rotated."""
+def _interleave(config: JsonObject) -> dict[str, Rewrite]:
+    """Interleave the rotated share of each head."""
     heads = config.size("num_attention_heads")
     kv_heads = heads
     if config.get("num_key_value_heads") is not None:
@@ -223,11 +223,11 @@ def _interleaved(config: JsonObject) -> dict[str, Rewrite]:
 
 def _granite(config: JsonObject) -> Mapping[str, Rewrite]:
     has_states = config.get("mamba_n_groups") is not None
-    return _HALVES | _interleaved(config) | (_mamba_rewrites(config) if has_states else {})
+    return _HALVES | _interleave(config) | (_mamba_rewrites(config) if has_states else {})
 
 
 def _bamba(config: JsonObject) -> Mapping[str, Rewrite]:
-    return _interleaved(config) | _mamba_rewrites(config)
+    return _interleave(config) | _mamba_rewrites(config)
 
 
 def _nemotron(config: JsonObject) -> Mapping[str, Rewrite]:
@@ -235,19 +235,19 @@ def _nemotron(config: JsonObject) -> Mapping[str, Rewrite]:
 
 
 _GRANITE_DENSE = Family(
-    architecture="granite", own=granite_dense, rewrites_of=_granite,
+    architecture="granite", metadata=granite_dense, rewrites_of=_granite,
     layer=ATTENTION | {
         "shared_mlp.input_linear": "ffn_gate+ffn_up", "shared_mlp.output_linear": "ffn_down",
     },
     names={"intermediate_size": "shared_intermediate_size"},
 )  # fmt: skip
 _GRANITE_HYBRID = replace(
-    _GRANITE_DENSE, architecture="granitehybrid", own=granite_hybrid,
+    _GRANITE_DENSE, architecture="granitehybrid", metadata=granite_hybrid,
     layer={**_GRANITE_DENSE.layer, **_MAMBA},
     whole={f"mamba.{old}": new for old, new in _SCALARS.items()},
 )  # fmt: skip
 _GRANITE_HYBRID_MOE = replace(
-    _GRANITE_HYBRID, own=granite_hybrid_moe, names={}, experts_turned=False,
+    _GRANITE_HYBRID, metadata=granite_hybrid_moe, names={}, experts_turned=False,
     layer=ATTENTION | _MAMBA | {
         "shared_mlp.input_linear": "ffn_gate_shexp+ffn_up_shexp",
         "shared_mlp.output_linear": "ffn_down_shexp",
@@ -257,7 +257,7 @@ _GRANITE_HYBRID_MOE = replace(
     },
 )  # fmt: skip
 _BAMBA = Family(
-    architecture="granitehybrid", own=bamba, rewrites_of=_bamba, rope=PARTIAL,
+    architecture="granitehybrid", metadata=bamba, rewrites_of=_bamba, rope=PARTIAL,
     outside={**OUTSIDE, "final_layernorm": "output_norm"},
     layer=ATTENTION | _MAMBA | {
         "pre_ff_layernorm": "ffn_norm", "feed_forward.gate_proj": "ffn_gate",
@@ -271,7 +271,7 @@ _MIXER = {
     "mixer.down_proj": "ffn_down",
 } | {f"mixer.{old.removeprefix('mamba.')}": new for old, new in _MAMBA.items()}  # fmt: skip
 _NEMOTRON_H = Family(
-    architecture="nemotron_h", must_be={"hidden_act": "relu2"}, own=nemotron_h,
+    architecture="nemotron_h", must_be={"hidden_act": "relu2"}, metadata=nemotron_h,
     prefixes=("backbone.", "model."), rope=None,
     outside={
         "embeddings": "token_embd", "embed_tokens": "token_embd", "norm_f": "output_norm",
@@ -287,7 +287,7 @@ _NEMOTRON_H = Family(
     },
 )  # fmt: skip
 _MAMBA2 = Family(
-    architecture="mamba2", prefixes=("backbone.",), own=mamba2, rope=None,
+    architecture="mamba2", prefixes=("backbone.",), metadata=mamba2, rope=None,
     outside=_NEMOTRON_H.outside, whole=_NEMOTRON_H.whole, rewrites_of=_mamba_rewrites,
      layer={"norm": "attn_norm"} | {
         f"mixer.{old.removeprefix('mamba.')}": new for old, new in _MAMBA.items()
@@ -315,12 +315,12 @@ _NEMOTRON_H_MOE = replace(
 
 
 def _falcon(config: JsonObject) -> Mapping[str, Rewrite]:
-    """Its factors are multiplied into the matrices, as in GGUF."""
+    """Multiply the config's factors into the matrices, as GGUF does."""
     inner, groups = falcon_inner(config), config.size("mamba_n_groups", 1 << 16)
     heads, shared = config.size("mamba_n_heads"), groups * config.size("mamba_d_state")
     gate, down = config.numbers("mlp_multipliers", 2)
     first = config.number("ssm_in_multiplier")
-    each = [first * factor for factor in config.numbers("ssm_multipliers", 5)]
+    factors = [first * factor for factor in config.numbers("ssm_multipliers", 5)]
     reads, writes, of_keys, of_states = (
         config.number(f"{name}_multiplier")
         for name in ("attention_in", "attention_out", "key", "ssm_out")
@@ -333,12 +333,12 @@ def _falcon(config: JsonObject) -> Mapping[str, Rewrite]:
     return {
         **_mamba_rewrites(config),
         **{name: Multiplied(((0, factor),)) for name, factor in whole.items()},
-        "ssm_in": Multiplied(tuple(zip(rows, each, strict=True))),
+        "ssm_in": Multiplied(tuple(zip(rows, factors, strict=True))),
     }  # fmt: skip
 
 
 _FALCON_H1 = Family(
-    architecture="falcon-h1", own=falcon_h1, rewrites_of=_falcon,
+    architecture="falcon-h1", metadata=falcon_h1, rewrites_of=_falcon,
     outside=_BAMBA.outside, layer=_BAMBA.layer, whole=_GRANITE_HYBRID.whole,
     defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
 )  # fmt: skip

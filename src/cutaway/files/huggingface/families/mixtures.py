@@ -34,7 +34,7 @@ SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
 
 
 def experts(config: JsonObject, count: str) -> dict[str, Any]:
-    """How many there are, and of a row. count: the key of how many there are."""
+    """Return how many experts there are, and how many a row uses. count: the key of the former."""
     return {
         "expert_count": config.size(count),
         "expert_used_count": config.size("num_experts_per_tok"),
@@ -79,7 +79,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def sigmoid_router(config: JsonObject) -> dict[str, Any]:
-    """As DeepSeek-V3's; the first layers have no experts."""
+    """DeepSeek-V3's router; the first layers have no experts."""
     return sigmoid_routing(config) | {
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "leading_dense_block_count": config.id("first_k_dense_replace"),
@@ -123,12 +123,12 @@ def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
     if isinstance(kinds, list):
         dense = sum(kind == "dense" for kind in kinds)
         config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
-        config = config.meant({}, {"first_k_dense_replace": dense})
+        config = config.with_defaults({}, {"first_k_dense_replace": dense})
     return deepseek_v3(config)
 
 
 def _latent(config: JsonObject) -> dict[str, Any]:
-    """As if all heads shared one key, of which the latent is the value."""
+    """Return sizes as if all heads shared one key, whose latent part is the value."""
     rank, rotated = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
     rope = settings_of(config)
     metadata: dict[str, Any] = {
@@ -155,7 +155,7 @@ def _latent(config: JsonObject) -> dict[str, Any]:
 
 
 def groups(config: JsonObject) -> dict[str, Any]:
-    """Of experts, and of how many a row's may be; {} where all are one."""
+    """Return how many groups of experts there are, and how many a row may use; {} if one."""
     if (config.get("n_group") or 1) == 1:
         config.must_be("topk_group", 1)
         return {}
@@ -212,14 +212,17 @@ def afmoe(config: JsonObject) -> dict[str, Any]:
 def llama4(config: JsonObject) -> dict[str, Any]:
     """Chunks in the layers that are rotated; the queries of the others grow."""
     layers, count = config.size("num_hidden_layers"), config.size("num_local_experts")
-    every = config.get("no_rope_layer_interval") or 4
-    turned = config.get("no_rope_layers") or [int((i + 1) % every > 0) for i in range(layers)]
+    interval = config.get("no_rope_layer_interval") or 4
+    rotated = config.get("no_rope_layers") or [int((i + 1) % interval > 0) for i in range(layers)]
     has_chunks = config.values.get("attention_chunk_size", 0) is not None
-    if not isinstance(turned, list) or len(turned) < layers or not (has_chunks or all(turned)):
+    if not isinstance(rotated, list) or len(rotated) < layers or not (has_chunks or all(rotated)):
         config.refuse("no_rope_layers", "only layers that see all of a text have no positions")
-    if not any(turned[:layers]):
+    if not any(rotated[:layers]):
         config.refuse("no_rope_layers", "models of which no layer is rotated are not")
-    kinds = [f"{'chunked' if has_chunks and one else 'full'}_attention" for one in turned[:layers]]
+    kinds = [
+        f"{'chunked' if has_chunks and is_rotated else 'full'}_attention"
+        for is_rotated in rotated[:layers]
+    ]
     config.must_be("layer_types", kinds)
     config.must_be("use_qk_norm", count != 128)  # as GGUF has it
     step = config.size("interleave_moe_layer_step")
@@ -239,15 +242,15 @@ def llama4(config: JsonObject) -> dict[str, Any]:
 
 def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
     """Experts in every layer, all of the same width, beside an MLP that all rows share."""
-    one = config.meant({"num_experts_per_tok": "moe_topk"}, {}).alike(
+    settings = config.with_defaults({"num_experts_per_tok": "moe_topk"}, {}).alike(
         "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_expert"
     )
     config.must_be("use_mixed_mlp_moe", True)
     width = config.size("intermediate_size")
-    if one.get("moe_intermediate_size") is not None:
-        one.must_be("moe_intermediate_size", width)
-    one.must_be("num_shared_expert", 1)
-    return experts(one, "num_experts") | {
+    if settings.get("moe_intermediate_size") is not None:
+        settings.must_be("moe_intermediate_size", width)
+    settings.must_be("num_shared_expert", 1)
+    return experts(settings, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": 1,
         "expert_shared_feed_forward_length": width,
@@ -260,7 +263,7 @@ def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
 ROUTER = {"mlp.gate": "ffn_gate_inp"}
 CHOOSING = {"mlp.gate.e_score_correction_bias": "exp_probs_b"}
 SHARED = mlp("mlp.shared_experts", "_shexp")
-"""What all rows go through."""
+"""The expert that all rows go through."""
 
 
 def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
@@ -271,7 +274,7 @@ def _granite(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 _GRANITE_MOE = Family(
-    architecture="granitemoe", own=granite_moe, rewrites=_granite,
+    architecture="granitemoe", metadata=granite_moe, rewrites=_granite,
     layer=ATTENTION | {
         "block_sparse_moe.router.layer": "ffn_gate_inp",
         "block_sparse_moe.input_linear": "ffn_gate_exps+ffn_up_exps",
@@ -282,7 +285,7 @@ _GRANITE_MOE = Family(
     experts_turned=False,
 )  # fmt: skip
 _LLAMA4 = Family(
-    architecture="llama4", prefixes=TEXT, own=llama4,
+    architecture="llama4", prefixes=TEXT, metadata=llama4,
     layer=ATTENTION | {
         **mlp("feed_forward"), **mlp("feed_forward.shared_expert", "_shexp"),
         "feed_forward.router": "ffn_gate_inp",
@@ -295,15 +298,15 @@ _LLAMA4 = Family(
 
 def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
     heads = config.size("num_attention_heads")
-    keys, values = (config.size(f"{one}_head_dim") for one in ("qk_nope", "v"))
+    keys, values = (config.size(f"{part}_head_dim") for part in ("qk_nope", "v"))
     return {
-        "attn_k_b": OfHeads(heads, 0, keys, turned=True),
+        "attn_k_b": OfHeads(heads, 0, keys, is_transposed=True),
         "attn_v_b": OfHeads(heads, keys, keys + values),
     }
 
 
 _DEEPSEEK = Family(
-    architecture="deepseek2", experts=EXPERTS, own=deepseek_v3,
+    architecture="deepseek2", experts=EXPERTS, metadata=deepseek_v3,
     layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | {
         "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
         "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
@@ -316,29 +319,29 @@ ROWS: Mapping[str, Family] = {
     "qwen3_moe": Family(
         architecture="qwen3moe",
         layer=ATTENTION | HEAD_NORMS | ROUTER,
-        experts=EXPERTS, own=keys.qwen3_moe,
+        experts=EXPERTS, metadata=keys.qwen3_moe,
     ),
     "qwen2_moe": Family(
-        architecture="qwen2moe", own=qwen2_moe, experts=EXPERTS,
+        architecture="qwen2moe", metadata=qwen2_moe, experts=EXPERTS,
         layer=ATTENTION | ROUTER | mlp("mlp.shared_expert", "_shexp") | {
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
     ),
     "olmoe": Family(
-        architecture="olmoe", own=olmoe, experts=EXPERTS,
+        architecture="olmoe", metadata=olmoe, experts=EXPERTS,
         layer=ATTENTION | HEAD_NORMS | ROUTER,
     ),
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_MOE,
     "ernie4_5_moe": Family(
-        architecture="ernie4_5-moe", own=ernie4_5_moe, experts=EXPERTS,
+        architecture="ernie4_5-moe", metadata=ernie4_5_moe, experts=EXPERTS,
         layer=LAYER | ROUTER | SHARED | {
             "mlp.moe_statics.e_score_correction_bias": "exp_probs_b",
         },
         names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
     ),
     "glm4_moe": Family(
-        architecture="glm4moe", own=sigmoid_router, experts=EXPERTS,
+        architecture="glm4moe", metadata=sigmoid_router, experts=EXPERTS,
         layer={
             **LAYER, **HEAD_NORMS, **ROUTER, **SHARED, **CHOOSING, **NEXTN,
             "post_attention_layernorm": "post_attention_norm",
@@ -346,13 +349,13 @@ ROWS: Mapping[str, Family] = {
         rope=PARTIAL,
     ),
     "dots1": Family(
-        architecture="dots1", own=dots1, experts=EXPERTS,
+        architecture="dots1", metadata=dots1, experts=EXPERTS,
         layer={
             **LAYER, **HEAD_NORMS, **ROUTER, **SHARED, **CHOOSING,
         },
     ),
     "gpt_oss": Family(
-        architecture="gpt-oss", own=gpt_oss,
+        architecture="gpt-oss", metadata=gpt_oss,
         layer={
             **ATTENTION, "post_attention_layernorm": "post_attention_norm",
             "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
@@ -361,12 +364,12 @@ ROWS: Mapping[str, Family] = {
         experts_turned=True, experts_alternate=True, rope=Ropes(truncates=False),
     ),
     "phimoe": Family(
-        architecture="phimoe", own=phimoe, rope=Ropes(longrope=True),
+        architecture="phimoe", metadata=phimoe, rope=Ropes(longrope=True),
         layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
         experts=MIXTRAL_EXPERTS,
     ),
     "afmoe": Family(
-        architecture="afmoe", own=afmoe, experts=EXPERTS,
+        architecture="afmoe", metadata=afmoe, experts=EXPERTS,
         layer=LAYER | HEAD_NORMS | SHARED | {
             "post_attention_layernorm": "post_attention_norm",
             "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
@@ -377,7 +380,7 @@ ROWS: Mapping[str, Family] = {
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
     "hunyuan_v1_moe": Family(
-        architecture="hunyuan-moe", own=hunyuan_moe, experts=EXPERTS,
+        architecture="hunyuan-moe", metadata=hunyuan_moe, experts=EXPERTS,
         layer=ATTENTION | mlp("mlp.shared_mlp", "_shexp") | {
             "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
             "mlp.gate.wg": "ffn_gate_inp",
@@ -386,8 +389,8 @@ ROWS: Mapping[str, Family] = {
     ),
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
-    "deepseek_v2": replace(_DEEPSEEK, own=deepseek_v2),
+    "deepseek_v2": replace(_DEEPSEEK, metadata=deepseek_v2),
     "glm4_moe_lite": replace(
-        _DEEPSEEK, own=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
+        _DEEPSEEK, metadata=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
 }  # fmt: skip

@@ -36,7 +36,7 @@ from cutaway.files.huggingface.rewrites import (
 )
 from cutaway.files.huggingface.rope import PARTIAL
 
-_LINEAR = "linear_attention"  # what transformers 5 calls any layer with a state
+_LINEAR = "linear_attention"  # transformers 5: any layer with a state
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def qwen35_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen3_next(config: JsonObject) -> dict[str, Any]:
-    """As Qwen 3.5 with experts, without the positions of pictures."""
+    """Qwen 3.5 with experts, without the positions of pictures."""
     return _delta_nets(config) | _experts_beside_a_shared_one(config)
 
 
@@ -116,11 +116,13 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
     layers = config.size("num_hidden_layers")
     kinds = config.get("layer_types")
     if kinds is None:
-        every = config.size("full_attention_interval")
-        kinds = [_LINEAR if (i + 1) % every else FULL for i in range(layers)]
-    known = {_LINEAR, FULL}
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= known:
-        config.fail("layer_types", f"one of {', '.join(sorted(known))} for each of {layers} layers")
+        interval = config.size("full_attention_interval")
+        kinds = [_LINEAR if (i + 1) % interval else FULL for i in range(layers)]
+    allowed = {_LINEAR, FULL}
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= allowed:
+        config.fail(
+            "layer_types", f"one of {', '.join(sorted(allowed))} for each of {layers} layers"
+        )
     config.must_be("attention_bias", False)
     heads = config.size("linear_num_value_heads")
     return {
@@ -136,7 +138,7 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
 # -- names and rewrites of tensors -----------------------------------------------------------------
 
 
-_MOST = 1 << 16
+_MAX_SIZE = 1 << 16
 
 
 def _lfm2_rewrites(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -144,7 +146,7 @@ def _lfm2_rewrites(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
 
 
 _LFM2 = Family(
-    architecture="lfm2", must_be={}, own=lfm2, rewrites=_lfm2_rewrites,
+    architecture="lfm2", must_be={}, metadata=lfm2, rewrites=_lfm2_rewrites,
     outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
     layer={
         "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
@@ -159,7 +161,7 @@ _LFM2 = Family(
     names={"rms_norm_eps": "norm_eps"},
 )  # fmt: skip
 _LFM2_MOE = replace(
-    _LFM2, architecture="lfm2moe", own=lfm2_moe,
+    _LFM2, architecture="lfm2moe", metadata=lfm2_moe,
     layer={
         **_LFM2.layer,
         "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert_bias": "exp_probs_b",
@@ -173,12 +175,12 @@ _LFM2_MOE = replace(
 
 
 def _delta_sizes(config: JsonObject) -> tuple[int, int, int, int]:
-    """Key heads, value heads, and how many numbers each of both has."""
+    """Return the number of key heads and of value heads, and the width of each."""
     names = ("linear_num_key_heads", "linear_num_value_heads")
-    k_heads, heads = (config.size(name, _MOST) for name in names)
+    k_heads, heads = (config.size(name, _MAX_SIZE) for name in names)
     if heads % k_heads:
         config.fail("linear_num_value_heads", f"a whole number of times the {k_heads} key heads")
-    keys, values = (config.size(f"linear_{kind}_head_dim", _MOST) for kind in ("key", "value"))
+    keys, values = (config.size(f"linear_{kind}_head_dim", _MAX_SIZE) for kind in ("key", "value"))
     return k_heads, heads, keys, values
 
 
@@ -189,12 +191,13 @@ _NORMS = (
 
 def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
     k_heads, heads, keys, values = _delta_sizes(config)
-    one, each = Tiled(k_heads, heads), Tiled(k_heads, heads, values)
+    per_head, per_value = Tiled(k_heads, heads), Tiled(k_heads, heads, values)
     mixed = Tiled(k_heads, heads, values, skip=2 * k_heads * keys)
     return {
-        **dict.fromkeys(_NORMS, add_one), "ssm_a": lambda x: one(minus_exp(x)), "ssm_dt": one,
-        "ssm_alpha": one, "ssm_beta": one, "attn_qkv": mixed, "ssm_conv1d": Squeezed(mixed),
-        "attn_gate": each, "ssm_out": TiledColumns(each),
+        **dict.fromkeys(_NORMS, add_one), "ssm_a": lambda x: per_head(minus_exp(x)),
+        "ssm_dt": per_head, "ssm_alpha": per_head, "ssm_beta": per_head, "attn_qkv": mixed,
+        "ssm_conv1d": Squeezed(mixed),
+        "attn_gate": per_value, "ssm_out": TiledColumns(per_value),
     }  # fmt: skip
 
 
@@ -220,7 +223,7 @@ _MIXTURE = mlp("mlp.shared_expert", "_shexp") | {
     **FUSED_EXPERTS,
 }  # fmt: skip
 _QWEN35 = Family(
-    architecture="qwen35", prefixes=TEXT, own=qwen35, rope=PARTIAL,
+    architecture="qwen35", prefixes=TEXT, metadata=qwen35, rope=PARTIAL,
     layer=_GATED_ATTENTION | _DELTA_NET | mlp() | {
         "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
         "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
@@ -229,12 +232,12 @@ _QWEN35 = Family(
     rewrites_of=_qwen35, defaults={"full_attention_interval": 4},
 )  # fmt: skip
 _QWEN35_MOE = replace(
-    _QWEN35, architecture="qwen35moe", own=qwen35_moe,
+    _QWEN35, architecture="qwen35moe", metadata=qwen35_moe,
     layer={**_QWEN35.layer, **_MIXTURE}, experts=EXPERTS, experts_turned=False,
     defaults={**_QWEN35.defaults, "norm_topk_prob": True},
 )  # fmt: skip
 _QWEN3_NEXT = replace(
-    _QWEN35_MOE, architecture="qwen3next", prefixes=("model.",), own=qwen3_next,
+    _QWEN35_MOE, architecture="qwen3next", prefixes=("model.",), metadata=qwen3_next,
     layer=_GATED_ATTENTION | _DELTA_NET | _MIXTURE | {
         "linear_attn.in_proj_qkvz": "attn_qkv+attn_gate", "linear_attn.in_proj_ba": "ssm_ba",
     },

@@ -21,13 +21,13 @@ from cutaway.files.huggingface.quantization.gptq_awq import Awq, Gptq, read_auto
 from cutaway.files.huggingface.quantization.grouped import Grouped
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import TensorBytes, TensorInfo
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 # -- which method a config says --------------------------------------------------------------------
 
 
 OLD_CONFIGS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
-"""Files that say it in folders from before config.json did, and of which method."""
+"""Older files for the settings that config.json has now, and the method that each belongs to."""
 _KEYS = ("quantization_config", "compression_config")
 
 
@@ -35,7 +35,7 @@ class Method(Protocol):
     """One way of packing matrices into several tensors."""
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """Those of a folder; FormatError for one that is not whole."""
+        """Yield a folder's quantised matrices; FormatError for one that is not whole."""
         ...
 
 
@@ -51,35 +51,35 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
     "bitsandbytes": BitsAndBytes.read,
     "mxfp4": Mxfp4.read,
 }
-"""By config.json's quant_method."""
+"""How to read each quant_method of config.json."""
 
 
 def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
-    """How a folder's matrices are quantised; None where they are not.
+    """Return how a folder's matrices are quantised; None where they are not.
 
     settings: config.json. FormatError for a method or a variant that is not read.
     """
-    said = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
-    if said is None:
+    config = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
+    if config is None:
         for name, method in OLD_CONFIGS.items():
             if (folder / name).is_file():
                 return METHODS[method](JsonObject.read(folder / name))
         return None
-    method = said.text("quant_method") or ""
+    method = config.text("quant_method") or ""
     if method == "torchao":
         raise FormatError(
-            f"{said.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
+            f"{config.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
             "not read: take the folder that was quantised, and name a format (--quantize q8_0, "
             "q4_k_m) to have its weights in 8 or 4 bits"
         )
     if method not in METHODS:
-        how = repr(method)[:40] if method else "a method that it does not name"
+        method_name = repr(method)[:40] if method else "a method that it does not name"
         raise FormatError(
-            f"{said.file}: the weights are quantised with {how}, and cutaway reads "
+            f"{config.file}: the weights are quantised with {method_name}, and cutaway reads "
             f"{', '.join(METHODS)}: take the model quantised with one of these, the folder that is "
             "not quantised, or a .gguf file"
         )
-    return METHODS[method](said)
+    return METHODS[method](config)
 
 
 # -- a folder's tensors ----------------------------------------------------------------------------
@@ -95,7 +95,7 @@ _OF_ACTIVATIONS = (
 
 
 class QuantisedShards(Shards):
-    """The tensors of some shards. How activations, keys and values would be rounded is left out.
+    """The tensors of some shards, without settings for rounding activations, keys and values.
 
     A quantised matrix has its name with ".weight", its format, and as its elements each row's quant
     blocks: uint8 (rows, bytes of a row).
@@ -103,7 +103,7 @@ class QuantisedShards(Shards):
 
     def __init__(self, shards: Shards, method: Method) -> None:
         """FormatError for a matrix that is not whole, or where none is quantised."""
-        self._where, self._files = shards._where, shards._files
+        self._file_of, self._files = shards._file_of, shards._files
         self._matrices, self._of_part = dict[str, Grouped](), dict[str, Grouped]()
         for matrix in method.matrices(shards):
             self._matrices[f"{matrix.name}.weight"] = matrix
@@ -114,12 +114,12 @@ class QuantisedShards(Shards):
                 "remove it to use the weights as they are"
             )
         for name in self._matrices:
-            if name in self._where and name not in self._of_part:
-                raise FormatError(f"the tensor {quoted(name)} is there twice, once quantised")
+            if name in self._file_of and name not in self._of_part:
+                raise FormatError(f"the tensor {quote(name)} is there twice, once quantised")
 
     def __iter__(self) -> Iterator[str]:
         done = set[str]()
-        for name in self._where:
+        for name in self._file_of:
             matrix = self._of_part.get(name)
             if matrix is None:
                 if not name.endswith(_OF_ACTIVATIONS):

@@ -17,7 +17,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization.grouped import Grouped, MatrixParts, bases, format_of
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.decode import NF4
 
 _STATE = ".quant_state.bitsandbytes__nf4"
@@ -25,18 +25,18 @@ _LONGEST_ROW = 2**31 - 1
 
 
 class BitsAndBytes:
-    """What there is is said beside each matrix."""
+    """The method; what it needs to know is stored with each matrix."""
 
     @classmethod
-    def read(cls, said: JsonObject) -> "BitsAndBytes":
-        """From a quantization_config."""
-        if said.flag("load_in_4bit") or said.flag("_load_in_4bit"):
-            said.must_be("bnb_4bit_quant_type", "nf4")
-        said.must_be("bnb_4bit_quant_storage", "uint8")
+    def read(cls, config: JsonObject) -> "BitsAndBytes":
+        """Read a quantization_config."""
+        if config.flag("load_in_4bit") or config.flag("_load_in_4bit"):
+            config.must_be("bnb_4bit_quant_type", "nf4")
+        config.must_be("bnb_4bit_quant_storage", "uint8")
         return cls()
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """All that are quantised."""
+        """Yield all quantised matrices."""
         for base in bases(shards, ".weight" + _STATE):
             yield _nf4(MatrixParts(shards, base))
         for base in bases(shards, ".weight"):
@@ -51,7 +51,7 @@ def _nf4(parts: MatrixParts) -> Grouped:
     length = FORMATS["NF4"].quant_block_elements
     if cols % length or block % length:
         raise FormatError(
-            f"the tensor {quoted(parts.base + '.weight')} has blocks of {block} in rows of {cols}, "
+            f"the tensor {quote(parts.base + '.weight')} has blocks of {block} in rows of {cols}, "
             "and "
             f"cutaway reads both of whole multiples of {length}: take the model in another format"
         )
@@ -59,7 +59,7 @@ def _nf4(parts: MatrixParts) -> Grouped:
     parts.expect(".weight.quant_map", (16,), "F32")
     if not np.array_equal(parts.array(".weight.quant_map"), NF4):
         raise FormatError(
-            f"the tensor {quoted(parts.base + '.weight.quant_map')} is another table than NF4's, "
+            f"the tensor {quote(parts.base + '.weight.quant_map')} is another table than NF4's, "
             "which is not supported; take the model in another format"
         )
     nested = parts.has(".weight.nested_absmax")
@@ -82,29 +82,29 @@ def _nf4(parts: MatrixParts) -> Grouped:
 
 
 def _absmax(parts: MatrixParts, state: JsonObject) -> NDArray[np.float32]:
-    """As bitsandbytes computes them, in float32."""
+    """Return the scales, computed in float32 as bitsandbytes does."""
     codes = parts.array(".weight.absmax")
     factors = parts.array(".weight.nested_absmax")
     steps = parts.array(".weight.nested_quant_map")[codes]
     of_blocks = np.arange(len(codes)) // state.size("nested_blocksize")
-    made: NDArray[np.float32] = steps * factors[of_blocks] + np.float32(
+    scales: NDArray[np.float32] = steps * factors[of_blocks] + np.float32(
         state.number("nested_offset")
     )
-    return made
+    return scales
 
 
 def _state(parts: MatrixParts) -> JsonObject:
     name = ".weight" + _STATE
     parts.shape(name, "U8")
     try:
-        found = json.loads(parts.array(name).tobytes())
+        values = json.loads(parts.array(name).tobytes())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         raise FormatError(
-            f"the tensor {quoted(parts.base + name)} is no JSON object; download the model again"
+            f"the tensor {quote(parts.base + name)} is no JSON object; download the model again"
         )
-    state = JsonObject(found, f"the tensor {quoted(parts.base + name)}")
+    state = JsonObject(values, f"the tensor {quote(parts.base + name)}")
     state.must_be("quant_type", "nf4")
     return state
 
@@ -125,7 +125,7 @@ def _int8(parts: MatrixParts) -> Grouped:
         parts.shape(".weight_format", "U8")
         if parts.array(".weight_format").item() != 0:
             raise FormatError(
-                f"the tensor {quoted(parts.base + '.weight_format')} says that the weights' rows "
+                f"the tensor {quote(parts.base + '.weight_format')} says that the weights' rows "
                 "are mixed for a GPU; save the model again with a newer bitsandbytes"
             )
     format = format_of("INT8", parts.base + ".weight", cols, cols)

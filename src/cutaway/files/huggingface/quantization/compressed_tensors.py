@@ -29,16 +29,16 @@ from cutaway.files.huggingface.quantization.grouped import (
     Order,
     as_bytes,
     bases,
-    by_rows,
     fields,
     format_of,
     group_of,
     lengths_of,
+    make_in_pieces,
     order_of,
-    paired,
+    pack_pairs,
 )
 from cutaway.files.huggingface.shards import Shards
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
@@ -49,19 +49,19 @@ _SCALE, _ZERO, _GROUPS = ".weight_scale", ".weight_zero_point", ".weight_g_idx"
 
 
 class CompressedTensors:
-    """lengths: of groups.
+    """The method. lengths: of groups.
 
-    block: of FP8 with a scale for each block of both sides, the outputs and inputs of one
+    block: outputs and inputs that share a scale, for FP8 with a scale for each block
     """
 
     def __init__(self, lengths: Lengths, block: tuple[int, int] | None) -> None:
         self.lengths, self.block = lengths, block
 
     @classmethod
-    def read(cls, said: JsonObject) -> "CompressedTensors":
-        """From a quantization_config."""
-        said.must_be("format", *FORMATS)
-        block, lengths, groups = None, set[int](), said.part("config_groups")
+    def read(cls, config: JsonObject) -> "CompressedTensors":
+        """Read a quantization_config."""
+        config.must_be("format", *FORMATS)
+        block, lengths, groups = None, set[int](), config.part("config_groups")
         for name in groups.values:
             group = groups.part(name)
             group.must_be("format", *FORMATS)
@@ -73,27 +73,27 @@ class CompressedTensors:
                 lengths |= lengths_of(weights, "group_size")
             else:
                 lengths.add(WHOLE_ROW)
-        said.part("sparsity_config").must_be("format", "dense")
-        said.part("transform_config").must_be("config_groups", {})
+        config.part("sparsity_config").must_be("format", "dense")
+        config.part("transform_config").must_be("config_groups", {})
         return cls(frozenset(lengths), block)
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """All that are quantised."""
+        """Yield all quantised matrices."""
         for base in bases(shards, ".weight_packed"):
             parts = MatrixParts(shards, base)
             if parts.dtype(".weight_packed") == "U8":
                 yield mxfp4_matrix(parts)
             else:
-                yield _of_words(parts, self.lengths)
+                yield _packed_matrix(parts, self.lengths)
         for base in bases(shards, ".weight"):
             dtype = shards.dtype(f"{base}.weight")
             if dtype == "I8":
-                yield _of_bytes(MatrixParts(shards, base), self.lengths)
+                yield _byte_matrix(MatrixParts(shards, base), self.lengths)
             elif dtype == E4M3:
                 yield fp8_matrix(MatrixParts(shards, base), self.block, self.lengths)
 
 
-def _of_words(parts: MatrixParts, lengths: Lengths) -> Grouped:
+def _packed_matrix(parts: MatrixParts, lengths: Lengths) -> Grouped:
     rows, words = parts.sides(".weight_packed", "I32")
     parts.expect(".weight_shape", (2,), "I64", "I32")
     shape = parts.array(".weight_shape").tolist()
@@ -101,13 +101,15 @@ def _of_words(parts: MatrixParts, lengths: Lengths) -> Grouped:
     bits = next((bits for bits in _BITS if cols > 0 and -(-cols * bits // 32) == words), 0)
     if not bits or shape[0] != rows:
         raise FormatError(
-            f"the tensor {quoted(parts.base + '.weight_packed')} has {rows} x {words} words for "
+            f"the tensor {quote(parts.base + '.weight_packed')} has {rows} x {words} words for "
             f"{shape[0]} x {cols} weights: cutaway reads codes of 2, 4 or 8 bits; get another one"
         )
 
     def codes(order: Order | None) -> NDArray[np.uint8]:
         packed = parts.array(".weight_packed")
-        return by_rows(rows, cols, lambda part: _codes(as_bytes(packed[part]), cols, bits, order))
+        return make_in_pieces(
+            rows, cols, lambda part: _codes(as_bytes(packed[part]), cols, bits, order)
+        )
 
     return _integers(parts, (rows, cols), bits, codes, lengths)
 
@@ -117,10 +119,10 @@ def _codes(packed: NDArray[np.uint8], cols: int, bits: int, order: Order | None)
         return packed[:, : cols // 2]
     codes = fields(packed, bits)[:, :cols]
     codes = codes if order is None else codes[:, order]
-    return codes ^ np.uint8(0x80) if bits == 8 else paired(codes)
+    return codes ^ np.uint8(0x80) if bits == 8 else pack_pairs(codes)
 
 
-def _of_bytes(parts: MatrixParts, lengths: Lengths) -> Grouped:
+def _byte_matrix(parts: MatrixParts, lengths: Lengths) -> Grouped:
     rows, cols = parts.sides(".weight", "I8")
 
     def codes(order: Order | None) -> NDArray[np.uint8]:
@@ -137,12 +139,12 @@ def _integers(
     codes: Callable[[Order | None], NDArray[np.uint8]],
     lengths: Lengths,
 ) -> Grouped:
-    """codes: by the order of columns; two of 4 bits, or less, are in one byte."""
+    """Return the matrix. codes: of an order of columns; two of up to 4 bits are in a byte."""
     rows, cols = shape
     sides = scale_sides(parts, _SCALE)
     if sides[0] not in (1, rows):
         raise FormatError(
-            f"the tensor {quoted(parts.base + _SCALE)} has scales for {sides[0]} outputs, and "
+            f"the tensor {quote(parts.base + _SCALE)} has scales for {sides[0]} outputs, and "
             f"there are {rows}; download the model again"
         )
     group = group_of(parts.base + _SCALE, cols, sides[1], lengths)
@@ -157,16 +159,16 @@ def _integers(
     format = format_of(kind, parts.base + _SCALE, cols, group)
 
     def read() -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int16]]:
-        each = (rows, sides[1])
-        scales = np.broadcast_to(parts.array(_SCALE).reshape(sides), each)
-        zeros = np.broadcast_to(_zeros(parts, rows, sides, bits, in_words=zero_in_words), each)
+        grid = (rows, sides[1])
+        scales = np.broadcast_to(parts.array(_SCALE).reshape(sides), grid)
+        zeros = np.broadcast_to(_zeros(parts, rows, sides, bits, in_words=zero_in_words), grid)
         return codes(order), scales, zeros
 
     return Grouped(parts.base, tuple(parts.used), shape, format, group, read, order)
 
 
 def _check_zeros(parts: MatrixParts, rows: int, sides: tuple[int, int], bits: int) -> bool:
-    """Whether there are zeros, packed into words."""
+    """Whether there are zeros packed into words."""
     if not parts.has(_ZERO):
         return False
     parts.shape(_ZERO, "I8", "I32")
@@ -174,7 +176,7 @@ def _check_zeros(parts: MatrixParts, rows: int, sides: tuple[int, int], bits: in
         parts.expect(_ZERO, (-(-rows * bits // 32), sides[1]), "I32")
     elif scale_sides(parts, _ZERO, "I8") != sides:
         raise FormatError(
-            f"the tensor {quoted(parts.base + _ZERO)} has another shape than {_SCALE[1:]}; "
+            f"the tensor {quote(parts.base + _ZERO)} has another shape than {_SCALE[1:]}; "
             "download the model again"
         )
     return in_words

@@ -2,8 +2,8 @@
 
 *FP8* (e4m3): bytes with one scale of a matrix, of each output, or of each block of both sides. A
 weight is its byte's number times its scale, in float32. DeepSeek's and Qwen's files call the scales
-of blocks `weight_scale_inv`, others `weight_scale`; both are factors. That activations are to be
-rounded, too (activation_scheme, input_scale), is not followed: they are read as they are.
+of blocks `weight_scale_inv`, others `weight_scale`; both are factors. Settings for rounding
+activations, too (activation_scheme, input_scale), are ignored: activations are not rounded.
 
 *MXFP4*: numbers of 4 bits (e2m1), of which 32 share a power of two (OCP Microscaling, v1.0).
 compressed-tensors and gpt-oss have two of them in a byte, the first in its low half, and the
@@ -32,7 +32,7 @@ from cutaway.files.huggingface.quantization.grouped import (
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 # -- FP8 -------------------------------------------------------------------------------------------
 
@@ -43,42 +43,42 @@ Sides = tuple[int, int]
 
 
 class Fp8:
-    """block: outputs and inputs that share a scale; None: as the scales' shape says."""
+    """The method. block: outputs and inputs that share a scale; None: the scales' shape decides."""
 
     def __init__(self, block: Sides | None = None) -> None:
         self.block = block
 
     @classmethod
-    def read(cls, said: JsonObject) -> "Fp8":
-        """From a quantization_config."""
-        said.must_be("fmt", "e4m3")
-        said.must_be("quant_algo", "FP8")
-        return cls(block_of(said, "weight_block_size"))
+    def read(cls, config: JsonObject) -> "Fp8":
+        """Read a quantization_config."""
+        config.must_be("fmt", "e4m3")
+        config.must_be("quant_algo", "FP8")
+        return cls(block_of(config, "weight_block_size"))
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """All that are stored so."""
+        """Yield all matrices stored as FP8."""
         for base in bases(shards, ".weight"):
             if shards.dtype(f"{base}.weight") == E4M3:
                 yield fp8_matrix(MatrixParts(shards, base), self.block)
 
 
-def block_of(said: JsonObject, key: str) -> Sides | None:
-    """A block's outputs and inputs; None where the config names none."""
-    block = said.get(key)
+def block_of(config: JsonObject, key: str) -> Sides | None:
+    """Return a block's outputs and inputs; None where the config names none."""
+    block = config.get(key)
     if block is None:
         return None
     sound = isinstance(block, list) and len(block) == 2
-    if not sound or not all(type(one) is int and one > 0 for one in block):
-        said.fail(key, "a list of two whole numbers above 0")
+    if not sound or not all(type(size) is int and size > 0 for size in block):
+        config.fail(key, "a list of two whole numbers above 0")
     return block[0], block[1]
 
 
 def scale_sides(parts: MatrixParts, ending: str, *dtypes: str) -> Sides:
-    """How many rows and columns of scales there are: 1 and 1 where one is for all."""
+    """Return how many rows and columns of scales there are: (1, 1) for a single scale."""
     shape = parts.shape(ending, *(dtypes or FLOATS))
     if len(shape) > 2:
         raise FormatError(
-            f"the tensor {quoted(parts.base + ending)} has the shape {shape}, which is no scale "
+            f"the tensor {quote(parts.base + ending)} has the shape {shape}, which is no scale "
             "for outputs and groups of inputs"
         )
     padded = (*shape, 1, 1)
@@ -86,18 +86,18 @@ def scale_sides(parts: MatrixParts, ending: str, *dtypes: str) -> Sides:
 
 
 def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = frozenset()) -> Grouped:
-    """block: as of `Fp8`; lengths: of groups that matrices without blocks may have."""
+    """Return the matrix. block: as in `Fp8`; lengths: of groups in matrices without blocks."""
     shape = rows, cols = parts.sides(".weight", E4M3)
-    ending = next((one for one in _FP8_SCALES if parts.has(one)), _FP8_SCALES[-1])
+    ending = next((name for name in _FP8_SCALES if parts.has(name)), _FP8_SCALES[-1])
     sides = scale_sides(parts, ending)
-    shared = _shared(shape, sides, block, mixed=bool(lengths))
-    if shared is None:
-        of = "equal blocks" if block is None else f"blocks of {block[0]} x {block[1]}"
+    block_size = _block_size(shape, sides, block, mixed=bool(lengths))
+    if block_size is None:
+        blocks = "equal blocks" if block is None else f"blocks of {block[0]} x {block[1]}"
         raise FormatError(
-            f"the tensor {quoted(parts.base + ending)} has {sides[0]} x {sides[1]} scales, which "
-            f"are not those of {of} of {rows} x {cols} weights; download the model again"
+            f"the tensor {quote(parts.base + ending)} has {sides[0]} x {sides[1]} scales, which "
+            f"are not those of {blocks} of {rows} x {cols} weights; download the model again"
         )
-    high, group = shared
+    high, group = block_size
     if block is None:
         group_of(parts.base + ending, cols, sides[1], lengths)
     format = format_of("FP8", parts.base + ending, cols, group)
@@ -106,7 +106,7 @@ def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = froze
         codes = parts.array(".weight")
         if (codes & 0x7F == 0x7F).any():
             raise FormatError(
-                f"the tensor {quoted(parts.base + '.weight')} holds weights that are not finite; "
+                f"the tensor {quote(parts.base + '.weight')} holds weights that are not finite; "
                 "download the model again"
             )
         scales = parts.array(ending).reshape(sides)
@@ -115,8 +115,8 @@ def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = froze
     return Grouped(parts.base, tuple(parts.used), shape, format, group, read)
 
 
-def _shared(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
-    """The outputs and inputs that share a scale; None where the scales do not fit.
+def _block_size(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
+    """Return the outputs and inputs that share a scale; None where the scales do not fit.
 
     A config's blocks may be cut off at the ends of a matrix; without one, all are equal.
     mixed: the config has matrices without blocks, too
@@ -145,35 +145,35 @@ class _Mxfp4(Grouped):
         codes, exponents, _ = self.read()
         *above, cols = self.shape
         rows = prod(above)
-        each = fields(codes.reshape(rows, -1), 4).reshape(rows, cols // _GROUP, 2, _GROUP // 2)
-        made = np.empty((rows, cols // _GROUP), FORMATS["MXFP4"].layout)
-        made["e"] = exponents.reshape(made.shape)
-        made["qs"] = each[:, :, 0] | each[:, :, 1] << np.uint8(4)
-        return made.view(np.uint8).reshape(*above, -1)
+        halves = fields(codes.reshape(rows, -1), 4).reshape(rows, cols // _GROUP, 2, _GROUP // 2)
+        blocks = np.empty((rows, cols // _GROUP), FORMATS["MXFP4"].layout)
+        blocks["e"] = exponents.reshape(blocks.shape)
+        blocks["qs"] = halves[:, :, 0] | halves[:, :, 1] << np.uint8(4)
+        return blocks.view(np.uint8).reshape(*above, -1)
 
 
 class Mxfp4:
-    """What gpt-oss is published in: a layer's experts together, its other matrices as they are.
+    """The method of gpt-oss: a layer's experts together, and no other matrices.
 
     `_blocks` (experts, outputs, groups, 16 bytes) and `_scales` (experts, outputs, groups).
     """
 
     @classmethod
-    def read(cls, _said: JsonObject) -> "Mxfp4":
-        """From a quantization_config."""
+    def read(cls, _config: JsonObject) -> "Mxfp4":
+        """Read a quantization_config, which says nothing further."""
         return cls()
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """All that are quantised."""
+        """Yield all quantised matrices."""
         for base in bases(shards, _BLOCKS):
-            yield _of_experts(MatrixParts(shards, base))
+            yield _experts_matrix(MatrixParts(shards, base))
 
 
-def _of_experts(parts: MatrixParts) -> Grouped:
+def _experts_matrix(parts: MatrixParts) -> Grouped:
     shape = parts.shape(_BLOCKS, "U8")
     if len(shape) != 4 or shape[3] != _GROUP // 2:
         raise FormatError(
-            f"the tensor {quoted(parts.base + _BLOCKS)} has the shape {shape}, which is not "
+            f"the tensor {quote(parts.base + _BLOCKS)} has the shape {shape}, which is not "
             f"experts, outputs, groups and {_GROUP // 2} bytes; download the model again"
         )
     experts, rows, groups, _ = shape
@@ -184,12 +184,12 @@ def _of_experts(parts: MatrixParts) -> Grouped:
 
 
 def mxfp4_matrix(parts: MatrixParts) -> Grouped:
-    """FormatError for one that is not whole."""
+    """Return the matrix; FormatError if it is not whole."""
     rows, half = parts.sides(_CODES, "U8")
     cols = 2 * half
     if cols % _GROUP:
         raise FormatError(
-            f"the tensor {quoted(parts.base + _CODES)} has rows of {cols} weights, which are no "
+            f"the tensor {quote(parts.base + _CODES)} has rows of {cols} weights, which are no "
             f"whole groups of {_GROUP}; download the model again"
         )
     parts.expect(_SCALES, (rows, cols // _GROUP), "U8", "F8_E8M0")
@@ -201,12 +201,12 @@ def _reader(
     parts: MatrixParts, codes: str, exponents: str
 ) -> Callable[[], tuple[Bytes, NDArray[np.uint8], None]]:
     def read() -> tuple[Bytes, NDArray[np.uint8], None]:
-        found = parts.array(exponents)
-        if (found == _NAN).any():
+        scales = parts.array(exponents)
+        if (scales == _NAN).any():
             raise FormatError(
-                f"the tensor {quoted(parts.base + exponents)} holds scales that are not finite; "
+                f"the tensor {quote(parts.base + exponents)} holds scales that are not finite; "
                 "download the model again"
             )
-        return parts.array(codes), found, None
+        return parts.array(codes), scales, None
 
     return read

@@ -15,7 +15,7 @@ from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
-from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.cursor import quote
 
 Bytes = NDArray[np.uint8]
 Order = NDArray[np.int32]
@@ -27,11 +27,11 @@ class Grouped:
 
     name    transformers' name of the matrix, without ".weight"
     parts   the names of its tensors
-    shape   rows and columns; of experts, how many there are before these
+    shape   rows and columns; for experts (experts, rows, columns)
     format  of `FORMATS`
-    order   of each column as it is stored, its place in the input; None: the same
-    read    gives its codes as bytes, (rows, bytes); scales (rows, groups); the codes that stand for
-            0, likewise, None where codes are floats
+    order   place in the input of each stored column; None: the same
+    read    returns its codes as bytes, (rows, bytes); scales (rows, groups); the codes that stand
+            for 0, likewise, None where codes are floats
     group   weights of a row that share a scale
     """
 
@@ -44,21 +44,21 @@ class Grouped:
     order: Order | None = None
 
     def rows(self) -> Bytes:
-        """Each row's quant blocks: (rows, bytes of a row)."""
+        """Return each row's quant blocks: (rows, bytes of a row)."""
         codes, scales, zeros = self.read()
         format, (rows, cols) = FORMATS[self.format], self.shape
         count = cols // format.quant_block_elements
         of_block = np.arange(count) * format.quant_block_elements // self.group
-        made = np.empty((rows, count), format.layout)
-        made["d"] = scales[:, of_block]
-        made["qs"] = codes.reshape(rows, count, -1)
+        blocks = np.empty((rows, count), format.layout)
+        blocks["d"] = scales[:, of_block]
+        blocks["qs"] = codes.reshape(rows, count, -1)
         if zeros is not None:
-            made["z"] = zeros[:, of_block]
-        return made.view(np.uint8).reshape(rows, -1)
+            blocks["z"] = zeros[:, of_block]
+        return blocks.view(np.uint8).reshape(rows, -1)
 
 
 def format_of(kind: str, name: str, cols: int, group: int) -> str:
-    """The format of ``kind`` with the longest groups that divide the file's.
+    """Return the format of ``kind`` with the longest groups that divide the file's.
 
     name: for messages. FormatError where none does.
     """
@@ -66,66 +66,66 @@ def format_of(kind: str, name: str, cols: int, group: int) -> str:
         if cols % length == 0 and group % length == 0:
             return f"{kind}_G{length}"
     raise FormatError(
-        f"the tensor {quoted(name)} has groups of {group} in rows of {cols}, and cutaway reads "
+        f"the tensor {quote(name)} has groups of {group} in rows of {cols}, and cutaway reads "
         "groups "
         "and rows of whole multiples of 32: take the model with another group_size, or a .gguf file"
     )
 
 
 Lengths = frozenset[int]
-"""Of groups, as a config says them; WHOLE_ROW for one, and none where it says nothing."""
+"""Lengths of groups in a config: WHOLE_ROW for whole rows; empty if it has none."""
 WHOLE_ROW = 0
 
 
-def lengths_of(said: JsonObject, *keys: str) -> Lengths:
-    """What a config says, under one of these keys; -1 is a whole row."""
+def lengths_of(config: JsonObject, *keys: str) -> Lengths:
+    """Return the length in a config under one of these keys; -1 is a whole row."""
     for key in keys:
-        if (length := said.get(key)) is not None:
+        if (length := config.get(key)) is not None:
             if type(length) is not int or (length < 1 and length != -1):
-                said.fail(key, "a whole number above 0, or -1 for whole rows")
+                config.fail(key, "a whole number above 0, or -1 for whole rows")
             return frozenset([max(length, WHOLE_ROW)])
     return frozenset()
 
 
-def group_of(name: str, cols: int, groups: int, said: Lengths = frozenset()) -> int:
-    """The length of ``groups`` equal groups that a row of ``cols`` has.
+def group_of(name: str, cols: int, groups: int, allowed: Lengths = frozenset()) -> int:
+    """Return the length of ``groups`` equal groups that a row of ``cols`` has.
 
-    said: what it may be. FormatError for another.
+    FormatError for a length that is not allowed.
     """
     if cols % groups:
         raise FormatError(
-            f"the tensor {quoted(name)} has scales for {groups} groups, into which rows of {cols} "
+            f"the tensor {quote(name)} has scales for {groups} groups, into which rows of {cols} "
             "cannot be divided; download the model again"
         )
     group = cols // groups
-    if said and group not in said and not (group == cols and WHOLE_ROW in said):
+    if allowed and group not in allowed and not (group == cols and WHOLE_ROW in allowed):
         raise FormatError(
-            f"the tensor {quoted(name)} has a scale for each {group} weights of a row, and "
+            f"the tensor {quote(name)} has a scale for each {group} weights of a row, and "
             "config.json's "
-            f"group_size is {' or '.join(str(n or -1) for n in sorted(said))}; download the model "
-            "again"
+            f"group_size is {' or '.join(str(n or -1) for n in sorted(allowed))}; download the "
+            "model again"
         )
     return group
 
 
 def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
-    """The order of columns in which groups are whole; None where they are so already.
+    """Return the order of columns in which groups are whole; None where they are already.
 
-    groups_of: the number of each column's group (g_idx). FormatError where a group is no such or
-    has more columns than another.
+    groups_of: the number of each column's group (g_idx). FormatError where a group does not exist
+    or has more columns than another.
     """
     cols = len(groups_of)
     group = group_of(name, cols, groups)
     if groups_of.min() < 0 or groups_of.max() >= groups:
         raise FormatError(
-            f"the tensor {quoted(name)} names groups from {groups_of.min()} to {groups_of.max()}, "
+            f"the tensor {quote(name)} names groups from {groups_of.min()} to {groups_of.max()}, "
             f"and there are scales for {groups}; download the model again"
         )
     sizes = np.bincount(groups_of, minlength=groups)
     if (sizes != group).any():
         odd = int(np.argmax(sizes != group))
         raise FormatError(
-            f"the tensor {quoted(name)} puts {sizes[odd]} columns into group {odd}, and each of "
+            f"the tensor {quote(name)} puts {sizes[odd]} columns into group {odd}, and each of "
             f"the {groups} groups must have {group}"
         )
     order = np.argsort(groups_of, kind="stable").astype(np.int32)
@@ -136,12 +136,12 @@ def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
 
 
 def bases(shards: Shards, ending: str) -> Iterator[str]:
-    """The names of the matrices that have a tensor of this ending, without it."""
+    """Return the names, without the ending, of the matrices that have a tensor with it."""
     return (name.removesuffix(ending) for name in shards if name.endswith(ending))
 
 
 class MatrixParts:
-    """Those tensors of one matrix that were asked for. Errors name the tensor."""
+    """The tensors of one matrix, by ending; ``used`` has those read. Errors name the tensor."""
 
     def __init__(self, shards: Shards, base: str) -> None:
         self._shards, self.base = shards, base
@@ -152,47 +152,47 @@ class MatrixParts:
         return self.base + ending in self._shards
 
     def shape(self, ending: str, *dtypes: str) -> tuple[int, ...]:
-        """Its shape; FormatError where it is missing, or of another dtype than these."""
+        """Return a tensor's shape; FormatError if it is missing, or of another dtype than these."""
         name = self.base + ending
         if name not in self._shards:
             raise FormatError(
-                f"the tensor {quoted(name)} is missing, without which {quoted(self.base)} cannot "
+                f"the tensor {quote(name)} is missing, without which {quote(self.base)} cannot "
                 "be read; download the model again"
             )
         dtype, shape = self._shards.dtype(name), self._shards.shape(name)
         if dtype not in dtypes:
             raise FormatError(
-                f"the tensor {quoted(name)} is stored as {dtype}; it must be {' or '.join(dtypes)}"
+                f"the tensor {quote(name)} is stored as {dtype}; it must be {' or '.join(dtypes)}"
             )
         if 0 in shape:
-            raise FormatError(f"the tensor {quoted(name)} has the shape {shape}: it holds nothing")
+            raise FormatError(f"the tensor {quote(name)} has the shape {shape}: it holds nothing")
         if name not in self.used:
             self.used.append(name)
         return shape
 
     def sides(self, ending: str, *dtypes: str) -> tuple[int, int]:
-        """The shape of one that has two dimensions."""
+        """Return the shape of a tensor that must have two dimensions."""
         shape = self.shape(ending, *dtypes)
         if len(shape) != 2:
             raise FormatError(
-                f"the tensor {quoted(self.base + ending)} has {len(shape)} dimensions, not 2"
+                f"the tensor {quote(self.base + ending)} has {len(shape)} dimensions, not 2"
             )
         return shape[0], shape[1]
 
     def dtype(self, ending: str) -> str:
-        """How the file stores it."""
+        """Return a tensor's dtype in the file."""
         return self._shards.dtype(self.base + ending)
 
     def expect(self, ending: str, shape: tuple[int, ...], *dtypes: str) -> None:
-        """FormatError where it has another shape."""
-        if (found := self.shape(ending, *dtypes)) != shape:
+        """Raise FormatError where a tensor has another shape."""
+        if (actual := self.shape(ending, *dtypes)) != shape:
             raise FormatError(
-                f"the tensor {quoted(self.base + ending)} has the shape {found}, which is not "
+                f"the tensor {quote(self.base + ending)} has the shape {actual}, which is not "
                 f"{shape} as the others of its matrix ask for; download the model again"
             )
 
     def array(self, ending: str) -> NDArray[Any]:
-        """Its numbers; floats as float32."""
+        """Return a tensor's numbers; floats as float32."""
         return self._shards.part(self.base + ending)
 
 
@@ -200,42 +200,42 @@ FLOATS = ("F16", "BF16", "F32")
 """The dtypes of scales."""
 
 
-# -- codes of a few bits in bytes: what packing programs do, undone --------------------------------
+# -- unpacking codes of a few bits -----------------------------------------------------------------
 
 
 _AT_ONCE = 1 << 22  # codes: bounds the memory of unpacking
 
 
 def fields(packed: Bytes, bits: int) -> Bytes:
-    """Fields of 2, 3, 4 or 8 bits, lowest first, across the bytes: (n, bytes) -> (n, codes)."""
+    """Unpack fields of 2, 3, 4 or 8 bits, lowest first, across bytes: (n, bytes) -> (n, codes)."""
     if bits == 8:
         return packed
     if bits == 3:
-        each = np.unpackbits(packed, axis=1, bitorder="little").reshape(len(packed), -1, 3)
-        made: Bytes = each @ np.array([1, 2, 4], np.uint8)
-        return made
+        digits = np.unpackbits(packed, axis=1, bitorder="little").reshape(len(packed), -1, 3)
+        codes: Bytes = digits @ np.array([1, 2, 4], np.uint8)
+        return codes
     parts = [packed >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
     return np.stack(parts, axis=-1).reshape(len(packed), -1)
 
 
-def paired(codes: Bytes) -> Bytes:
-    """Codes of 4 bits, two to a byte, the first in its low half: (n, codes) -> (n, codes / 2)."""
-    made: Bytes = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
-    return made
+def pack_pairs(codes: Bytes) -> Bytes:
+    """Pack codes of 4 bits in pairs, the first in the low half: (n, codes) -> (n, codes / 2)."""
+    packed: Bytes = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
+    return packed
 
 
 def as_bytes(words: NDArray[np.int32]) -> Bytes:
-    """The bytes of each row of 32-bit words, lowest first: (n, words) -> (n, 4 · words)."""
+    """Return the bytes of each row of 32-bit words, lowest first: (n, words) -> (n, 4 · words)."""
     return np.ascontiguousarray(words, "<i4").view(np.uint8)
 
 
-def by_rows(rows: int, width: int, make: Callable[[slice], Bytes]) -> Bytes:
-    """What ``make`` makes of rows, few at a time where they are wide."""
+def make_in_pieces(rows: int, width: int, make: Callable[[slice], Bytes]) -> Bytes:
+    """Make all rows, few at a time where they are wide."""
     return np.concatenate(
         [make(part) for part in _pieces(rows, max(_AT_ONCE // width, 8) // 8 * 8)]
     )
 
 
-def _pieces(rows: int, most: int) -> Iterator[slice]:
-    for first in range(0, rows, most):
-        yield slice(first, min(first + most, rows))
+def _pieces(rows: int, step: int) -> Iterator[slice]:
+    for first in range(0, rows, step):
+        yield slice(first, min(first + step, rows))

@@ -1,7 +1,7 @@
 """tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
 
-Knows the kinds of tokenizers that `text/` knows, what each token is for, and where the ids of
-special tokens are said.
+Knows the kinds of tokenizers that `text/` has, what each token is for, and which files give the ids
+of special tokens.
 """
 
 from pathlib import Path
@@ -48,7 +48,7 @@ _MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Those that are there and say how text becomes tokens, or what tokens are for."""
+    """Return the files that exist and say how text becomes tokens, or what tokens are for."""
     main = folder / TOKENIZER
     lists = [] if main.is_file() else [folder / name for name in LISTS]
     return [p for p in (main, *lists, *(folder / name for name in _BESIDE)) if p.is_file()]
@@ -57,14 +57,18 @@ def tokenizer_files(folder: Path) -> list[Path]:
 def tokenizer_metadata(
     folder: Path, config: JsonObject, rows: int, *, sees_all: bool = False
 ) -> dict[str, Any]:
-    """All tokenizer.* keys. `FormatError` for what is not supported.
+    """Return all tokenizer.* keys. `FormatError` for what is not supported.
 
     rows: of the embedding; sees_all: whether a text may be ended before it is read
     """
     if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
         raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
-    own = JsonObject.read(folder / TOKENIZER_CONFIG).over(JsonObject.read(folder / SPECIALS))
-    tokenizer = JsonObject.read(folder / TOKENIZER) or tokenizer_of_lists(folder, config, own)
+    tokenizer_config = JsonObject.read(folder / TOKENIZER_CONFIG).with_fallback(
+        JsonObject.read(folder / SPECIALS)
+    )
+    tokenizer = JsonObject.read(folder / TOKENIZER) or tokenizer_of_lists(
+        folder, config, tokenizer_config
+    )
     if not tokenizer:
         raise FormatError(
             f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
@@ -87,19 +91,21 @@ def tokenizer_metadata(
         for text, kind in zip(tokens, kinds, strict=True)
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
-    where = Sources(tokenizer, own, config, JsonObject.read(folder / GENERATION), tokens)
+    sources = Sources(
+        tokenizer, tokenizer_config, config, JsonObject.read(folder / GENERATION), tokens
+    )
     embeds = (folder / MODULES).is_file()
     return (
-        special_metadata(where, sees_all=sees_all, embeds=embeds)
+        special_metadata(sources, sees_all=sees_all, embeds=embeds)
         | metadata
-        | _template(folder, own)
+        | _template(folder, tokenizer_config)
     )
 
 
 def sampling_metadata(folder: Path) -> dict[str, Any]:
-    """The settings that a folder recommends, by the names that a GGUF file has for them."""
-    given = JsonObject.read(folder / GENERATION).values
-    numbers = {key: given.get(key) for key in _RECOMMENDED}
+    """Return the sampling settings that a folder recommends, by GGUF's names."""
+    recommended = JsonObject.read(folder / GENERATION).values
+    numbers = {key: recommended.get(key) for key in _RECOMMENDED}
     return {
         f"general.sampling.{_RECOMMENDED[key]}": value
         for key, value in numbers.items()
@@ -112,7 +118,7 @@ def _byte_level(tokenizer: JsonObject) -> dict[str, Any]:
 
 
 def _sentencepiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
-    """Merges take the place of scores: ranked pairs are what the library merges by."""
+    """Return the metadata; ranked merges replace scores, since the library merges by them."""
     if not model.flag("byte_fallback"):
         raise FormatError(
             f"{tokenizer.file}: the model has neither ByteLevel nor byte_fallback, so that some "
@@ -127,20 +133,20 @@ def _sentencepiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
 
 
 def _check_found_first(tokenizer: JsonObject, *, spaced: bool) -> None:
-    """Refuse added tokens that are found only when spaces are "▁", where that makes a difference.
+    """Refuse added tokens that are found only after spaces became "▁", if that makes a difference.
 
-    spaced: whether the same step puts one in front of a text, and of these tokens. Special ones are
-    let pass, which in a text that is only text are no tokens here: early llamas have them so.
+    spaced: whether the same step puts a space before a text, and before these tokens. Special ones
+    may stay, as in early llamas, since they are not parsed in plain text.
     """
-    for one in added_tokens(tokenizer):
-        text = one.text("content") or ""
-        found_late = one.flag("normalized") and not one.flag("special")
-        if found_late and (spaced or one.flag("rstrip") or " " in text):
-            one.refuse("normalized", f"the token {text!r:.40} must be found in the text as it is")
+    for token in added_tokens(tokenizer):
+        text = token.text("content") or ""
+        found_late = token.flag("normalized") and not token.flag("special")
+        if found_late and (spaced or token.flag("rstrip") or " " in text):
+            token.refuse("normalized", f"the token {text!r:.40} must be found in the text as it is")
 
 
 def _merges(model: JsonObject) -> list[str]:
-    """Each as "left right", however the file writes them."""
+    """Return each merge as "left right", however the file writes them."""
     model.must_be("type", "BPE")
     model.must_be("dropout", 0)
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
@@ -148,29 +154,29 @@ def _merges(model: JsonObject) -> list[str]:
     merges = model.get("merges")
     if not isinstance(merges, list):
         model.fail("merges", "a list")
-    joined = [pair if isinstance(pair, str) else _joined(pair) for pair in merges]
-    if not all(pair.count(" ") == 1 for pair in joined):
+    pairs = [pair if isinstance(pair, str) else _join(pair) for pair in merges]
+    if not all(pair.count(" ") == 1 for pair in pairs):
         model.fail("merges", "a list of pairs without spaces in them")
-    return joined
+    return pairs
 
 
-def _joined(pair: Any) -> str:
-    known = isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
-    return " ".join(pair) if known else ""
+def _join(pair: Any) -> str:
+    is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+    return " ".join(pair) if is_pair else ""
 
 
 def _vocabulary(
     tokenizer: JsonObject, model: JsonObject, rows: int, *, pieces: bool
 ) -> tuple[list[str], list[int]]:
-    """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
+    """Return texts and kinds by id; rows without a text are unused, as in llama.cpp."""
     tokens, kinds = [*map(padding_name, range(rows))], [int(Kind.UNUSED)] * rows
     scored = model.text("type") == "Unigram"
-    known = model.get("vocab")
+    vocab = model.get("vocab")
     if scored:
-        known = {text: i for i, (text, _) in enumerate(scored_pieces(model))}
-    if not isinstance(known, dict) or not known:
+        vocab = {text: i for i, (text, _) in enumerate(scored_pieces(model))}
+    if not isinstance(vocab, dict) or not vocab:
         model.fail("vocab", "an object of tokens")
-    for text, token_id in known.items():
+    for text, token_id in vocab.items():
         if type(token_id) is not int or not 0 <= token_id < rows:
             raise FormatError(
                 f"{model.file}: the id of {text!r:.40} is {token_id!r:.40}, and the model's "
@@ -179,21 +185,21 @@ def _vocabulary(
         if kinds[token_id] != Kind.UNUSED:
             raise FormatError(f"{model.file}: two tokens of vocab have the id {token_id}")
         tokens[token_id], kinds[token_id] = text, _kind(text, pieces)
-    for one in added_tokens(tokenizer):
-        token_id, text = one.id("id"), one.text("content") or ""
-        if known.get(text, token_id) != token_id:
-            raise FormatError(f"{one.file}: {text!r:.40} has another id in vocab")
+    for token in added_tokens(tokenizer):
+        token_id, text = token.id("id"), token.text("content") or ""
+        if vocab.get(text, token_id) != token_id:
+            raise FormatError(f"{token.file}: {text!r:.40} has another id in vocab")
         if token_id < rows and tokens[token_id] != text and kinds[token_id] != Kind.UNUSED:
             raise FormatError(
-                f"{one.file}: {tokens[token_id]!r:.40} and the added token {text!r:.40} have the "
+                f"{token.file}: {tokens[token_id]!r:.40} and the added token {text!r:.40} have the "
                 f"id {token_id}"
             )
-        if token_id < rows:  # Gemma 3 names a token for pictures that its text models have not
+        if token_id < rows:  # Gemma 3 names a token for pictures that its text models lack
             tokens[token_id] = text
-            kinds[token_id] = Kind.CONTROL if one.flag("special") else Kind.USER_DEFINED
-    unknown = model.get("unk_id") if scored else known.get(model.text("unk_token"))
-    if scored and (type(unknown) is not int or not 0 <= unknown < len(known)):
-        model.fail("unk_id", f"the id of a piece, 0 to {len(known) - 1}")
+            kinds[token_id] = Kind.CONTROL if token.flag("special") else Kind.USER_DEFINED
+    unknown = model.get("unk_id") if scored else vocab.get(model.text("unk_token"))
+    if scored and (type(unknown) is not int or not 0 <= unknown < len(vocab)):
+        model.fail("unk_id", f"the id of a piece, 0 to {len(vocab) - 1}")
     if unknown is not None and (pieces or model.text("type") == "WordPiece"):
         kinds[unknown] = Kind.UNKNOWN
     _check(tokenizer, tokens, kinds, bytes_needed=pieces and not scored)
@@ -216,23 +222,25 @@ def _check(
         raise FormatError(f"{tokenizer.file}: a token is no Unicode text: {error.reason}") from None
 
 
-def _template(folder: Path, own: JsonObject) -> dict[str, Any]:
-    """The chat template: a file of its own, else in the tokenizer's config; of several, default."""
+def _template(folder: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
+    """Return the chat template: a file, else from the tokenizer's config; of several, default."""
     file = folder / TEMPLATE
     try:
-        found: Any = file.read_text("utf-8") if file.is_file() else None
+        template: Any = file.read_text("utf-8") if file.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{file} cannot be read as text: {error}") from error
     origin = TEMPLATE
-    for settings in (JsonObject.read(folder / OLD_TEMPLATE), own):
-        if found is None:
-            found, origin = settings.get("chat_template"), f"{settings.file} chat_template"
-    if isinstance(found, list):
+    for settings in (JsonObject.read(folder / OLD_TEMPLATE), tokenizer_config):
+        if template is None:
+            template, origin = settings.get("chat_template"), f"{settings.file} chat_template"
+    if isinstance(template, list):
         of_default = (
-            one.get("template") for one in found
-            if isinstance(one, dict) and one.get("name") == "default"
+            entry.get("template") for entry in template
+            if isinstance(entry, dict) and entry.get("name") == "default"
         )  # fmt: skip
-        found = next(of_default, None)
-    if found is not None and not isinstance(found, str):
-        raise FormatError(f"{origin} is {found!r:.40}; it must be a text, or a list with a default")
-    return {} if found is None else {chat.FIELD: found, chat.ORIGIN: origin}
+        template = next(of_default, None)
+    if template is not None and not isinstance(template, str):
+        raise FormatError(
+            f"{origin} is {template!r:.40}; it must be a text, or a list with a default"
+        )
+    return {} if template is None else {chat.FIELD: template, chat.ORIGIN: origin}

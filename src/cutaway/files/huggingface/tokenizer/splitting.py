@@ -18,11 +18,11 @@ from cutaway.text.tokenizers.unigram import CHARSMAP, PREPARATION, SCORES
 from cutaway.text.tokenizers.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
 
 _SPACE = "▁"
-_UNICODE = ("NFC",)  # left out, as in the other files of these families: texts keep their bytes
+_UNICODE = ("NFC",)  # ignored, as by the other files of these families: texts keep their bytes
 
 
 def byte_level_family(tokenizer: JsonObject) -> str:
-    """The name of the words in `text.pretokenizers`; `FormatError` where there is none."""
+    """Return the family in `text.pretokenizers` that cuts the same; `FormatError` if none does."""
     for normalizer in _flat(tokenizer.get("normalizer"), "normalizers"):
         if normalizer.get("type") not in _UNICODE:
             tokenizer.refuse("normalizer", f"only {' or '.join(_UNICODE)} is")
@@ -45,7 +45,7 @@ def is_byte_level(tokenizer: JsonObject) -> bool:
 
 
 def wordpiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
-    """BERT's own way, as metadata; `FormatError` for any other."""
+    """Return the metadata of BERT's preparation; `FormatError` for any other."""
     model.must_be("continuing_subword_prefix", GOES_ON)
     model.must_be("max_input_chars_per_word", LONGEST_WORD)
     normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
@@ -56,25 +56,25 @@ def wordpiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
             f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
             f"supported for WordPiece ({kinds!r:.200})"
         )
-    how = JsonObject(normalizers[0], f"{tokenizer.file}: normalizer")
-    done = {name: how.flag(name, True) for name in SETTINGS}
-    done["strip_accents"] = how.flag("strip_accents", done["lowercase"])
+    normalizer = JsonObject(normalizers[0], f"{tokenizer.file}: normalizer")
+    done = {name: normalizer.flag(name, True) for name in SETTINGS}
+    done["strip_accents"] = normalizer.flag("strip_accents", done["lowercase"])
     metadata = {"tokenizer.ggml.model": "bert"} | {FIELD.format(k): v for k, v in done.items()}
     unknown = (model.get("vocab") or {}).get(model.text("unk_token"))
     return metadata if unknown is None else metadata | {"tokenizer.ggml.unknown_token_id": unknown}
 
 
 def space_prefix(tokenizer: JsonObject) -> str | None:
-    """Where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
+    """Return where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
 
-    A normalizer puts "▁" in front of every stretch of text; Metaspace only at the very beginning,
-    and never doubles it; Gemma has neither. `FormatError` for anything else that prepares a text.
+    A normalizer puts "▁" before every stretch of text; Metaspace only at the very beginning, and
+    never doubles it; Gemma has neither. `FormatError` for any other preparation of a text.
     """
     normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
     steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     prepend = {"type": "Prepend", "prepend": _SPACE}
-    # Spaces are gone when this runs, so that it cuts nothing.
+    # No spaces are left when this runs, so it cuts nothing.
     idle = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
             "invert": False}  # fmt: skip
     if normalizers == [prepend, replace] and not steps:
@@ -92,24 +92,24 @@ def space_prefix(tokenizer: JsonObject) -> str | None:
 
 
 def _metaspace(step: dict[str, Any]) -> str | None:
-    known = step.get("type") == "Metaspace" and step.get("replacement") == _SPACE
-    return step.get("prepend_scheme") if known and step.get("split") is False else None
+    is_metaspace = step.get("type") == "Metaspace" and step.get("replacement") == _SPACE
+    return step.get("prepend_scheme") if is_metaspace and step.get("split") is False else None
 
 
 def _flat(value: Any, inside: str) -> Iterator[dict[str, Any]]:
-    """The steps one by one, also those of a sequence, however deep it is nested."""
+    """Yield the steps one by one, also those of sequences, however deep they are nested."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict) and one.get("type") == "Sequence":
-            steps = one.get(inside)
+        step = waiting.pop()
+        if isinstance(step, dict) and step.get("type") == "Sequence":
+            steps = step.get(inside)
             waiting += reversed(steps) if isinstance(steps, list) else ()
-        elif one is not None:
-            yield one if isinstance(one, dict) else {"type": one}
+        elif step is not None:
+            yield step if isinstance(step, dict) else {"type": step}
 
 
 def _patterns(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> Iterator[str]:
-    """The expressions of one step, each of which keeps what it matches apart."""
+    """Yield the expressions of one step; each isolates what it matches."""
     kind = step.get("type")
     if kind == "Split":
         yield _split(tokenizer, step, steps)
@@ -126,18 +126,18 @@ def _patterns(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> Iterat
 
 def _split(tokenizer: JsonObject, step: dict[str, Any], steps: int) -> str:
     pattern = step.get("pattern")
-    found = pattern.get("Regex") if isinstance(pattern, dict) else None
-    how = (step.get("behavior"), bool(step.get("invert")))
-    # Where one expression matches everything, dropping what it does not match drops nothing: the
-    # families that have one expression have such a one.
-    if not isinstance(found, str) or not (
-        how == ("Isolated", False) or (how == ("Removed", True) and steps == 2)
+    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+    behavior = (step.get("behavior"), bool(step.get("invert")))
+    # Dropping what an expression does not match drops nothing if it matches everything, as the
+    # only expression of a family does.
+    if not isinstance(regex, str) or not (
+        behavior == ("Isolated", False) or (behavior == ("Removed", True) and steps == 2)
     ):
         raise FormatError(
             f"{tokenizer.file}: the pre_tokenizer splits in a way that is not supported "
             f"({step!r:.200})"
         )
-    return found
+    return regex
 
 
 # -- Unigram: pieces with their scores, and what prepares a text -----------------------------------
@@ -147,34 +147,34 @@ _PREFIX = "tokenizer.ggml."
 
 
 def scored_pieces(model: JsonObject) -> list[tuple[str, float]]:
-    """(text, score) by id. `FormatError` for a list that is none, or has a text twice."""
-    listed = model.get("vocab")
-    if not isinstance(listed, list) or not all(map(_is_piece, listed)):
+    """Return (text, score) by id. `FormatError` unless it is a list of different texts."""
+    pieces = model.get("vocab")
+    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         model.fail("vocab", "a list of pieces, each with its score")
-    if len({text for text, _ in listed}) < len(listed):
+    if len({text for text, _ in pieces}) < len(pieces):
         model.fail("vocab", "a list of pieces that differ from each other")
-    return [(text, float(score)) for text, score in listed]
+    return [(text, float(score)) for text, score in pieces]
 
 
-def _is_piece(one: Any) -> bool:
-    pair = isinstance(one, list) and len(one) == 2 and isinstance(one[0], str)
-    return pair and isinstance(one[1], int | float) and not isinstance(one[1], bool)
+def _is_piece(piece: Any) -> bool:
+    pair = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
+    return pair and isinstance(piece[1], int | float) and not isinstance(piece[1], bool)
 
 
 def unigram(tokenizer: JsonObject, model: JsonObject, rows: int) -> dict[str, Any]:
-    """All but the tokens. `FormatError` for a step that the library does not know."""
+    """Return the metadata, without the tokens. `FormatError` for an unknown step."""
     pieces = scored_pieces(model)
     exact = np.zeros(rows, np.float64)
     exact[: len(pieces)] = [score for _, score in pieces]
     scores = exact.astype(np.float32)  # as GGUF has them, and SentencePiece
-    said = {
+    preparation = {
         "normalizer": tokenizer.get("normalizer"),
         "pre_tokenizer": tokenizer.get("pre_tokenizer"),
         "byte_fallback": model.flag("byte_fallback"),
     }
     metadata = {
         f"{_PREFIX}model": "t5", f"{_PREFIX}pre": "default", f"{_PREFIX}scores": scores,
-        f"{_PREFIX}unknown_token_id": model.get("unk_id"), PREPARATION: json.dumps(said),
+        f"{_PREFIX}unknown_token_id": model.get("unk_id"), PREPARATION: json.dumps(preparation),
         f"{_PREFIX}add_space_prefix": True, f"{_PREFIX}remove_extra_whitespaces": True,
     }  # fmt: skip
     if (scores != exact).any():
@@ -184,7 +184,7 @@ def unigram(tokenizer: JsonObject, model: JsonObject, rows: int) -> dict[str, An
 
 
 def _charsmap(tokenizer: JsonObject) -> Any:
-    """How SentencePiece maps characters, uint8; None where it does not."""
+    """Return SentencePiece's map of characters, uint8; None if there is none."""
     waiting = [tokenizer.get("normalizer")]
     while waiting:
         step = waiting.pop()

@@ -1,6 +1,7 @@
 """Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt, Qwen's.
 
-Knows transformers' defaults for such folders, and makes the tokenizer.json that it would write.
+Knows transformers' defaults for such folders, and makes the tokenizer.json that transformers would
+write.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,8 @@ from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 
-WORDS, VOCAB, MERGES, ADDED = "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"
-FILES = (WORDS, VOCAB, MERGES, ADDED)
+WORDS, VOCAB, MERGES, ADDED_TOKENS = "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"
+FILES = (WORDS, VOCAB, MERGES, ADDED_TOKENS)
 _LARGEST = 1 << 27  # bytes
 
 _QWEN = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")  # Dream's is the same
@@ -20,99 +21,116 @@ _BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask":
 _ROBERTA = {"cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 
 
-def tokenizer_of_lists(folder: Path, config: JsonObject, own: JsonObject) -> JsonObject:
-    """What tokenizer.json would hold; empty where the folder lacks the lists.
+def tokenizer_of_lists(
+    folder: Path, config: JsonObject, tokenizer_config: JsonObject
+) -> JsonObject:
+    """Return what tokenizer.json would have; empty where the folder lacks the lists.
 
-    own: tokenizer_config.json. `FormatError` for tokenizers that the lists do not fully describe.
+    `FormatError` for tokenizers that the lists do not fully describe.
     """
     kind = config.text("model_type")
     if kind in ("bert", "distilbert") and (folder / WORDS).is_file():
-        named = _named(own, _BERT)
-        _check(folder, config, own, ("Bert", "DistilBert"), named)
-        return JsonObject(_wordpiece(_lines(folder / WORDS), own, named), WORDS)
+        specials = _special_texts(tokenizer_config, _BERT)
+        _check(folder, config, tokenizer_config, ("Bert", "DistilBert"), specials)
+        return JsonObject(_wordpiece(_lines(folder / WORDS), tokenizer_config, specials), WORDS)
     if kind == "roberta" and (folder / VOCAB).is_file() and (folder / MERGES).is_file():
-        named = _named(own, _ROBERTA)
-        _check(folder, config, own, ("Roberta",), named)
-        return JsonObject(_byte_level(folder, own, named), VOCAB)
-    if own.text("tokenizer_class") in _QWEN and (folder / VOCAB).is_file():
-        return JsonObject(_qwen(folder, own), VOCAB)
+        specials = _special_texts(tokenizer_config, _ROBERTA)
+        _check(folder, config, tokenizer_config, ("Roberta",), specials)
+        return JsonObject(_byte_level(folder, tokenizer_config, specials), VOCAB)
+    if tokenizer_config.text("tokenizer_class") in _QWEN and (folder / VOCAB).is_file():
+        return JsonObject(_qwen(folder, tokenizer_config), VOCAB)
     return JsonObject({}, WORDS)
 
 
 def _check(
     folder: Path,
     config: JsonObject,
-    own: JsonObject,
+    tokenizer_config: JsonObject,
     classes: tuple[str, ...],
-    named: dict[str, str],
+    specials: dict[str, str],
 ) -> None:
-    """Refuse classes that cut words otherwise, and tokens besides those that have a use."""
-    known = [f"{name}Tokenizer{fast}" for name in classes for fast in ("", "Fast")]
-    for settings in (config, own):
-        settings.must_be("tokenizer_class", *known)
-    listed = JsonObject.read(folder / ADDED).values
-    added = [*own.part("added_tokens_decoder").values.values(), *listed]
-    texts = [one.get("content") if isinstance(one, dict) else one for one in added]
-    if more := [text for text in texts if text not in named.values()]:
+    """Refuse classes that cut words differently, and added tokens without a known use."""
+    allowed = [f"{name}Tokenizer{fast}" for name in classes for fast in ("", "Fast")]
+    for settings in (config, tokenizer_config):
+        settings.must_be("tokenizer_class", *allowed)
+    added_tokens = JsonObject.read(folder / ADDED_TOKENS).values
+    tokens = [*tokenizer_config.part("added_tokens_decoder").values.values(), *added_tokens]
+    texts = [token.get("content") if isinstance(token, dict) else token for token in tokens]
+    if more := [text for text in texts if text not in specials.values()]:
         raise FormatError(
             f"{folder}: the token {more[0]!r:.40} was added, which is supported only with a "
             "tokenizer.json; load the tokenizer with transformers and save it again"
         )
 
 
-def _wordpiece(words: list[str], own: JsonObject, named: dict[str, str]) -> dict[str, Any]:
-    own.must_be("do_basic_tokenize", True)
-    own.must_be("never_split", [])
+def _wordpiece(
+    words: list[str], tokenizer_config: JsonObject, specials: dict[str, str]
+) -> dict[str, Any]:
+    tokenizer_config.must_be("do_basic_tokenize", True)
+    tokenizer_config.must_be("never_split", [])
     vocab = {word: token_id for token_id, word in enumerate(words)}
     lowered = all(word == word.lower() for word in words if not word.startswith("["))
-    if own.get("do_lower_case") is None and not lowered:
-        own.fail("do_lower_case", f"true or false, since {WORDS} has words with capitals")
-    lowercase = own.flag("do_lower_case", True)
-    frame = [{"SpecialToken": {"id": named[name]}} for name in ("cls", "sep")]
+    if tokenizer_config.get("do_lower_case") is None and not lowered:
+        tokenizer_config.fail(
+            "do_lower_case", f"true or false, since {WORDS} has words with capitals"
+        )
+    lowercase = tokenizer_config.flag("do_lower_case", True)
+    frame = [{"SpecialToken": {"id": specials[name]}} for name in ("cls", "sep")]
     return {
-        "model": {"type": "WordPiece", "vocab": vocab, "unk_token": named["unk"]},
+        "model": {"type": "WordPiece", "vocab": vocab, "unk_token": specials["unk"]},
         "normalizer": {
             "type": "BertNormalizer",
             "lowercase": lowercase,
-            "strip_accents": own.get("strip_accents"),
-            "handle_chinese_chars": own.flag("tokenize_chinese_chars", True),
+            "strip_accents": tokenizer_config.get("strip_accents"),
+            "handle_chinese_chars": tokenizer_config.flag("tokenize_chinese_chars", True),
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [frame[0], {"Sequence": {"id": "A"}}, frame[1]],
         },
-        "added_tokens": [*_special(vocab, named)],
+        "added_tokens": [*_special(vocab, specials)],
     }
 
 
-def _byte_level(folder: Path, own: JsonObject, named: dict[str, str]) -> dict[str, Any]:
+def _byte_level(
+    folder: Path, tokenizer_config: JsonObject, specials: dict[str, str]
+) -> dict[str, Any]:
     vocab = JsonObject.read(folder / VOCAB).values
-    mask = own.get("mask_token")
-    own_mask = JsonObject(mask if isinstance(mask, dict) else {}, f"{own.file}: mask_token")
-    eats = named["mask"] if own_mask.flag("lstrip", True) else ""
+    mask = tokenizer_config.get("mask_token")
+    own_mask = JsonObject(
+        mask if isinstance(mask, dict) else {}, f"{tokenizer_config.file}: mask_token"
+    )
+    eats = specials["mask"] if own_mask.flag("lstrip", True) else ""
     return {
         "model": {"type": "BPE", "vocab": vocab, "merges": _merges(folder)},
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": own.flag("add_prefix_space")},
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": tokenizer_config.flag("add_prefix_space"),
+        },
         "post_processor": {
             "type": "RobertaProcessing",
-            "cls": [named["cls"]],
-            "sep": [named["sep"]],
+            "cls": [specials["cls"]],
+            "sep": [specials["sep"]],
         },
-        "added_tokens": [*_special(vocab, named, eats_space=eats)],
+        "added_tokens": [*_special(vocab, specials, eats_space=eats)],
     }
 
 
-def _qwen(folder: Path, own: JsonObject) -> dict[str, Any]:
-    """All added tokens are in the tokenizer's config, with what is particular to each."""
-    own.must_be("add_prefix_space", False)
-    added = own.part("added_tokens_decoder")
-    known = [{**added.part(key).values, "id": key} for key in added.values]
-    texts = [token.get("content") for token in known]
-    if more := [text for text in JsonObject.read(folder / ADDED).values if text not in texts]:
-        own.fail("added_tokens_decoder", f"an object that has the token {more[0]!r:.40}, too")
-    if not all(token["id"].isdecimal() for token in known):
-        own.fail("added_tokens_decoder", "an object of tokens by their ids")
+def _qwen(folder: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
+    """Return Qwen's tokenizer: its config has all added tokens and their settings."""
+    tokenizer_config.must_be("add_prefix_space", False)
+    decoder = tokenizer_config.part("added_tokens_decoder")
+    tokens = [{**decoder.part(key).values, "id": key} for key in decoder.values]
+    texts = [token.get("content") for token in tokens]
+    if more := [
+        text for text in JsonObject.read(folder / ADDED_TOKENS).values if text not in texts
+    ]:
+        tokenizer_config.fail(
+            "added_tokens_decoder", f"an object that has the token {more[0]!r:.40}, too"
+        )
+    if not all(token["id"].isdecimal() for token in tokens):
+        tokenizer_config.fail("added_tokens_decoder", "an object of tokens by their ids")
     [words] = PRETOKENIZERS["qwen2"].patterns
     return {
         "model": {
@@ -128,7 +146,7 @@ def _qwen(folder: Path, own: JsonObject) -> dict[str, Any]:
                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
             ],
         },
-        "added_tokens": [{**token, "id": int(token["id"])} for token in known],
+        "added_tokens": [{**token, "id": int(token["id"])} for token in tokens],
     }
 
 
@@ -136,23 +154,23 @@ def _merges(folder: Path) -> list[str]:
     return [line for line in _lines(folder / MERGES) if line and not line.startswith("#version")]
 
 
-def _named(own: JsonObject, usual: dict[str, str]) -> dict[str, str]:
-    """The text of each special token: as the folder says it, or as the family has it."""
-    found = {}
+def _special_texts(tokenizer_config: JsonObject, usual: dict[str, str]) -> dict[str, str]:
+    """Return the text of each special token: the folder's, or the family's usual one."""
+    texts = {}
     for name, text in usual.items():
-        value = own.get(f"{name}_token")
+        value = tokenizer_config.get(f"{name}_token")
         value = value.get("content") if isinstance(value, dict) else value
         if value is not None and not isinstance(value, str):
-            own.fail(f"{name}_token", "the text of a token")
-        found[name] = text if value is None else value
-    return found
+            tokenizer_config.fail(f"{name}_token", "the text of a token")
+        texts[name] = text if value is None else value
+    return texts
 
 
 def _special(
-    vocab: Mapping[str, Any], named: dict[str, str], eats_space: str = ""
+    vocab: Mapping[str, Any], specials: dict[str, str], eats_space: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Those that the vocabulary has, as tokens that are found in a text as a whole."""
-    for text in dict.fromkeys(named.values()):
+    """Yield the specials of the vocabulary as tokens that are found in a text as a whole."""
+    for text in dict.fromkeys(specials.values()):
         if text in vocab:
             eats = text == eats_space
             yield {"id": vocab[text], "content": text, "special": True, "lstrip": eats}
