@@ -123,7 +123,8 @@ def look(llm: LLM, trace: Trace, step: int) -> Look:
 def _look(llm: LLM, trace: Trace, step: int) -> tuple[Look, bytes]:
     seen = inside(llm, trace, step)
     found = seen, seen.logit_attribution(), seen.lens(1)
-    header = summary.about(*found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name)
+    name = llm.tokenizer.token_name
+    header = summary.page_header(*found, name, trace=trace.sha256, model=llm.name)
     return seen, summary.to_bytes(*found, header)
 
 

@@ -48,7 +48,7 @@ def check_same(file, llm, trace, step, rival=None):
             np.testing.assert_allclose(there[name], array, rtol=1e-5, atol=2e-6, err_msg=name)
         else:
             np.testing.assert_array_equal(there[name], array, err_msg=name)
-    told = summary.about(*found, llm.tokenizer.token_name, trace="", model="")
+    told = summary.page_header(*found, llm.tokenizer.token_name, trace="", model="")
     same = "row", "token", "rival", "parts", "sinks", "lens_first", "lens_settled", "draw_settled"
     assert [said[name] for name in same] == [told[name] for name in same]
     for name in "kv_bytes", "total":

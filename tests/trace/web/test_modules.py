@@ -11,7 +11,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.features.inside import summary
-from cutaway.features.inside.inside_tables import _settled
+from cutaway.features.inside.inside_tables import _describe_settling
 from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import heads, places
 from cutaway.files.weights.safetensors import write_safetensors
@@ -90,7 +90,7 @@ def page(look, tmp_path_factory):
     """What the page finds, of all heads together and of one."""
     path = tmp_path_factory.mktemp("files") / "look.safetensors"
     found, lens = look.logit_attribution(), look.lens(1)
-    about = summary.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
+    about = summary.page_header(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
     write_safetensors(path, summary.page_arrays(look, found, lens), about)
     one = ",".join(map(str, HEAD))
     return {key: json.loads(in_node(JS / "step-inside.mjs", path, *arg))
@@ -155,7 +155,7 @@ def test_the_lens(look, page):
         assert (got["layer"], got["id"], got["rank"]) == (row.layer, row.token_id, row.rank)
         assert got["drawnId"] == row.drawn
         assert got["probability"] == pytest.approx(row.probability, rel=1e-5)
-    assert page["all"]["lensSentence"] == _settled(lens, "it")
+    assert page["all"]["lensSentence"] == _describe_settling(lens, "it")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")

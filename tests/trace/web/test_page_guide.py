@@ -24,7 +24,7 @@ def runs(tiny_path, tmp_path_factory):
         fork = Trace.read(folder / "b")
         look = inside(llm, fork, 4)
         found = look, look.logit_attribution(), look.lens(1)
-        told = summary.about(*found, llm.tokenizer.token_name, trace="", model=llm.name)
+        told = summary.page_header(*found, llm.tokenizer.token_name, trace="", model=llm.name)
     return ShownRun(run, "as drawn"), ShownRun(fork, SAID, {4: summary.to_bytes(*found, told)})
 
 

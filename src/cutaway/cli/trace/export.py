@@ -97,7 +97,7 @@ def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[in
         for done, step in enumerate(steps):
             look = inside.inside(llm, trace, step)
             found = look, look.logit_attribution(), look.lens(1)
-            told = summary.about(
+            told = summary.page_header(
                 *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
             )
             yield step, summary.to_bytes(*found, told)

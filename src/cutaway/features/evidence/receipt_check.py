@@ -253,7 +253,7 @@ def check_some(
         if (now := f"{row_hash(row):016x}") != recorded.logits_hash:
             mismatch = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)
             return _check(receipt, done, mismatch)
-        redraw = Redraw.at(llm, head, ids[:n])
+        redraw = Redraw.from_tokens(llm, head, ids[:n])
         if redraw is None:
             raise InputError("--steps: these draws follow from more than their tokens; check all")
         [drawn_id] = redraw.tokens(row[None])

@@ -49,23 +49,23 @@ _PARTS = {
 
 
 def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
-    """The positions of each part of a text, in order, from its tokens' bytes; by: one of ``BY``."""
+    """Find the positions of each part of a text, in order, by its tokens' bytes; by: of ``BY``."""
     if by == "token":
         return [range(i, i + 1) for i in range(len(pieces))]
-    found: list[range] = []
+    parts: list[range] = []
     for empty, run in groupby(range(len(pieces)), lambda i: not pieces[i]):
         places = list(run)
         if empty:
-            found += [range(i, i + 1) for i in places]
+            parts += [range(i, i + 1) for i in places]
         else:
-            found += _of_run(pieces, range(places[0], places[-1] + 1), _PARTS[by])
-    return found
+            parts += _divide_run(pieces, range(places[0], places[-1] + 1), _PARTS[by])
+    return parts
 
 
-def _of_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[range]:
-    """The parts of a run of tokens that all have bytes."""
+def _divide_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[range]:
+    """Divide a run of tokens that all have bytes."""
     data = b"".join(pieces[i] for i in run)
-    text = data.decode(errors="surrogateescape")  # what is no character stays a byte each
+    text = data.decode(errors="surrogateescape")  # bytes that are no character stay single
     sizes = accumulate((len(c.encode(errors="surrogateescape")) for c in text), initial=0)
     byte_of = list(sizes)
     starts = [byte_of[match.start()] for match in part.finditer(text)]
@@ -78,15 +78,15 @@ def _of_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[
 # -- a text without each of its parts: deleted, knocked out of attention, or replaced --------------
 
 
-HOW = ("delete", "knock_out", "other")
+METHODS = ("delete", "knock_out", "other")
 
 Ids = tuple[int, ...]
 
 
 class Variant(NamedTuple):
-    """A text with ``instead`` in place of the positions ``start`` to ``stop`` - 1.
+    """A text in which ``instead`` replaces the positions ``start`` to ``stop`` - 1.
 
-    interventions  with which the model reads it
+    interventions  those that the model reads it with
     """
 
     start: int
@@ -94,21 +94,21 @@ class Variant(NamedTuple):
     instead: Ids
     interventions: tuple[Intervention, ...] = ()
 
-    def of(self, ids: Ids) -> Ids:
-        """The whole text."""
+    def apply(self, ids: Ids) -> Ids:
+        """Return the whole text with its part replaced."""
         return ids[: self.start] + self.instead + ids[self.stop :]
 
 
 def variants(
-    llm: LLM, ids: Ids, parts: Sequence[range], how: str, other: int | str | None
+    llm: LLM, ids: Ids, parts: Sequence[range], method: str, other: int | str | None
 ) -> list[Variant]:
-    """One for each part that can be removed, in order; how: one of ``HOW``.
+    """Make one for each part that can be removed, in order; method: one of ``METHODS``.
 
     InputError where no part can be removed, or there is no such token.
     """
-    if other is not None and how != "other":
+    if other is not None and method != "other":
         raise InputError("other", " names the tokens in a part's place: how must be other, too")
-    if how == "delete":
+    if method == "delete":
         if len(parts) == 1:
             raise InputError(
                 "by",
@@ -116,7 +116,7 @@ def variants(
                 "a smaller part, or another how",
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
-    if how == "knock_out":
+    if method == "knock_out":
         if llm.graph.states:
             raise InputError(
                 "how",
@@ -124,24 +124,24 @@ def variants(
                 "knocked out: take delete or other",
             )
         return _knocked_out(ids, parts)
-    others = _others(llm, ids, other)
+    replacements = _replace_each(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]
-    found = [
-        Variant(place.start, place.stop, others[place.start : place.stop])
+    changed = [
+        Variant(place.start, place.stop, replacements[place.start : place.stop])
         for place in places
-        if others[place.start : place.stop] != ids[place.start : place.stop]
+        if replacements[place.start : place.stop] != ids[place.start : place.stop]
     ]
-    if not found:
+    if not changed:
         raise InputError(
             "how", ": the first token stays, and no other can be replaced: choose another how"
         )
-    return found
+    return changed
 
 
 def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
-    """The last token is left out, since only it attends to itself."""
-    seen = [part for part in parts if part.start < len(ids) - 1]
-    if not seen:
+    """Knock out each part but the last token, which only itself attends to."""
+    attended = [part for part in parts if part.start < len(ids) - 1]
+    if not attended:
         raise InputError(
             "how", ": only the last token is left, which only itself attends to: take a later step"
         )
@@ -150,20 +150,20 @@ def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
             part.start, part.stop, ids[part.start : part.stop],
             (knock_out(f"{part.start}-{part.stop - 1}"),),
         )
-        for part in seen
+        for part in attended
     ]  # fmt: skip
 
 
-def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
-    """A replacement for each position but the first, which stays."""
+def _replace_each(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
+    """Return the text with another token at each position but the first."""
     if other is not None:
         return (ids[0], *[token_id_of(llm, other, "other")] * (len(ids) - 1))
     if len(ids) == 1:
         return ids
     scored = llm.generate([*ids], max_tokens=0, prompt_logprobs=2).prompt_logprobs
     likeliest = ([token for token, _ in read.top] for read in scored)
-    each = zip(ids[1:], likeliest, strict=True)
-    return (ids[0], *(next(t for t in top if t != token) for token, top in each))
+    pairs = zip(ids[1:], likeliest, strict=True)
+    return (ids[0], *(next(t for t in top if t != token) for token, top in pairs))
 
 
 # -- the ablation ----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
 
 @dataclass(frozen=True, slots=True)
 class AblatedPart:
-    """A part of the text, and the step without it.
+    """A part of the text, and what the step is without it.
 
     start, stop    its positions, ``stop`` excluded; ``instead``: the tokens that replace it
     weight         sum over its positions of the mean attention weight of all heads
@@ -225,16 +225,16 @@ class Ablation:
 
     def to_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
         """Ready for JSON. Names of tokens are raw."""
-        found = asdict(self)
-        found["tokens"] = [*map(name, self.token_ids)]
-        for part in found["parts"]:
+        document = asdict(self)
+        document["tokens"] = [*map(name, self.token_ids)]
+        for part in document["parts"]:
             part["tokens"] = [*map(name, part["token_ids"])]
             part["drawn_token"] = None if part["drawn"] is None else name(part["drawn"])
-        found["row"] = f"{found.pop('row_hash'):016x}"
-        found["as_run"] = found.pop("is_as_run")
-        known = [key for key in ("token", "rival", "drawn") if found[key] is not None]
-        named = {key: name(found[key]) for key in known}
-        return found | {f"{key}_name": token for key, token in named.items()}
+        document["row"] = f"{document.pop('row_hash'):016x}"
+        document["as_run"] = document.pop("is_as_run")
+        present = [key for key in ("token", "rival", "drawn") if document[key] is not None]
+        token_names = {key: name(document[key]) for key in present}
+        return document | {f"{key}_name": token for key, token in token_names.items()}
 
 
 def ablate(
@@ -250,7 +250,7 @@ def ablate(
     progress: Progress = silent,
     stopped: Callable[[], bool] = bool,
 ) -> Ablation:
-    """A step of a trace without each part of the text before it.
+    """Compute a step of a trace without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
     how       "delete": the text less the part, later tokens move up; "knock_out": no
@@ -267,7 +267,7 @@ def ablate(
     one.
     """
     ends = monotonic() + _seconds(budget_s)
-    by, how = check_choice("by", by, BY), check_choice("how", current_name(how), HOW)
+    by, how = check_choice("by", by, BY), check_choice("how", current_name(how), METHODS)
     if how == "delete":
         _check_unmoved(trace)
     look = inside(llm, trace, step)
@@ -281,7 +281,9 @@ def ablate(
 
     parts: dict[int, AblatedPart] = {}
     progress("ablate", 0, len(ordered))
-    texts = ((each.of(ids), bound(llm, trace.head, each.interventions)) for each in ordered)
+    texts = (
+        (variant.apply(ids), bound(llm, trace.head, variant.interventions)) for variant in ordered
+    )
     for index, row in llm.last_rows(ids, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("ablate", len(parts), len(ordered))
@@ -289,7 +291,10 @@ def ablate(
 
 
 def _check_unmoved(trace: Trace) -> None:
-    if any(one.positions or one.from_step is not None for one in trace.head.interventions):
+    if any(
+        intervention.positions or intervention.from_step is not None
+        for intervention in trace.head.interventions
+    ):
         raise InputError(
             "how",
             ": this run had interventions at some positions, which delete would move: take "
@@ -309,20 +314,20 @@ def _seconds(budget_s: float | None) -> float:
 class _Whole:
     """The step with all of its text."""
 
-    def __init__(self, llm: LLM, trace: Trace, look: Look, found: LogitAttribution) -> None:
-        self._look, self._pair = look, (found.token, found.rival)
+    def __init__(self, llm: LLM, trace: Trace, look: Look, attribution: LogitAttribution) -> None:
+        self._look, self._pair = look, (attribution.token, attribution.rival)
         self._weights = look.mean_weights
-        self._attributions, self._sizes = found.by_position, found.size_by_position
+        self._attributions, self._sizes = attribution.by_position, attribution.size_by_position
         self._logprobs = self._read(look.logits)
-        own = look.is_as_run
-        self._redraw = Redraw.of(llm, trace, look.step, look.logits) if own else None
+        is_exact = look.is_as_run
+        self._redraw = Redraw.from_step(llm, trace, look.step, look.logits) if is_exact else None
 
     def order(self, variant: Variant) -> float:
-        """By the absolute attributions of its positions and heads, the largest first."""
+        """A variant's key for sorting: the largest absolute attributions come first."""
         return -float(self._sizes[variant.start : variant.stop].sum())
 
     def less(self, variant: Variant, row: Logits) -> AblatedPart:
-        """A part, from the row of the text without it."""
+        """Describe a part, from the row of the text without it."""
         start, stop = variant.start, variant.stop
         (was, rival_was), (now, rival_now) = self._logprobs, self._read(row)
         return AblatedPart(
@@ -332,21 +337,22 @@ class _Whole:
             None if self._redraw is None else self._redraw.tokens(row[None])[0],
         )  # fmt: skip
 
-    def result(self, by: str, how: str, total: int, parts: tuple[AblatedPart, ...]) -> Ablation:
-        """With the parts that were tried."""
+    def result(self, by: str, method: str, total: int, parts: tuple[AblatedPart, ...]) -> Ablation:
+        """Return the ablation with the parts that were tried."""
         look, step = self._look, self._look.step
-        drawn = step.sampled_id if step.sampled_id >= 0 else None
+        drawn_id = step.sampled_id if step.sampled_id >= 0 else None
         return Ablation(
-            step.index, look.row_hash, look.is_as_run, by, how, drawn, *self._pair, *self._logprobs,
+            step.index, look.row_hash, look.is_as_run, by, method, drawn_id, *self._pair,
+            *self._logprobs,
             tuple(look.token_ids), total, parts,
         )  # fmt: skip
 
     def _read(self, row: Logits) -> tuple[float, float]:
-        """A row's logprobs of the two tokens."""
-        first, second = (self._of(row, token) for token in self._pair)
+        """Return a row's logprobs of the two tokens."""
+        first, second = (self._logprob(row, token) for token in self._pair)
         return first, second
 
-    def _of(self, row: Logits, token: int) -> float:
+    def _logprob(self, row: Logits, token: int) -> float:
         [read] = read_rows(row[None], [token], 0)
         if not isinstance(read, ReadRow) or read.logprob is None:
             raise CutawayError("the model's logits are not finite without a part of the text")

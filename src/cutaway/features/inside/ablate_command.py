@@ -42,12 +42,12 @@ Each part is left out in turn, and the rest is run again: exactly, in batches, w
   log p lost  of the token, in nats: at 0.7 it is half as likely without the part, at 2.3 a tenth
   margin lost  of the token over its rival
   drawn        what the same luck then draws, where it is another
-Beside them attention weights and logit attribution: docs/inside.md.
+The other columns are attention weights and logit attribution: docs/inside.md.
 delete: what follows moves up. knock_out: no later token attends to the part; positions stay.
 other: the model's own likeliest other token, or --other, in each place but the first. The parts
 with the largest attributions come first; after --budget seconds, or Ctrl-C, those done are printed.
 """
-_SOON_S = 1.0  # what is done by then shows no progress
+_SOON_S = 1.0  # an ablation that takes less shows no progress
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -80,16 +80,16 @@ def run(args: Namespace) -> int:
         figures=lambda done, total, seconds: f"{done} of {total} {args.by}s, {seconds:.0f} s",
     )  # fmt: skip
     with console.stoppable(stop), bars as report:
-        done = ablate(
+        ablation = ablate(
             llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
             other=namespace.token(args.other), rival=namespace.token(args.rival),
             progress=report, stopped=lambda: stop.stop_asked,
         )  # fmt: skip
     if args.json:
-        streams.print_json(done.to_dict(llm.tokenizer.token_name))
+        streams.print_json(ablation.to_dict(llm.tokenizer.token_name))
     else:
         style, cells = drawing.Style.of(sys.stdout), shutil.get_terminal_size().columns
-        print("\n".join(lines(done, partial(text_of, llm.tokenizer), style, cells)))
+        print("\n".join(lines(ablation, partial(text_of, llm.tokenizer), style, cells)))
     return 130 if stop.stop_asked else 0
 
 
@@ -97,45 +97,48 @@ def run(args: Namespace) -> int:
 
 
 Text = Callable[[Sequence[int]], str]
-"""What tokens add to the text, or their name."""
+"""Tokens -> what they add to the text, or their names."""
 
-_MOST = 24  # lines of a table that could have thousands
+_MAX_LINES = 24  # lines of a table that could have thousands
 _TEXT = 24  # cells of a part that are shown
 _BITS = 8  # of a part that has the strongest tint
-_HOW = {
+_METHODS = {
     "delete": "deleted",
     "knock_out": "not seen by what follows",
     "other": "replaced by another token",
 }
 
 
-def lines(done: "Ablation", text: Text, style: Style, cells: int) -> list[str]:
-    """All of it, fit for a terminal of so many cells."""
-    token, rival = (quoted(text([one])) for one in (done.token, done.rival))
+def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[str]:
+    """Write the ablation for a terminal of so many cells."""
+    token, rival = (quoted(text([token_id])) for token_id in (ablation.token, ablation.rival))
     first = (
-        f"step {done.step}: {token}, {percent(probability(done.logprob))}, compared with {rival}, "
-        f"{percent(probability(done.rival_logprob))}"
+        f"step {ablation.step}: {token}, {percent(probability(ablation.logprob))}, compared with "
+        f"{rival}, "
+        f"{percent(probability(ablation.rival_logprob))}"
     )
-    tried = f"{len(done.parts)} of {done.total} {done.by}s, each {_HOW[done.how]}"
-    row = f"{done.row_hash:016x}"
-    last = phrase("same row" if done.is_as_run else "other row", row=row)
+    tried_line = (
+        f"{len(ablation.parts)} of {ablation.total} {ablation.by}s, each {_METHODS[ablation.how]}"
+    )
+    row = f"{ablation.row_hash:016x}"
+    last = phrase("same row" if ablation.is_as_run else "other row", row=row)
     body = [
-        *_strip(done, text, style, max(cells, 2)),
+        *_strip(ablation, text, style, max(cells, 2)),
         "",
-        *_table(done, text, style),
+        *_table(ablation, text, style),
         *textwrap.wrap(phrase("not because"), max(cells, 20)),
     ]
-    said = body if done.parts else ["Nothing was done in time."]
+    middle = body if ablation.parts else ["Nothing was done in time."]
     within = partial(textwrap.wrap, width=max(cells, 20))
-    return [*within(first), *within(tried), "", *said, "", *within(last)]
+    return [*within(first), *within(tried_line), "", *middle, "", *within(last)]
 
 
 # -- the text --------------------------------------------------------------------------------
 
 
-def _strip(done: "Ablation", text: Text, style: Style, cells: int) -> Iterator[str]:
-    """The text in lines; below each, where there is no colour, a line of heights."""
-    for row in wrap(_characters(done, text, style), cells):
+def _strip(ablation: "Ablation", text: Text, style: Style, cells: int) -> Iterator[str]:
+    """Write the text; where there is no colour, a line of heights is below each line."""
+    for row in wrap(_characters(ablation, text, style), cells):
         runs = joined(row)
         line: Line = [(part, PLAIN if share is None else style.tint(share)) for part, share in runs]
         yield style.render(line, cells).rstrip()
@@ -144,10 +147,12 @@ def _strip(done: "Ablation", text: Text, style: Style, cells: int) -> Iterator[s
             yield style.spark(heights).rstrip()
 
 
-def _characters(done: "Ablation", text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
-    """Each with the share of its tint; None for what was not tried, or has no effect."""
-    at, ids = 0, done.token_ids
-    for part in sorted(done.parts, key=lambda part: part.start):
+def _characters(
+    ablation: "Ablation", text: Text, style: Style
+) -> Iterator[tuple[str, float | None]]:
+    """Yield characters with the share of their tint; None where not tried, or without effect."""
+    at, ids = 0, ablation.token_ids
+    for part in sorted(ablation.parts, key=lambda part: part.start):
         share = in_bits(max(part.effect, 0.0)) / _BITS
         yield from ((c, None) for c in style.text(text(ids[at : part.start])))
         yield from ((c, share or None) for c in style.text(text(part.token_ids)))
@@ -158,30 +163,32 @@ def _characters(done: "Ablation", text: Text, style: Style) -> Iterator[tuple[st
 # -- the table -------------------------------------------------------------------------------
 
 
-def _table(done: "Ablation", text: Text, style: Style) -> list[str]:
-    ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
+def _table(ablation: "Ablation", text: Text, style: Style) -> list[str]:
+    ordered = sorted(ablation.parts, key=lambda part: -abs(part.effect))
     head = (
         "position",
-        done.by,
-        *(["instead"] if done.how == "other" else []),
+        ablation.by,
+        *(["instead"] if ablation.how == "other" else []),
         "weight",
         "attribution",
     )
-    rows = [_row(done, part, text, style) for part in ordered[:_MOST]]
-    made = table([(*head, "log p lost", "margin lost", "drawn"), *rows])
-    if rest := ordered[_MOST:]:
-        least, most = (f(part.effect for part in rest) for f in (min, max))
-        made.append(f"the other {len(rest)}: log p lost from {least:+.3f} to {most:+.3f}")
-    if any(part.drawn is None for part in done.parts):
-        made.append("The chain of this run cannot be repeated here, so nothing is drawn.")
-    return made
+    rows = [_row(ablation, part, text, style) for part in ordered[:_MAX_LINES]]
+    table_lines = table([(*head, "log p lost", "margin lost", "drawn"), *rows])
+    if rest := ordered[_MAX_LINES:]:
+        smallest, largest = (f(part.effect for part in rest) for f in (min, max))
+        table_lines.append(
+            f"the other {len(rest)}: log p lost from {smallest:+.3f} to {largest:+.3f}"
+        )
+    if any(part.drawn is None for part in ablation.parts):
+        table_lines.append("The chain of this run cannot be repeated here, so nothing is drawn.")
+    return table_lines
 
 
-def _row(done: "Ablation", part: "AblatedPart", text: Text, style: Style) -> tuple[str, ...]:
+def _row(ablation: "Ablation", part: "AblatedPart", text: Text, style: Style) -> tuple[str, ...]:
     last = part.stop - 1
     place = str(part.start) if part.start == last else f"{part.start}-{last}"
-    changed = part.drawn not in (None, done.drawn)
-    instead = [_short(text(part.instead), style)] if done.how == "other" else []
+    changed = part.drawn not in (None, ablation.drawn)
+    instead = [_short(text(part.instead), style)] if ablation.how == "other" else []
     return (
         place.rjust(8), _short(text(part.token_ids), style), *instead, percent(part.weight),
         f"{part.attribution:+.3f}", f"{part.effect:+10.3f}", f"{part.margin:+9.3f}",
@@ -190,5 +197,9 @@ def _row(done: "Ablation", part: "AblatedPart", text: Text, style: Style) -> tup
 
 
 def _short(text: str, style: Style) -> str:
-    shown = quoted(text)
-    return shown if width(shown) <= _TEXT else clip(shown, _TEXT - 1) + style.pick("…", "~")
+    text_shown = quoted(text)
+    return (
+        text_shown
+        if width(text_shown) <= _TEXT
+        else clip(text_shown, _TEXT - 1) + style.pick("…", "~")
+    )

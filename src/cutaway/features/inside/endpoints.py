@@ -1,6 +1,6 @@
 """The endpoints that look into a step: ``/v1/inside``, ``/v1/inside/ablate``, ``/page/near``.
 
-Know what a request may ask, and when a look has its turn beside other requests. Compute nothing.
+They know what a request may ask, and when a look has its turn among other requests.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class InsideRequest(StepOfText):
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: attention, logit attribution, what each layer would say."""
     binary = _is_binary(body, request)
-    data = await beside(request, body, _answer, binary)
+    data = await run_look(request, body, _answer, binary)
     headers = {"vary": "accept, accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         data = await asyncio.to_thread(gzip.compress, data, _FAST)
@@ -93,14 +93,14 @@ async def look(body: InsideRequest, request: Request) -> Response:
     return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
 
 
-async def beside(
+async def run_look(
     request: Request,
     body: B,
     function: Callable[Concatenate[LLM, B, P], T],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """The result of a function of model and request, cancelled when the client disconnects.
+    """Run a function of model and request, cancelled when the client disconnects.
 
     ApiError 409 where the step's logits have another hash than the one given.
     """
@@ -117,34 +117,32 @@ async def beside(
         ) from None  # fmt: skip
 
 
-def traced(llm: LLM, body: StepOfText) -> Trace:
-    """The text and the step, as a trace has them."""
+def to_trace(llm: LLM, body: StepOfText) -> Trace:
+    """Make a trace of the text and the step."""
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
     return unrecorded_trace(
         llm, prompt, body.generated, body.step,
-        settings=body.settings, drawn=body.drawn, row=body.row,
+        settings=body.settings, drawn_id=body.drawn, row=body.row,
         interventions=body.interventions or (),
     )  # fmt: skip
 
 
 def _is_binary(body: InsideRequest, request: Request) -> bool:
-    asked = body.format or (
-        "safetensors" if _BYTES in request.headers.get("accept", "") else "json"
-    )
-    return asked == "safetensors"
+    form = body.format or ("safetensors" if _BYTES in request.headers.get("accept", "") else "json")
+    return form == "safetensors"
 
 
 def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
-    wanted = ["lens", "maps"] if body.want is None else body.want
-    look, name = inside(llm, traced(llm, body), body.step), llm.tokenizer.token_name
-    found = look, look.logit_attribution(body.rival), look.lens(1) if "lens" in wanted else None
+    parts = ["lens", "maps"] if body.want is None else body.want
+    look, name = inside(llm, to_trace(llm, body), body.step), llm.tokenizer.token_name
+    figures = look, look.logit_attribution(body.rival), look.lens(1) if "lens" in parts else None
     as_run = None if body.row is None else look.is_as_run  # None: no row to compare with
     if binary:
-        about = summary.about(*found, name, trace="", model=llm.name)
+        about = summary.page_header(*figures, name, trace="", model=llm.name)
         about |= {"as_run": dumps(as_run).decode()}
-        return summary.to_bytes(*found, about, with_maps="maps" in wanted)
-    data = summary.to_dict(*found, name) | {"as_run": as_run}
-    if "maps" in wanted:
+        return summary.to_bytes(*figures, about, with_maps="maps" in parts)
+    data = summary.to_dict(*figures, name) | {"as_run": as_run}
+    if "maps" in parts:
         weights = summary.maps(look)
         data["maps"] = {
             "weights": {
@@ -159,11 +157,11 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
 # -- ``/v1/inside/ablate``: a step without each part of the text before it -------------------------
 
 
-_SECONDS, _MOST_SECONDS = 10.0, 60.0  # in which no other look is begun
+_SECONDS, _MAX_SECONDS = 10.0, 60.0  # no other look is begun meanwhile
 
 
 class AblateRequest(StepOfText):
-    """What is left out."""
+    """What a request leaves out of a text."""
 
     model_config = examples(
         {"prompt": "Once upon a", "generated": [32, 116], "step": 1, "by": "word"}
@@ -174,7 +172,7 @@ class AblateRequest(StepOfText):
         "with how other: the token, as id or text, in its place; left out: the likeliest other"
     )
     budget_s: float | None = optional(
-        f"seconds after which what is done is sent; left out: {_SECONDS:g}", gt=0, le=_MOST_SECONDS
+        f"seconds after which what is done is sent; left out: {_SECONDS:g}", gt=0, le=_MAX_SECONDS
     )
 
 
@@ -182,28 +180,28 @@ class AblateRequest(StepOfText):
 @router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *WRITTEN))
 async def left_out(body: AblateRequest, request: Request) -> Response:
     """The step without each part of the text before it, with the same luck."""
-    data = await beside(request, body, _ablation)
+    data = await run_look(request, body, _ablation)
     return Response(data, media_type="application/json")
 
 
 def _ablation(llm: LLM, body: AblateRequest) -> bytes:
-    done = ablate(
-        llm, traced(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
+    ablation = ablate(
+        llm, to_trace(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
         other=body.other, rival=body.rival, budget_s=body.budget_s or _SECONDS,
     )  # fmt: skip
-    data = done.to_dict(llm.tokenizer.token_name)
-    return dumps(data | {"as_run": None if body.row is None else done.is_as_run})
+    data = ablation.to_dict(llm.tokenizer.token_name)
+    return dumps(data | {"as_run": None if body.row is None else ablation.is_as_run})
 
 
 # -- ``/page/near``: two texts, for the page -------------------------------------------------------
 
 
 _DIGITS = 6
-_MOST_PAIRS = 1 << 14  # each is a product of two rows: about a second
+_MAX_PAIRS = 1 << 14  # each is a product of two rows: about a second
 
 
 class NearRequest(Body):
-    """Two texts."""
+    """Two texts to compare."""
 
     model: str | None = optional("one of /v1/models; left out: the first")
     first: str = Field(description="one text; of a reranker the query", min_length=1)
@@ -211,7 +209,7 @@ class NearRequest(Body):
 
 
 class AttentionRequest(NearRequest):
-    """A token of them."""
+    """Two texts, and a token of one of them."""
 
     which: int = Field(
         0, description="the text, 0 or 1; 0 where both are read together", ge=0, le=1
@@ -222,16 +220,16 @@ class AttentionRequest(NearRequest):
 
 
 @router.post("/page/near", include_in_schema=False)
-async def near(body: NearRequest, request: Request) -> Response:
-    """What ``LLM.near`` says of two texts."""
+async def compare_texts(body: NearRequest, request: Request) -> Response:
+    """Answer what ``LLM.near`` says of two texts."""
     _check_length(body, request)
-    data = await run_exclusive(request, body.model, _near, body)
+    data = await run_exclusive(request, body.model, _nearness, body)
     return Response(data, media_type="application/json")
 
 
 @router.post("/page/near/attention", include_in_schema=False)
 async def attention(body: AttentionRequest, request: Request) -> Response:
-    """From which tokens one reads, by layer and head; as ``text_attention`` has it."""
+    """Answer from which tokens one reads, by layer and head, as ``text_attention`` has it."""
     _check_length(body, request)
     data = await run_exclusive(request, body.model, _attention, body)
     return Response(data, media_type="application/json")
@@ -247,23 +245,23 @@ def _attention(llm: LLM, body: AttentionRequest) -> bytes:
     texts = text_attention(llm, body.first, body.second)
     if body.which >= len(texts):
         raise InputError("which", ": the model reads both texts together: 0")
-    one = texts[body.which]
-    last = len(one.token_ids) - 1
+    text = texts[body.which]
+    last = len(text.token_ids) - 1
     position = body.position if body.position is not None else last if llm.config.is_causal else 0
     if position > last:
         raise InputError("position", f": the text has {last + 1} tokens: 0 to {last}")
-    weights = one.weights[:, :, position].astype(float).round(_DIGITS)
+    weights = text.weights[:, :, position].astype(float).round(_DIGITS)
     return dumps({
-        "texts": len(texts), "tokens": [llm.tokenizer.token_name(i) for i in one.token_ids],
+        "texts": len(texts), "tokens": [llm.tokenizer.token_name(i) for i in text.token_ids],
         "position": position, "weights": weights.tolist(),
     })  # fmt: skip
 
 
-def _near(llm: LLM, body: NearRequest) -> bytes:
+def _nearness(llm: LLM, body: NearRequest) -> bytes:
     first, second = (len(llm.tokenize(text)) for text in (body.first, body.second))
-    if splits(llm) and first * second > _MOST_PAIRS:
+    if splits(llm) and first * second > _MAX_PAIRS:
         raise InputError(
-            f"the texts have {first} and {second} tokens, and here at most {_MOST_PAIRS} pairs of "
+            f"the texts have {first} and {second} tokens, and here at most {_MAX_PAIRS} pairs of "
             "tokens are computed: shorten them, or use cutaway near"
         )
     return dumps(llm.near(body.first, body.second).to_dict())

@@ -71,45 +71,45 @@ def run(args: Namespace) -> int:
     streams.check_output("--out", args.out)
     llm = console.load(args)
     from cutaway.features.inside.look import inside
-    from cutaway.features.inside.summary import arrays, described, near_to, to_dict
+    from cutaway.features.inside.summary import arrays, file_header, nearest_tokens, to_dict
     from cutaway.files.weights.safetensors import write_safetensors
 
     look = inside(llm, trace, args.step)
-    found = look.logit_attribution(namespace.token(args.rival))
+    attribution = look.logit_attribution(namespace.token(args.rival))
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
         name = llm.tokenizer.token_name
-        document = to_dict(look, found, look.lens(), name)
+        document = to_dict(look, attribution, look.lens(), name)
         if extra:
-            document["tensor"] = {key: one.tolist() for key, one in extra.items()}
+            document["tensor"] = {key: tensor.tolist() for key, tensor in extra.items()}
         if args.nearest:
-            document["nearest"] = [asdict(near) for near in near_to(look, name)]
+            document["nearest"] = [asdict(near) for near in nearest_tokens(look, name)]
         streams.print_json(document)
         return 0
     if out:
-        about = described(look, found, trace.sha256, llm.name)
-        write_safetensors(out, arrays(look, found, look.lens()) | extra, about)
+        about = file_header(look, attribution, trace.sha256, llm.name)
+        write_safetensors(out, arrays(look, attribution, look.lens()) | extra, about)
         if not args.quiet:
             say(f"[{out}: step {args.step}, {look.proof()}]")
         return 0
     spark = drawing.Style.of(sys.stdout).spark
-    lines = _lines(args, look, found, drawing.names_of(llm.tokenizer), spark)
+    lines = _lines(args, look, attribution, drawing.names_of(llm.tokenizer), spark)
     drawing.print_lines([*lines, "", look.proof()])
     return 0
 
 
 def _lines(
-    args: Namespace, look: "Look", found: "LogitAttribution", name: "Name", spark: "Spark"
+    args: Namespace, look: "Look", attribution: "LogitAttribution", name: "Name", spark: "Spark"
 ) -> list[str]:
-    """The tables that were chosen."""
+    """Write the tables that were chosen."""
     from cutaway.features.inside import inside_tables
 
     if args.tensor:
-        return inside_tables.of_tensor(args.tensor, look.tensor(args.tensor))
+        return inside_tables.describe_tensor(args.tensor, look.tensor(args.tensor))
     if args.nearest:
-        return inside_tables.of_embedding(look, name)
+        return inside_tables.describe_embedding(look, name)
     if args.layer is None:
-        return inside_tables.of_step(look, found, look.lens(1), name, spark)
+        return inside_tables.describe_step(look, attribution, look.lens(1), name, spark)
     if args.head is None:
-        return inside_tables.of_layer(look, found, args.layer, name)
-    return inside_tables.of_head(look, found, (args.layer, args.head), name)
+        return inside_tables.describe_layer(look, attribution, args.layer, name)
+    return inside_tables.describe_head(look, attribution, (args.layer, args.head), name)

@@ -39,7 +39,7 @@ def attention_weights(
     unseen: NDArray[np.bool_] | None = None,
     sinks: NDArray[Any] | None = None,
 ) -> Floats:
-    """Of each head over the positions whose keys are given: (heads, n), each row adds up to 1.
+    """The attention of each head over positions with these keys: (heads, n); rows add up to 1.
 
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
     sinks (heads,): a score more for each head, whose weight is missing from the sum
@@ -50,18 +50,18 @@ def attention_weights(
         scores = cap * np.tanh(scores / cap)
     if unseen is not None:
         scores[..., unseen] = -np.inf
-    beside = np.full((*scores.shape[:2], 1), -np.inf)
+    sink_scores = np.full((*scores.shape[:2], 1), -np.inf)
     if sinks is not None:
-        beside = sinks.astype(np.float64).reshape(beside.shape)
-    top = np.maximum(scores.max(axis=-1, keepdims=True), beside)
-    each = np.exp(scores - top)
-    each /= each.sum(axis=-1, keepdims=True) + np.exp(beside - top)
-    flat: Floats = each.reshape(op.heads.queries, -1)
+        sink_scores = sinks.astype(np.float64).reshape(sink_scores.shape)
+    top = np.maximum(scores.max(axis=-1, keepdims=True), sink_scores)
+    weights = np.exp(scores - top)
+    weights /= weights.sum(axis=-1, keepdims=True) + np.exp(sink_scores - top)
+    flat: Floats = weights.reshape(op.heads.queries, -1)
     return flat
 
 
 def weighted_values(weight: Floats, values: NDArray[Any]) -> Floats:
-    """The output of each head: its KV head's values, weighted: (heads, head_dim)."""
+    """The output of each head, which is its KV head's weighted values: (heads, head_dim)."""
     grouped = weight.reshape(len(values), -1, weight.shape[-1])
     return (grouped @ values.astype(np.float64)).reshape(len(weight), -1)
 
@@ -110,13 +110,13 @@ _NEAR_STATES = 1e-4  # of the largest output: the states are float32
 
 @dataclass(frozen=True)
 class ValueWeights:
-    """One op's heads at the last token of a text. Each one's output is the sum of weight · value.
+    """One op's heads at the last token of a text. A head's output is the sum of weight · value.
 
     weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last one has the share
               of the token's own value that passes the state by. A convolution is one head, whose
               weights are in its values: 1 for the tokens that it reads
     values    (tokens, heads, numbers)
-    constant  (heads, numbers): what is added beside, a convolution's bias, and what interventions
+    constant  (heads, numbers): added to the sums: a convolution's bias, and what interventions
               put into the state
     """
 
@@ -127,13 +127,13 @@ class ValueWeights:
     @property
     def lengths(self) -> Floats:
         """The length of what each head takes of each token: (heads, tokens)."""
-        found: Floats = np.abs(self.weights) * np.linalg.norm(self.values, axis=-1).T
-        return found
+        lengths: Floats = np.abs(self.weights) * np.linalg.norm(self.values, axis=-1).T
+        return lengths
 
-    def along(self, direction: Floats) -> Floats:
+    def project(self, direction: Floats) -> Floats:
         """What each token gives each head, projected on a direction (heads, numbers)."""
-        found: Floats = self.weights * np.einsum("thv,hv->ht", self.values, direction)
-        return found
+        projected: Floats = self.weights * np.einsum("thv,hv->ht", self.values, direction)
+        return projected
 
     def output(self) -> Floats:
         """The sums, side by side: (heads · numbers,)."""
@@ -145,12 +145,12 @@ def value_weights(
     llm: LLM,
     ids: Sequence[int],
     ops: Sequence[StateOp],
-    made: BoundInterventions | None,
+    bound: BoundInterventions | None,
     affine: Mapping[str, Affine],
 ) -> dict[str, ValueWeights]:
-    """Of ops with a state, by the name of their tensor; the text has at most 512 tokens.
+    """The weights of ops with a state, by their tensors' names; a text has 512 tokens at most.
 
-    made, affine: the text's interventions, and those that apply to its last row
+    bound, affine: the text's interventions, and those that apply to its last row
     CutawayError where the sums are not the run's outputs.
     """
     if not ops:
@@ -158,35 +158,35 @@ def value_weights(
     backend = inspectable(llm.backend)
     places, _ = state_layout(llm.graph)
     names = {name for op in ops for name in (*op.inputs, op.out.name)}
-    tensors, found = llm.tensors(ids, sorted(names), made), {}
+    tensors, weights = llm.tensors(ids, sorted(names), bound), {}
     for op in ops:
-        of = {role: backend.weight(name) for role, name in op.weights.items()}
+        op_weights = {role: backend.weight(name) for role, name in op.weights.items()}
         read = [tensors[name].astype(np.float64) for name in op.inputs]
-        changes = partial(made.state_affine, place=places[op.out.name]) if made else _unchanged
-        here = _KINDS[type(op)](op, of, read, changes)
-        found[op.out.name] = here
+        changes = partial(bound.state_affine, place=places[op.out.name]) if bound else _keep_state
+        here = _KINDS[type(op)](op, op_weights, read, changes)
+        weights[op.out.name] = here
         _check(op, here, tensors[op.out.name][-1], affine.get(op.out.name))
-    return found
+    return weights
 
 
-def _check(op: Op, found: ValueWeights, out: NDArray[Any], made: Affine | None) -> None:
+def _check(op: Op, weights: ValueWeights, out: NDArray[Any], change: Affine | None) -> None:
     """CutawayError where the sums are not the outputs of the run."""
-    sums, most = found.output(), float(np.abs(out).max())
-    if made is not None:
-        most = max(most, float(np.abs(sums).max()))
-        sums = made.factor * sums + made.offset
-    if not np.abs(sums - out).max() <= _NEAR_STATES * max(most, 1e-30):
+    sums, largest = weights.output(), float(np.abs(out).max())
+    if change is not None:
+        largest = max(largest, float(np.abs(sums).max()))
+        sums = change.factor * sums + change.offset
+    if not np.abs(sums - out).max() <= _NEAR_STATES * max(largest, 1e-30):
         raise CutawayError(
             f"the weights of {op.out.name} do not add up to its outputs: this is a bug in cutaway"
         )
 
 
-def _unchanged(position: int) -> None:
-    """No intervention."""
+def _keep_state(position: int) -> None:
+    """Change nothing: there is no intervention."""
 
 
 def delta_net(
-    op: DeltaNet, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: DeltaNet, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
     """A token keeps a part of the state, and takes out what the state had for its key."""
     (x, a, b), (heads, n, _), k_heads = read, op.state, op.k_heads
@@ -196,14 +196,14 @@ def delta_net(
     learn = 1 / (1 + np.exp(-b))
     weights, reads = np.empty((heads, len(x))), _Reads(op, changes, q[-1] / np.sqrt(n))
     for t in reversed(range(len(x))):
-        reads.after(t, is_last=t == len(x) - 1)
+        reads.step_back(t, is_last=t == len(x) - 1)
         weights[:, t] = learn[t] * (reads.keys * k[t]).sum(-1)
         reads.keys = keep[t, :, None] * (reads.keys - weights[:, t, None] * k[t])
     return ValueWeights(weights, v.reshape(len(x), heads, -1), reads.constant)
 
 
 def mamba2(
-    op: Mamba2, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: Mamba2, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
     """A token keeps a part of the state, and adds its value where its key is."""
     (x, dt), (heads, n, width), k_heads = read, op.state, op.k_heads
@@ -213,7 +213,7 @@ def mamba2(
     keep = np.exp(of["a"].ravel() * step)
     weights, reads = np.empty((heads, len(x))), _Reads(op, changes, q[-1])
     for t in reversed(range(len(x))):
-        reads.after(t, is_last=t == len(x) - 1)
+        reads.step_back(t, is_last=t == len(x) - 1)
         weights[:, t] = step[t] * (reads.keys * k[t]).sum(-1)
         reads.keys = keep[t, :, None] * reads.keys
     weights[:, -1] += of["d"].ravel()
@@ -221,24 +221,24 @@ def mamba2(
 
 
 def conv(
-    op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _unchanged
+    op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
     """Each number is weighted by itself: the values are what the weights make of the inputs."""
     [x], (before, width) = read, op.state
-    factor, added = np.ones((before, width)), np.zeros((before, width))  # of the inputs before
+    factor, shift = np.ones((before, width)), np.zeros((before, width))  # of the inputs before
     for t in range(max(len(x) - 1 - before, 0), len(x) - 1):
         factor = np.concatenate([factor[1:], np.ones((1, width))])
-        added = np.concatenate([added[1:], np.zeros((1, width))])
-        if made := changes(t):
-            factor, (by, plus) = factor * made.factor.reshape(-1, width), made
-            added = added * by.reshape(-1, width) + plus.reshape(-1, width)
+        shift = np.concatenate([shift[1:], np.zeros((1, width))])
+        if change := changes(t):
+            factor, (by, plus) = factor * change.factor.reshape(-1, width), change
+            shift = shift * by.reshape(-1, width) + plus.reshape(-1, width)
     taps, count = of["weight"].T.astype(np.float64), min(before + 1, len(x))
     through = np.concatenate([taps[:-1] * factor, taps[-1:]])
     values, weights = np.zeros((len(x), 1, width)), np.zeros((1, len(x)))
     values[-count:, 0] = through[-count:] * x[-count:]
     weights[:, -count:] = 1
     bias = of.get("bias", np.zeros(width)).astype(np.float64)
-    return ValueWeights(weights, values, (bias + (taps[:-1] * added).sum(0))[None])
+    return ValueWeights(weights, values, (bias + (taps[:-1] * shift).sum(0))[None])
 
 
 _KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
@@ -259,12 +259,12 @@ class _Reads:
         self._changes, self.keys = changes, query
         self.constant: Floats = np.zeros((self._shape[0], self._shape[2]))
 
-    def after(self, position: int, *, is_last: bool) -> None:
-        """From the state as later rows find it to that which the row at a position left."""
-        made = None if is_last else self._changes(position)
-        if made is not None:
-            self.constant += np.einsum("hk,hkv->hv", self.keys, made.offset.reshape(self._shape))
-            self.keys = self.keys * made.factor.reshape(self._shape)[:, :1, 0]  # one for a head
+    def step_back(self, position: int, *, is_last: bool) -> None:
+        """Go from the state that later rows find to the one that the row at a position left."""
+        change = None if is_last else self._changes(position)
+        if change is not None:
+            self.constant += np.einsum("hk,hkv->hv", self.keys, change.offset.reshape(self._shape))
+            self.keys = self.keys * change.factor.reshape(self._shape)[:, :1, 0]  # one for a head
 
 
 def _unit(x: Floats) -> Floats:
@@ -278,32 +278,32 @@ def _unit(x: Floats) -> Floats:
 _LITTLE = np.float32(1e-5)  # more than the exponentials here and there differ by
 
 
-class Given(NamedTuple):
-    """What one expert added, (hidden,): ``through`` times what its last matrix read, (inner,).
+class ExpertOutput(NamedTuple):
+    """What one expert added, (hidden,): ``matrix`` times what its last matrix read, (inner,).
 
     unsure  (inner,): by how much the run's own numbers may differ from those, since a value between
             two 8-bit steps may be rounded to either
     """
 
-    added: Floats
-    through: Floats
+    output: Floats
+    matrix: Floats
     unsure: Floats
 
 
-def chosen_experts(
+def choose_experts(
     backend: Inspectable, scores: NDArray[Any], op: Experts
 ) -> tuple[NDArray[np.int64], Floats]:
-    """The experts of a row's scores, the best first, and their shares."""
-    named = op.weights.get("choosing_bias")
-    bias = None if named is None else backend.weight(named)
+    """Choose a row's experts by its scores, the best first, and their shares."""
+    bias_name = op.weights.get("choosing_bias")
+    bias = None if bias_name is None else backend.weight(bias_name)
     (ids,), (shares,) = op.mixture.choose(scores[None], bias)
     return ids, shares
 
 
-def given_by(
+def expert_output(
     backend: Inspectable, op: Experts, x: NDArray[np.float32], expert: int, share: float
-) -> Given:
-    """What one expert added for the row ``x`` (hidden,) that it read."""
+) -> ExpertOutput:
+    """Compute what one expert added for the row ``x`` (hidden,) that it read."""
     before, after = (share, 1.0) if op.mixture.weighs_input else (1.0, share)
 
     def matrix(role: str) -> Floats:
@@ -311,8 +311,8 @@ def given_by(
         return backend.weight(name, expert * rows, (expert + 1) * rows).astype(np.float64)
 
     def bias(role: str) -> Floats | float:
-        named = op.weights.get(f"{role}_bias")
-        return 0.0 if named is None else backend.weight(named)[expert].astype(np.float64)
+        bias_name = op.weights.get(f"{role}_bias")
+        return 0.0 if bias_name is None else backend.weight(bias_name)[expert].astype(np.float64)
 
     inner = backend.weight(op.weights["down"], 0, 1).shape[1]
     read = backend.as_read(op.weights["up"], x[None])[0].astype(np.float64)
@@ -321,6 +321,8 @@ def given_by(
     middle = middle.astype(np.float32)
     last = backend.as_read(op.weights["down"], middle[None])[0].astype(np.float64)
     little = _LITTLE * np.where(np.arange(inner) % 2, 1, -1).astype(np.float32)
-    others = backend.as_read(op.weights["down"], middle * np.stack([1 + little, 1 - little]))
+    perturbed = backend.as_read(op.weights["down"], middle * np.stack([1 + little, 1 - little]))
     down = after * matrix("down")
-    return Given(down @ last + after * bias("down"), down, np.abs(others - last).max(axis=0))
+    return ExpertOutput(
+        down @ last + after * bias("down"), down, np.abs(perturbed - last).max(axis=0)
+    )

@@ -1,7 +1,7 @@
 """The logit lens: what the head predicts after each layer, and what the same luck would draw.
 
 The stream after each layer goes through the last norm, which divides by that stream's own size, and
-the head (nostalgebraist 2020). Beside it the tokens whose embeddings are nearest to one token's.
+the head (nostalgebraist 2020). Also the tokens whose embeddings are nearest to one token's.
 """
 
 from collections.abc import Callable
@@ -48,58 +48,62 @@ class Lens:
     drawn: Ids | None
 
     def rows(self, name: Name) -> list[LensRow]:
-        """Before the first layer, and after each."""
-        drawn = [None] * len(self.rank) if self.drawn is None else self.drawn.tolist()
+        """Return the rows before the first layer, and after each."""
+        drawn_ids = [None] * len(self.rank) if self.drawn is None else self.drawn.tolist()
         return [
             LensRow(
                 i - 1, int(ids[0]), name(int(ids[0])), float(np.exp(min(logprobs[0], 0.0))),
-                int(rank), own, None if own is None or own < 0 else name(own),
+                int(rank), drawn_id, None if drawn_id is None or drawn_id < 0 else name(drawn_id),
             )
-            for i, (ids, logprobs, rank, own) in enumerate(
-                zip(self.ids, self.logprobs, self.rank, drawn, strict=True)
+            for i, (ids, logprobs, rank, drawn_id) in enumerate(
+                zip(self.ids, self.logprobs, self.rank, drawn_ids, strict=True)
             )
         ]  # fmt: skip
 
     @property
     def first(self) -> int | None:
         """The first row in which the token that came is the likeliest; None: in none."""
-        found = np.flatnonzero(self.rank == 1)
-        return int(found[0]) if len(found) else None
+        rows = np.flatnonzero(self.rank == 1)
+        return int(rows[0]) if len(rows) else None
 
     @property
     def settled(self) -> int | None:
-        """The first row from which on it stays the likeliest; None: it is not so in the last."""
-        return settled_from(self.rank == 1)
+        """The first row from which on it stays the likeliest; None where the last has another."""
+        return find_settled(self.rank == 1)
 
     @property
     def draw_settled(self) -> int | None:
         """The first row from which on the same luck draws what it drew."""
-        return None if self.drawn is None else settled_from(self.drawn == self.drawn[-1])
+        return None if self.drawn is None else find_settled(self.drawn == self.drawn[-1])
 
 
 def _best(row: NDArray[np.float32], top: int) -> Ids:
     """The likeliest, best first; of equals the lower id."""
     least = np.partition(row, len(row) - top)[len(row) - top]
-    found = np.flatnonzero(row >= least)
-    return found[np.argsort(-row[found], kind="stable")][:top]
+    ids = np.flatnonzero(row >= least)
+    return ids[np.argsort(-row[ids], kind="stable")][:top]
 
 
-def settled_from(holds: NDArray[np.bool_]) -> int | None:
-    """The first row from which on it holds; None where it does not in the last."""
+def find_settled(holds: NDArray[np.bool_]) -> int | None:
+    """Find the first row from which on a condition holds; None where the last row fails it."""
     fails = np.flatnonzero(~holds)
     start = int(fails[-1]) + 1 if len(fails) else 0
     return start if start < len(holds) else None
 
 
-def lens(logits: NDArray[np.float32], chosen: int, top: int, drawn: list[int] | None) -> Lens:
-    """Of the rows' logits (rows, vocab)."""
+def lens(logits: NDArray[np.float32], token_id: int, top: int, drawn_ids: list[int] | None) -> Lens:
+    """Make the lens of the rows' logits (rows, vocab)."""
     peak = logits.max(axis=-1, keepdims=True)
     total = np.exp(logits - peak).sum(axis=-1, keepdims=True, dtype=np.float64)
     ids = np.array([_best(row, top) for row in logits])
-    mine = logits[:, chosen : chosen + 1]
-    above = (logits > mine).sum(axis=-1) + (logits[:, :chosen] == mine).sum(axis=-1)
+    token_logits = logits[:, token_id : token_id + 1]
+    above = (logits > token_logits).sum(axis=-1) + (logits[:, :token_id] == token_logits).sum(
+        axis=-1
+    )
     likeliest = (np.take_along_axis(logits, ids, axis=-1) - peak).astype(float) - np.log(total)
-    return Lens(ids, likeliest, above + 1, None if drawn is None else np.array(drawn, np.int64))
+    return Lens(
+        ids, likeliest, above + 1, None if drawn_ids is None else np.array(drawn_ids, np.int64)
+    )
 
 
 # -- nearest embeddings, by their cosine -----------------------------------------------------------
@@ -111,7 +115,7 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest first, the token itself left out.
+    """The tokens that are nearest to one, the nearest first, without itself.
 
     ids     (top,)
     cosine  (top,): of the angle between the two embeddings, 1 where they point the same way
@@ -132,14 +136,14 @@ def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
     top = check_int("top", top, 1, vocab - 1)
     table = next(op for op in llm.graph.ops if isinstance(op, EmbedTokens)).weights["weight"]
     weight = inspectable(llm.backend).weight
-    mine = weight(table, token, token + 1)[0]
-    step = max(_AT_ONCE // len(mine), 1)
+    embedding = weight(table, token, token + 1)[0]
+    step = max(_AT_ONCE // len(embedding), 1)
     cosine = np.empty(vocab)
     for first in range(0, vocab, step):
         rows = weight(table, first, min(first + step, vocab))
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-        cosine[first : first + len(rows)] = (rows @ mine) / np.maximum(norms, _TINY)
-    cosine /= max(float(np.linalg.norm(mine)), _TINY)
+        cosine[first : first + len(rows)] = (rows @ embedding) / np.maximum(norms, _TINY)
+    cosine /= max(float(np.linalg.norm(embedding)), _TINY)
     cosine[token] = -np.inf
     ids = np.argsort(-cosine, kind="stable")[:top]
     return Nearest(ids, cosine[ids])

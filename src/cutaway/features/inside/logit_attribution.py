@@ -22,7 +22,7 @@ from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Gate, Scale
 from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
-from cutaway.features.inside.layers import ValueWeights, chosen_experts, given_by, writes_along
+from cutaway.features.inside.layers import ValueWeights, choose_experts, expert_output, writes_along
 
 Floats = NDArray[np.float64]
 NEAR = 2e-6
@@ -41,7 +41,7 @@ class Direction(NamedTuple):
 
 
 class LayerAttribution(NamedTuple):
-    """A layer's heads: attributions (heads,) and (heads, positions), and what rounding did."""
+    """A layer's heads: attributions (heads,) and (heads, positions), and what rounding changed."""
 
     heads: Floats
     positions: Floats
@@ -72,71 +72,71 @@ class Decomposition:
         return self.tensors[name].astype(np.float64)
 
     def side_by_side(self, attending: Mapping[int, Floats]) -> Floats:
-        """The layers' arrays (heads, n) as one, (layers, heads, length); unread positions are 0."""
+        """Join layers' arrays (heads, n) as (layers, heads, length); unread positions are 0."""
         heads = max((len(x) for x in attending.values()), default=0)
-        made = np.zeros((self.layers, heads, self.length))
+        wide = np.zeros((self.layers, heads, self.length))
         for layer, x in attending.items():
-            made[layer, : len(x), self.length - x.shape[1] :] = x
-        return made
+            wide[layer, : len(x), self.length - x.shape[1] :] = x
+        return wide
 
     # -- checks --------------------------------------------------------------------------------
 
     def add_up(self) -> None:
         """CutawayError unless the parts add up to the stream, number by number."""
-        each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
-        each += self.put_in.values()
-        bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
+        terms = [self.reach(part) * self.output(part) for part in self.anatomy.parts]
+        terms += self.put_in.values()
+        bound = 2 * len(terms) * _STEP * np.abs(terms).sum(axis=0)  # of float32, in any order
         if not (
-            np.abs(np.sum(each, axis=0) - self[self.anatomy.logit_rows.out.name]) <= bound
+            np.abs(np.sum(terms, axis=0) - self[self.anatomy.logit_rows.out.name]) <= bound
         ).all():
             raise CutawayError("the parts do not add up to the stream: this is a bug in cutaway")
 
     # -- interventions ---------------------------------------------------------------------------
 
-    def given(self, part: StreamPart) -> Floats:
-        """What a part added to the stream."""
+    def output(self, part: StreamPart) -> Floats:
+        """Return what a part added to the stream."""
         name = self.anatomy.added_tensors[part.name]
         if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
     def reach(self, part: StreamPart) -> Floats | float:
-        """A part's factor in the last stream, with the interventions on the stream after it."""
-        found: Floats | float = part.factor / self.anatomy.factor_within(part)
-        begun = 0 if part.layer is None else part.layer + 1
-        for name in self.anatomy.stream[begun:]:
+        """Return a part's factor in the last stream, with later interventions on the stream."""
+        factor: Floats | float = part.factor / self.anatomy.factor_within(part)
+        first = 0 if part.layer is None else part.layer + 1
+        for name in self.anatomy.stream[first:]:
             if name in self.interventions:
-                found = found * self.interventions[name].factor
-        return found
+                factor = factor * self.interventions[name].factor
+        return factor
 
     @property
     def put_in(self) -> dict[str, Floats]:
-        """By place: what interventions added to the stream, as far as it reaches the last."""
-        found: dict[str, Floats] = {}
+        """What interventions added to the stream, as it arrives in the last, by place."""
+        vectors: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
             if name in self.interventions:
-                made = self.interventions[name]
-                found = {place: made.factor * x for place, x in found.items()}
-                found[f"L{i - 1}.intervention"] = made.offset
-        return found
+                change = self.interventions[name]
+                vectors = {place: change.factor * x for place, x in vectors.items()}
+                vectors[f"L{i - 1}.intervention"] = change.offset
+        return vectors
 
-    def _before_intervention(self, name: str, after: Direction) -> Direction:
-        """The same function, of the tensor before its intervention."""
+    def _undo_intervention(self, name: str, after: Direction) -> Direction:
+        """Make it a function of the tensor before its intervention."""
         if name not in self.interventions:
             return after
-        made = self.interventions[name]
-        constant = after.constant + float(after.along @ made.offset)
-        return after._replace(along=after.along * made.factor, constant=constant)
+        change = self.interventions[name]
+        constant = after.constant + float(after.along @ change.offset)
+        return after._replace(along=after.along * change.factor, constant=constant)
 
-    def _of_op(self, here: Direction, part: StreamPart) -> Direction:
-        """The same function, of the output of the part's op instead of what was added."""
-        before = self._before_intervention(self.anatomy.added_tensors[part.name], here)
+    def _to_op(self, here: Direction, part: StreamPart) -> Direction:
+        """Make it a function of the output of the part's op instead of what was added."""
+        before = self._undo_intervention(self.anatomy.added_tensors[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
-    def after_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
-        """The difference of two logits as a function of the stream; and its terms' absolute sum."""
+    def find_direction(self, pair: tuple[int, int]) -> tuple[Direction, float]:
+        """Find the function from the stream to two logits' difference; and its absolute sum."""
         head, norm = self.anatomy.head, self.anatomy.norm
         first, second = (self._matrix(head, token, token + 1)[0] for token in pair)
         bias = 0.0
@@ -145,22 +145,22 @@ class Decomposition:
             bias = float(biases[pair[0]] - biases[pair[1]])
         read = self[norm.out.name]
         size = float(((np.abs(first) + np.abs(second)) * np.abs(read)).sum())
-        stored = [self._stored(head, token, token + 1)[0] for token in pair]
+        stored = [self._stored_rows(head, token, token + 1)[0] for token in pair]
         rounding = float((stored[0] - stored[1]) @ self._rounding(head))
-        return self._before_norm(norm, Direction(first - second, bias, rounding)), size
+        return self._to_norm_input(norm, Direction(first - second, bias, rounding)), size
 
     def heads(self, here: Direction, part: StreamPart) -> LayerAttribution | None:
         """Attributions of a part's heads; CutawayError where they do not add up to the part.
 
         None of heads with a state in a text that is too long for them.
         """
-        mix, given = part.mixer, self.given(part)
+        mix, output = part.mixer, self.output(part)
         assert mix is not None
         is_attention = isinstance(mix, Attend)
         if not is_attention and mix.out.name not in self.states:
             return None
-        after = self._after_heads(self._of_op(here, part), part)
-        mixed = self._before_intervention(mix.out.name, after._replace(constant=0.0))
+        after = self._to_heads(self._to_op(here, part), part)
+        mixed = self._undo_intervention(mix.out.name, after._replace(constant=0.0))
         count = len(self.weights[mix.layer] if is_attention else self.states[mix.out.name].weights)
         along, directions = after.along.reshape(count, -1), mixed.along.reshape(count, -1)
         terms = along * self[mix.out.name].reshape(count, -1)
@@ -170,62 +170,64 @@ class Decomposition:
             positions = writes_along(self.weights[layer], self.values[layer], directions)
         else:
             state = self.states[mix.out.name]
-            positions = state.along(directions)
+            positions = state.project(directions)
             constant += float((state.constant * directions).sum())
-        size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
+        size = float(np.abs(terms).sum() + np.abs(here.along * output).sum())
         whole = float(by_head.sum()) + after.constant + after.rounding
-        near(whole, float(here.along @ given), NEAR * size, f"the heads of {part.name}")
+        check_sum(whole, float(here.along @ output), NEAR * size, f"the heads of {part.name}")
         sums = float(positions.sum()) + constant, float(by_head.sum())
         slack = _NEAR_POSITIONS if is_attention else _NEAR_STATES
-        near(*sums, slack * size, f"the positions of {part.name}")
+        check_sum(*sums, slack * size, f"the positions of {part.name}")
         return LayerAttribution(by_head, positions, after.rounding)
 
     def experts(self, here: Direction, part: StreamPart, mixture: Experts) -> dict[int, float]:
         """Attributions of experts; CutawayError where they do not add up to the part."""
         x, scores = (self.tensors[name] for name in mixture.inputs)
-        found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
-        for expert, share in zip(*chosen_experts(self.backend, scores, mixture), strict=True):
-            one = given_by(self.backend, mixture, x, int(expert), float(share))
-            found[int(expert)] = float(op.along @ one.added)
-            size += float(np.abs(op.along * one.added).sum())
-            slack += float(np.abs(op.along @ one.through) @ one.unsure)
-        attribution = float(here.along @ self.given(part))
-        near(
-            sum(found.values()) + op.constant,
+        attributions, size, slack, op = {}, 0.0, 0.0, self._to_op(here, part)
+        for expert, share in zip(*choose_experts(self.backend, scores, mixture), strict=True):
+            expert_part = expert_output(self.backend, mixture, x, int(expert), float(share))
+            attributions[int(expert)] = float(op.along @ expert_part.output)
+            size += float(np.abs(op.along * expert_part.output).sum())
+            slack += float(np.abs(op.along @ expert_part.matrix) @ expert_part.unsure)
+        attribution = float(here.along @ self.output(part))
+        check_sum(
+            sum(attributions.values()) + op.constant,
             attribution,
             10 * NEAR * size + slack,
             f"the experts of {part.name}",
         )
-        return found
+        return attributions
 
-    def _after_heads(self, here: Direction, part: StreamPart) -> Direction:
-        """The same function, of the heads' outputs before the output matrix."""
+    def _to_heads(self, here: Direction, part: StreamPart) -> Direction:
+        """Make it a function of the heads' outputs before the output matrix."""
         for op in part.path[:-1]:
             if isinstance(op, Scale):
                 here = here._replace(along=here.along * op.number)
             elif isinstance(op, Linear):
-                stored = here.along @ self._stored(op)
+                stored = here.along @ self._stored_rows(op)
                 along = here.along @ self._matrix(op) if op.loras else stored
                 bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
                 rounding = here.rounding + float(stored @ self._rounding(op))
                 here = Direction(along, here.constant + bias, rounding)
             elif isinstance(op, NormOp):
-                here = self._before_norm(op, here)
+                here = self._to_norm_input(op, here)
             else:
                 here = here._replace(along=here.along * self._factor(op))
         return here
 
-    def _before_norm(self, norm: NormOp, after: Direction) -> Direction:
-        """The same function, of a norm's input, whose size is taken as a constant."""
-        along = after.along * self._over_size(norm)
+    def _to_norm_input(self, norm: NormOp, after: Direction) -> Direction:
+        """Make it a function of a norm's input, whose size is taken as a constant."""
+        along = after.along * self._norm_factor(norm)
         if not norm.is_centred:
             return after._replace(along=along)
-        named = norm.weights.get("bias")
-        bias = self.backend.weight(named).astype(np.float64) if named else np.zeros(len(along))
+        bias_name = norm.weights.get("bias")
+        bias = (
+            self.backend.weight(bias_name).astype(np.float64) if bias_name else np.zeros(len(along))
+        )
         constant = after.constant + float(after.along @ bias)
         return Direction(along - along.mean(), constant, after.rounding)
 
-    def through(self, part: StreamPart) -> Floats:
+    def write_matrix(self, part: StreamPart) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
         at, linear = next((i, op) for i, op in enumerate(part.path) if isinstance(op, Linear))
         matrix = part.factor * self._matrix(linear)
@@ -249,37 +251,37 @@ class Decomposition:
             share: Floats = op.share(self[op.inputs[0]])
             return share
         assert isinstance(op, NormOp)
-        return self._over_size(op)
+        return self._norm_factor(op)
 
     # -- weights ---------------------------------------------------------------------------------
 
-    def _over_size(self, norm: NormOp) -> Floats:
+    def _norm_factor(self, norm: NormOp) -> Floats:
         """A norm's weights, divided by the size of its input, or of the number's group there."""
         x = self[norm.inputs[0]]
         x = x - x.mean() if norm.is_centred else x
         groups = x.reshape(-1, norm.group)
-        named = norm.weights.get("weight")
-        weight = self.backend.weight(named).astype(np.float64) if named else np.ones(())
+        weight_name = norm.weights.get("weight")
+        weight = self.backend.weight(weight_name).astype(np.float64) if weight_name else np.ones(())
         size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.eps)
         over: Floats = (weight / size).ravel()
         return over
 
     def _matrix(self, op: Linear, first: int = 0, last: int | None = None) -> Floats:
         """Rows ``first`` to ``last`` of an op's matrix, with the products of its adapters."""
-        matrix = self._stored(op, first, last)
+        matrix = self._stored_rows(op, first, last)
         for lora in op.loras:
             a = self.backend.weight(lora.a).astype(np.float64)
-            matrix = matrix + lora.scale * (self._stored(op, first, last, lora.b) @ a)
+            matrix = matrix + lora.scale * (self._stored_rows(op, first, last, lora.b) @ a)
         return matrix
 
-    def _stored(
+    def _stored_rows(
         self, op: Linear, first: int = 0, last: int | None = None, name: str = ""
     ) -> Floats:
-        """Rows ``first`` to ``last`` of an op's own matrix, or of the tensor ``name``, as high."""
+        """Read rows ``first`` to ``last`` of an op's own matrix, or of tensor ``name``, as high."""
         begin, end = op.rows
         last = end if last is None else begin + last
-        found = self.backend.weight(name or op.weights["weight"], begin + first, last)
-        return found.astype(np.float64)
+        rows = self.backend.weight(name or op.weights["weight"], begin + first, last)
+        return rows.astype(np.float64)
 
     def _bias(self, op: Linear) -> Floats:
         return self.backend.weight(op.weights["bias"], *op.rows).astype(np.float64)
@@ -288,15 +290,15 @@ class Decomposition:
         """What rounding adds to the input of a matrix; adapters read the exact input."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
-        added: Floats = read.astype(np.float64) - x
-        return added
+        rounding: Floats = read.astype(np.float64) - x
+        return rounding
 
 
-def near(found: float, expected: float, bound: float, what: str) -> None:
+def check_sum(computed: float, expected: float, bound: float, label: str) -> None:
     """CutawayError where a sum is off by more than ``bound``."""
-    if not abs(found - expected) <= bound:
+    if not abs(computed - expected) <= bound:
         raise CutawayError(
-            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a bug in cutaway"
+            f"{label} add up to {computed:.6f} and not to {expected:.6f}: this is a bug in cutaway"
         )
 
 
@@ -305,7 +307,7 @@ def near(found: float, expected: float, bound: float, what: str) -> None:
 
 @dataclass(frozen=True)
 class LogitAttribution:
-    """Of one step, toward ``token`` and away from ``rival``. All in logits, before scale and cap.
+    """One step's, toward ``token`` and away from ``rival``, in logits before scale and cap.
 
     parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", what
                an intervention put into the stream after a layer
@@ -338,44 +340,46 @@ class LogitAttribution:
     @property
     def by_position(self) -> Floats:
         """The sum over all heads: (positions,)."""
-        return self._over_heads(lambda x: x)
+        return self._sum_heads(lambda x: x)
 
     @property
     def size_by_position(self) -> Floats:
         """The sum over all heads of the absolute attributions: (positions,)."""
-        return self._over_heads(np.abs)
+        return self._sum_heads(np.abs)
 
     @property
     def state_layers(self) -> dict[int, LayerAttribution]:
-        """Of ``states`` those of delta nets and Mamba 2, by layer."""
-        named = {name: one for name, one in self.states.items() if not name.endswith(".conv")}
-        return {int(name[1:].partition(".")[0]): one for name, one in named.items()}
+        """The ``states`` of delta nets and Mamba 2, by layer."""
+        with_heads = {
+            name: state for name, state in self.states.items() if not name.endswith(".conv")
+        }
+        return {int(name[1:].partition(".")[0]): state for name, state in with_heads.items()}
 
     def heads_of(self, layer: int) -> Floats:
-        """Of all heads of a layer: of its attention, else of its delta net or Mamba 2."""
+        """Attributions of a layer's heads: of its attention, else of its delta net or Mamba 2."""
         state = self.state_layers.get(layer)
         attends = bool(self.heads[layer].any())
         return self.heads[layer] if attends or state is None else state.heads
 
-    def _over_heads(self, made: Callable[[Floats], Floats]) -> Floats:
-        found: Floats = made(self.positions).sum(axis=(0, 1))
+    def _sum_heads(self, measure: Callable[[Floats], Floats]) -> Floats:
+        sums: Floats = measure(self.positions).sum(axis=(0, 1))
         for state in self.states.values():
-            found = found + made(state.positions).sum(axis=0)
-        return found
+            sums = sums + measure(state.positions).sum(axis=0)
+        return sums
 
 
 def logit_attribution(seen: Decomposition, pair: tuple[int, int]) -> LogitAttribution:
-    """Of a row, toward the first of two tokens; CutawayError where the sums are not the run's."""
+    """Attribute a row's lead of the first of two tokens; CutawayError where sums are wrong."""
     seen.add_up()
-    stream, size = seen.after_stream(pair)
+    stream, size = seen.find_direction(pair)
     parts = dict.fromkeys((part.name for part in seen.anatomy.parts), 0.0)
     attending: dict[int, LayerAttribution] = {}
     states: dict[str, LayerAttribution] = {}
     experts: dict[int, Mapping[int, float]] = {}
     for part in seen.anatomy.parts:
-        here, given = Direction(stream.along * seen.reach(part)), seen.given(part)
-        parts[part.name] += float(here.along @ given)
-        size += float(np.abs(here.along * given).sum())
+        here, output = Direction(stream.along * seen.reach(part)), seen.output(part)
+        parts[part.name] += float(here.along @ output)
+        size += float(np.abs(here.along * output).sum())
         if part.path and (heads := seen.heads(here, part)) is not None:
             if isinstance(part.mixer, Attend):
                 attending[part.mixer.layer] = heads
@@ -388,14 +392,16 @@ def logit_attribution(seen: Decomposition, pair: tuple[int, int]) -> LogitAttrib
         size += float(np.abs(stream.along * vector).sum())
     raw = seen[seen.anatomy.head.out.name]
     total = float(raw[pair[0]] - raw[pair[1]])
-    found = sum(parts.values()) + stream.constant + stream.rounding
-    near(found, total, NEAR * size, "the parts")
+    computed = sum(parts.values()) + stream.constant + stream.rounding
+    check_sum(computed, total, NEAR * size, "the parts")
     rounded = np.zeros(seen.layers)
     for layer, heads in attending.items():
         rounded[layer] = heads.rounded
-    by_head = seen.side_by_side({at: one.heads[:, None] for at, one in attending.items()})
+    by_head = seen.side_by_side(
+        {at: layer_heads.heads[:, None] for at, layer_heads in attending.items()}
+    )
     return LogitAttribution(
         *pair, parts, by_head[:, :, -1],
-        seen.side_by_side({layer: one.positions for layer, one in attending.items()}),
-        states, experts, rounded, stream.constant, stream.rounding, total, total - found,
+        seen.side_by_side({at: layer_heads.positions for at, layer_heads in attending.items()}),
+        states, experts, rounded, stream.constant, stream.rounding, total, total - computed,
     )  # fmt: skip

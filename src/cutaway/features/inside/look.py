@@ -22,7 +22,7 @@ from cutaway.features.inside.layers import (
     ValueWeights,
     attention_weights,
     check_outputs,
-    chosen_experts,
+    choose_experts,
     value_weights,
     weighted_values,
     write_lengths,
@@ -61,7 +61,7 @@ class Look:
     """
 
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
-        """From the row that gave a step its logits; made by ``inside``."""
+        """Take the row that gave a step its logits; ``inside`` makes a look."""
         self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
         self._bound = bound(llm, trace.head)
         self.step = trace.steps[step]
@@ -74,7 +74,7 @@ class Look:
 
     @property
     def layers(self) -> int:
-        """How many the model has."""
+        """How many layers the model has."""
         return len(self._anatomy.stream) - 1
 
     @property
@@ -84,12 +84,12 @@ class Look:
 
     @property
     def position(self) -> int:
-        """Of the row: the position of its own token, the last of ``token_ids``."""
+        """The row's position: that of its own token, the last of ``token_ids``."""
         return len(self.token_ids) - 1
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Of the row, before the chain: (vocab,), float32."""
+        """The row's logits before the chain: (vocab,), float32."""
         return self._row.logits
 
     # -- attention ------------------------------------------------------------------------------
@@ -105,14 +105,14 @@ class Look:
 
     @property
     def mean_weights(self) -> Floats:
-        """Of all heads that attend: (positions,); 0 where none does."""
+        """The mean weights of all heads that attend: (positions,); 0 where none does."""
         attending = len(self._decomposition.weights) * self.weights.shape[1]
-        found: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
-        return found
+        mean: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
+        return mean
 
     @cached_property
     def states(self) -> Mapping[int, ValueWeights]:
-        """By layer with a delta net or Mamba 2: the weight of each token's value in each head.
+        """The weight of each token's value in each head, by layer with a delta net or Mamba 2.
 
         InputError for a text of more than 512 tokens.
         """
@@ -120,10 +120,10 @@ class Look:
         if ops and not self.has_state_heads:
             raise InputError(
                 f"the text has {len(self.token_ids)} tokens; what heads with a recurrent state "
-                f"take of each is told of {STEP_ROWS} at most"
+                f"take of each is shown for {STEP_ROWS} at most"
             )
-        found = self._decomposition.states
-        return {layer: found[name] for name, layer in ops.items()}
+        states = self._decomposition.states
+        return {layer: states[name] for name, layer in ops.items()}
 
     @property
     def has_states(self) -> bool:
@@ -132,7 +132,7 @@ class Look:
 
     @property
     def has_state_heads(self) -> bool:
-        """Whether some have, and the text is short enough to tell their heads."""
+        """Whether layers have a state, and the text is short enough to show their heads."""
         return self.has_states and len(self.token_ids) <= STEP_ROWS
 
     @cached_property
@@ -149,11 +149,11 @@ class Look:
         InputError as of ``logit_attribution``.
         """
         self._anatomy.check_paths()
-        of = {p.mixer.layer: p for p in self._anatomy.parts if isinstance(p.mixer, Attend)}
-        row, found = self._row, self._decomposition
-        return found.side_by_side({
-            layer: write_lengths(weight, row.values[layer], found.through(of[layer]))
-            for layer, weight in found.weights.items()
+        of_layer = {p.mixer.layer: p for p in self._anatomy.parts if isinstance(p.mixer, Attend)}
+        row, sums = self._row, self._decomposition
+        return sums.side_by_side({
+            layer: write_lengths(weight, row.values[layer], sums.write_matrix(of_layer[layer]))
+            for layer, weight in sums.weights.items()
         })  # fmt: skip
 
     @property
@@ -164,8 +164,8 @@ class Look:
     @property
     def sinks(self) -> NDArray[np.bool_]:
         """Whether a head has more than 0.3 of its weight at position 0: (layers, heads)."""
-        found: NDArray[np.bool_] = self.weights[:, :, 0] > SINK
-        return found
+        sinks: NDArray[np.bool_] = self.weights[:, :, 0] > SINK
+        return sinks
 
     @cached_property
     def _decomposition(self) -> Decomposition:
@@ -176,12 +176,14 @@ class Look:
         for op in self._anatomy.attends:
             query, layer = row.tensors[op.inputs[0]], op.layer
             seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
-            named = op.weights.get("sinks")
-            sinks = None if named is None else inspectable(self._llm.backend).weight(named)
+            sinks_name = op.weights.get("sinks")
+            sinks = (
+                None if sinks_name is None else inspectable(self._llm.backend).weight(sinks_name)
+            )
             weight = attention_weights(query, row.keys[layer], op, seen, sinks)
             mixed = weighted_values(weight, row.values[layer]).ravel()
-            if made := interventions.get(op.out.name):
-                mixed = made.factor * mixed + made.offset
+            if change := interventions.get(op.out.name):
+                mixed = change.factor * mixed + change.offset
             largest = float(np.abs(row.values[layer]).max())
             check_outputs(layer, mixed, row.tensors[op.out.name], largest)
             weights[layer] = weight
@@ -206,9 +208,13 @@ class Look:
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:
             raise CutawayError("the last layer's lens is not the row: this is a bug in cutaway")
-        again = Redraw.of(self._llm, self._trace, self.step, rows[-1]) if self.is_as_run else None
-        drawn = None if again is None else again.tokens(rows)
-        return lens(rows, self.step.token_id, top, drawn)
+        again = (
+            Redraw.from_step(self._llm, self._trace, self.step, rows[-1])
+            if self.is_as_run
+            else None
+        )
+        drawn_ids = None if again is None else again.tokens(rows)
+        return lens(rows, self.step.token_id, top, drawn_ids)
 
     def nearest(self, top: int = 8) -> Nearest:
         """The tokens whose embeddings are nearest to that of the row's own token."""
@@ -222,15 +228,15 @@ class Look:
         whose attention reads latents.
         """
         self._anatomy.check_paths()
-        chosen = self.step.token_id
+        token_id = self.step.token_id
         if rival is None:
-            others = self._row.logits.copy()
-            others[chosen] = -np.inf
-            rival = int(np.argmax(others))
+            other_logits = self._row.logits.copy()
+            other_logits[token_id] = -np.inf
+            rival = int(np.argmax(other_logits))
         rival = token_id_of(self._llm, rival, "rival")
-        if rival == chosen:
+        if rival == token_id:
             raise InputError("rival", ": this is the token of the step; name another")
-        return logit_attribution(self._decomposition, (chosen, rival))
+        return logit_attribution(self._decomposition, (token_id, rival))
 
     pushes = logit_attribution  # its earlier name
 
@@ -239,16 +245,16 @@ class Look:
         return phrase("same row" if self.is_as_run else "other row", row=f"{self.row_hash:016x}")
 
     def _repr_html_(self) -> str:
-        """In a notebook: pictures and a table, without scripts."""
-        found, name = self.logit_attribution(), self._llm.tokenizer.token_name
+        """Show pictures and a table in a notebook, without scripts."""
+        attribution, name = self.logit_attribution(), self._llm.tokenizer.token_name
         title = (
-            f"step {self.step.index}: logit of {name(found.token)!r} less that of "
-            f"{name(found.rival)!r}: {found.total:+.3f}"
+            f"step {self.step.index}: logit of {name(attribution.token)!r} less that of "
+            f"{name(attribution.rival)!r}: {attribution.total:+.3f}"
         )
         return Picture(
             title, self.proof(), [name(i) for i in self.token_ids],
-            self.mean_weights, found.by_position, found.heads,
-            {**found.parts, "biases": found.bias, "rounding": found.rounding},
+            self.mean_weights, attribution.by_position, attribution.heads,
+            {**attribution.parts, "biases": attribution.bias, "rounding": attribution.rounding},
             self.lens(1).rows(name),
         ).html()  # fmt: skip
 
@@ -262,25 +268,27 @@ class Look:
     def tensor(self, name: str) -> NDArray[np.float32]:
         """The output of an op for this row, (width,), by its name in the graph."""
         if name not in self._row.tensors:
-            near = [known for known in self.names if name in known][:5] or self.names[:5]
+            near = [candidate for candidate in self.names if name in candidate][:5] or self.names[
+                :5
+            ]
             raise InputError("tensor", f": there is no {name!r:.60}; some are {', '.join(near)}")
         return self._row.tensors[name]
 
-    def part(self, where: str) -> NDArray[np.float32]:
-        """The activations at a place, such as "L9", "L9.attn", "L9.mlp" or "L9.H3", for a patch.
+    def part(self, place: str) -> NDArray[np.float32]:
+        """Return the activations at a place, such as "L9", "L9.attn" or "L9.H3", for a patch.
 
-        Of "L9.S" the recurrent state after the row's token.
+        "L9.S" is the recurrent state after the row's token.
         """
-        name, first, last = find(self._anatomy, where)
+        name, first, last = find(self._anatomy, place)
         if name == STATE:
             return text_state(self._llm, self.token_ids, self._bound)[first:last]
         return self._row.tensors[name][first:last]
 
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
-        """By layer of a mixture: experts that computed the row, best first, and their shares."""
+        """The experts that computed the row, best first, and their shares, by layer."""
         return {
-            part.layer: chosen_experts(
+            part.layer: choose_experts(
                 inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
             )
             for part in self._anatomy.parts
@@ -323,12 +331,12 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
 # -- the end token, where a text ended with it or came closest to ending ---------------------------
 
 
-_MOST = 4  # parts that are named
+_MAX_PARTS = 4  # that are listed
 
 
 @dataclass(frozen=True, slots=True)
 class EndAttribution:
-    """Toward the end token and away from another, in logits.
+    """The attribution toward the end token and away from another, in logits.
 
     step   at which it was drawn, or at which the text came closest to ending
     other  the likeliest other token, or the one that was drawn instead
@@ -344,20 +352,20 @@ class EndAttribution:
     proof: str
 
     def sentence(self, name: Callable[[int], str]) -> str:
-        """For a person; names of tokens are raw."""
-        named = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
-        rest = sum(self.parts.values()) - sum(value for _, value in named)
+        """Say it in a sentence; names of tokens are raw."""
+        largest = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MAX_PARTS]
+        rest = sum(self.parts.values()) - sum(value for _, value in largest)
         return phrase(
             "logit above" if self.total > 0 else "logit below",
             step=self.step, token=f"'{name(self.token)}'", other=f"'{name(self.other)}'",
             total=f"{abs(self.total):.3f}",
-            parts=", ".join(f"{part} {value:+.3f}" for part, value in named),
-            count=len(self.parts) - len(named), rest=f"{rest:+.3f}", proof=self.proof,
+            parts=", ".join(f"{part} {value:+.3f}" for part, value in largest),
+            count=len(self.parts) - len(largest), rest=f"{rest:+.3f}", proof=self.proof,
         )  # fmt: skip
 
 
 def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
-    """Of the last step if it drew an end token, else of the step that came closest to ending.
+    """Attribute the last step if it drew an end token, else the one that came closest to it.
 
     None where no end token is on record. Raises as ``inside`` does.
     """
@@ -366,14 +374,14 @@ def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
     last, ends = trace.steps[-1], {*trace.head.end_ids}
     if last.token_id in ends:
         index, end = last.index, None
-    elif found := why(trace, 1).closest:
-        index, end = found[0].index, found[0].token_id
+    elif closest := why(trace, 1).closest:
+        index, end = closest[0].index, closest[0].token_id
     else:
         return None
     look = inside(llm, trace, index)
-    made = look.logit_attribution(end)
+    attribution = look.logit_attribution(end)
     sign = 1 if end is None else -1
-    token, other = (made.token, made.rival)[::sign]
-    every = {**made.parts, "biases": made.bias, "rounding": made.rounding}
-    parts = {name: sign * value for name, value in every.items() if value}
-    return EndAttribution(index, token, other, sign * made.total, parts, look.proof())
+    token, other = (attribution.token, attribution.rival)[::sign]
+    all_parts = {**attribution.parts, "biases": attribution.bias, "rounding": attribution.rounding}
+    parts = {name: sign * value for name, value in all_parts.items() if value}
+    return EndAttribution(index, token, other, sign * attribution.total, parts, look.proof())

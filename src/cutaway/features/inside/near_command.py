@@ -54,40 +54,40 @@ def run(args: Namespace) -> int:
     """Print the score, and what makes it."""
     texts = namespace.read_text(args.first), namespace.read_text(args.second)
     llm = console.load(args)
-    found = llm.near(
+    nearness = llm.near(
         *texts, words=not args.no_words, method=args.method, instruction=args.instruction
     )
     print_report(
-        args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(found, args.top)
+        args, lambda: {"model": llm.name, **nearness.to_dict()}, lambda: _report(nearness, args.top)
     )
     return 0
 
 
-def _report(found: "Nearness", top: int) -> list[str]:
-    lines = [f"{_SCORES[found.method]} {found.score:.4f}"]
-    lines += _shares(found, top) if found.shares is not None else []
-    if found.left_out:
+def _report(nearness: "Nearness", top: int) -> list[str]:
+    lines = [f"{_SCORES[nearness.method]} {nearness.score:.4f}"]
+    lines += _shares(nearness, top) if nearness.shares is not None else []
+    if nearness.left_out:
         words = [
-            (f"{one.score:.4f}", f"{one.score - found.score:+.4f}",
-             "second" if one.which else "first", repr(one.word))
-            for one in sorted(found.left_out, key=lambda one: one.score)
+            (f"{without.score:.4f}", f"{without.score - nearness.score:+.4f}",
+             "second" if without.which else "first", repr(without.word))
+            for without in sorted(nearness.left_out, key=lambda without: without.score)
         ]  # fmt: skip
         lines += ["", *table([("without", "change", "text", "word"), *words])]
     return lines
 
 
-def _shares(found: "Nearness", top: int) -> list[str]:
-    """Of the largest pairs, and of each token."""
+def _shares(nearness: "Nearness", top: int) -> list[str]:
+    """Write the shares of the largest pairs, and of each token."""
     pairs = [
-        (f"{share:+.4f}", repr(found.tokens[0][i]), repr(found.tokens[1][j]))
-        for i, j, share in found.pairs(top)
+        (f"{share:+.4f}", repr(nearness.tokens[0][i]), repr(nearness.tokens[1][j]))
+        for i, j, share in nearness.pairs(top)
     ]
-    rest = found.score - sum(share for _, _, share in found.pairs(top))
-    others = (f"{rest:+.4f}", "all others", "")
-    lines = ["", *table([("share", "first", "second"), *pairs, others])]
-    for names, shares, which in zip(
-        found.tokens, found.of_tokens(), ("first", "second"), strict=True
+    rest_share = nearness.score - sum(share for _, _, share in nearness.pairs(top))
+    rest_row = (f"{rest_share:+.4f}", "all others", "")
+    lines = ["", *table([("share", "first", "second"), *pairs, rest_row])]
+    for names, shares, ordinal in zip(
+        nearness.tokens, nearness.of_tokens(), ("first", "second"), strict=True
     ):
         tokens = [(f"{s:+.4f}", repr(n)) for n, s in zip(names, shares, strict=True)]
-        lines += ["", *table([("share", f"token of the {which}"), *tokens])]
+        lines += ["", *table([("share", f"token of the {ordinal}"), *tokens])]
     return lines

@@ -21,7 +21,7 @@ _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn.
+    """What a look's picture shows.
 
     title, proof  sentences on the step, and on its row
     tokens   of the text before the step; of each the mean weight and the sum of attributions
@@ -39,7 +39,7 @@ class Picture:
     lens: Sequence[LensRow]
 
     def html(self) -> Markup:
-        """All of it."""
+        """Write the picture."""
         return tag(
             "div",
             tag("p", tag("b", self.title)),
@@ -73,9 +73,9 @@ class Picture:
     def _map(self) -> Markup:
         layers, count = self.heads.shape
         wide, high = _CELL
-        most = float(np.abs(self.heads).max(initial=0)) or 1.0
+        largest = float(np.abs(self.heads).max(initial=0)) or 1.0
         cells = [
-            _cell(layer * wide, head * high, float(self.heads[layer, head]), most,
+            _cell(layer * wide, head * high, float(self.heads[layer, head]), largest,
                   f"L{layer}.H{head}: attribution {self.heads[layer, head]:+.3f}")
             for layer in range(layers)
             for head in range(count)
@@ -110,9 +110,9 @@ class Picture:
         return tag("table", *rows)
 
 
-def _cell(x: int, y: int, value: float, most: float, title: str) -> Markup:
+def _cell(x: int, y: int, value: float, largest: float, title: str) -> Markup:
     wide, high = _CELL
-    share = (abs(value) / most) ** 0.5
+    share = (abs(value) / largest) ** 0.5
     size = {"width": wide - 1, "height": high - 1, "fill": heat(share), "stroke": "#8888"}
     rect = tag("rect", tag("title", title), x=x, y=y, **size)
     if value >= 0:

@@ -23,7 +23,7 @@ class LogitAttributionOfStep(TypedDict):
 
 
 class ExpertsOfStep(TypedDict):
-    """Of a layer: the experts that computed the row."""
+    """The experts of a layer that computed the row."""
 
     ids: list[int]
     shares: list[float]

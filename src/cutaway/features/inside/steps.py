@@ -1,4 +1,4 @@
-"""The step that a look is of: drawn again from other logits, or made of a text without a trace.
+"""The step of a look: drawn again from other logits, or made of a text without a trace.
 
 Knows a step's own chain, constraint and luck. Looks into nothing.
 """
@@ -33,29 +33,29 @@ class Redraw:
     draw: RowDraw
 
     @classmethod
-    def of(cls, llm: LLM, trace: Trace, step: Step, own: Logits) -> "Redraw | None":
-        """Of a step and its row; None where the row does not give the recorded token.
+    def from_step(cls, llm: LLM, trace: Trace, step: Step, row: Logits) -> "Redraw | None":
+        """Repeat a step from its row; None where the row does not give the recorded token.
 
         That is so where the run had processors, a check took tokens back, or the drawn token is
         unknown.
         """
-        written = trace.output_token_ids[: step.index]
-        again = None if step.sampled_id < 0 else cls.at(llm, trace.head, written)
-        return again if again and again.tokens(own[None]) == [step.sampled_id] else None
+        output_ids = trace.output_token_ids[: step.index]
+        again = None if step.sampled_id < 0 else cls.from_tokens(llm, trace.head, output_ids)
+        return again if again and again.tokens(row[None]) == [step.sampled_id] else None
 
     @classmethod
-    def at(cls, llm: LLM, head: Head, written: Iterable[int]) -> "Redraw | None":
-        """Of the step after these tokens; None where the run had processors."""
-        draw = _draw(llm, head, list(written))
+    def from_tokens(cls, llm: LLM, head: Head, output_ids: Iterable[int]) -> "Redraw | None":
+        """Prepare the step after these tokens; None where the run had processors."""
+        draw = _draw(llm, head, list(output_ids))
         return None if draw is None else cls(draw)
 
     def tokens(self, rows: Logits) -> list[int]:
-        """The token that each row gives; -1 where it is an error."""
-        drawn = sample(rows, [self.draw] * len(rows))
-        return [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
+        """Draw a token from each row; -1 where it is an error."""
+        draws = sample(rows, [self.draw] * len(rows))
+        return [-1 if isinstance(sampled, Exception) else sampled.token_id for sampled in draws]
 
 
-def _draw(llm: LLM, head: Head, written: list[int]) -> RowDraw | None:
+def _draw(llm: LLM, head: Head, output_ids: list[int]) -> RowDraw | None:
     try:
         settings = settings_of(head) | {"forced": ()}
     except InputError:  # the run had functions, which a trace cannot record
@@ -63,7 +63,7 @@ def _draw(llm: LLM, head: Head, written: list[int]) -> RowDraw | None:
     prepared = prepare(llm, list(head.prompt_token_ids), llm.parse_options(settings))
     longest = llm.model.context
     sequence = EngineSequence(0, prepared.request, llm.engine.vocabulary, longest)
-    sequence.write(written)
+    sequence.write(output_ids)
     if sequence.error:
         return None
     [draw] = sequence.decoder.draws(Scheduled(sequence, len(sequence), [], 0))
@@ -80,15 +80,15 @@ def unrecorded_trace(
     step: int,
     *,
     settings: Mapping[str, Any] | None = None,
-    drawn: int | None = None,
+    drawn_id: int | None = None,
     row: str | None = None,
     interventions: Sequence[Any] = (),
 ) -> Trace:
-    """A trace that ends with this step, of a text whose token ids are given.
+    """Make a trace that ends with this step, of a text whose token ids are given.
 
     settings  keywords of ``generate`` with which the text was drawn, the seed included; None: the
               draw is not repeated
-    drawn     the token drawn at this step, if another one was forced
+    drawn_id  the token drawn at this step, if another one was forced
     row       the hash of the step's logits, as in a trace; None: they are computed, not checked
     interventions  of the run, as for ``generate``
 
@@ -106,7 +106,7 @@ def unrecorded_trace(
             f": with its prompt the text has {count} tokens up to this step, and the "
             f"context has room for {room}",
         )
-    own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, vocab - 1)
+    own_id = ids[1][step] if drawn_id is None else check_int("drawn", drawn_id, 0, vocab - 1)
     before = [*ids[0], *ids[1][:step]]
     head = _head(llm, ids[0], _settings(settings), check_interventions(interventions))
     if row is None:
@@ -116,16 +116,16 @@ def unrecorded_trace(
     if settings is not None:
         _check(llm, head)
     steps = [_step(i, len(ids[0]), token) for i, token in enumerate(ids[1][: step + 1])]
-    sampled = -1 if settings is None else own
-    steps[step] = steps[step]._replace(sampled_id=sampled, logits_hash=hashed)
+    sampled_id = -1 if settings is None else own_id
+    steps[step] = steps[step]._replace(sampled_id=sampled_id, logits_hash=hashed)
     return Trace(head, {}, tuple(steps), None, "")
 
 
 def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
-    found = check_ids(name, ids)
-    for one in found:
-        check_int(Name(name, prose=": a token id"), one, 0, vocab - 1)
-    return found
+    token_ids = check_ids(name, ids)
+    for token_id in token_ids:
+        check_int(Name(name, prose=": a token id"), token_id, 0, vocab - 1)
+    return token_ids
 
 
 def _read(row: str) -> int:
@@ -135,9 +135,9 @@ def _read(row: str) -> int:
         raise InputError("row", f" {error}, not {shown(row)}") from None
 
 
-def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _settings(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
     try:
-        return settings_from_json(given or {})
+        return settings_from_json(settings or {})
     except ValueError as error:
         raise InputError("settings", f": {error}") from None
 

@@ -1,7 +1,7 @@
 """A look as data: figures for JSON and terminals, arrays for a file, and those that pages draw.
 
-Names of tokens are raw, to be escaped where they are shown. For pages, of a weight the square root
-is stored, in a byte; all else in float32, in one small safetensors file.
+Names of tokens are raw, to be escaped where they are shown. For pages the square root of a weight
+is stored, in a byte; all else is float32. It is one small safetensors file.
 """
 
 import json
@@ -19,7 +19,7 @@ from cutaway.features.inside.look import Look
 from cutaway.files.weights.safetensors import parts
 
 NEAR = 16
-"""Tokens before a step of which it is told how much a head with a state takes."""
+"""Tokens before a step for which it is shown how much a head with a state takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HeadFigures:
 
     @property
     def place(self) -> str:
-        """Its name as the place of an intervention: "L9.H3"."""
+        """The head's name as the place of an intervention: "L9.H3"."""
         return f"L{self.layer}.H{self.head}"
 
 
@@ -85,76 +85,82 @@ class Near:
     cosine: float
 
 
-def places(look: Look, found: LogitAttribution, name: Name) -> list[PositionFigures]:
-    """All positions, in order."""
-    weight, attribution = look.mean_weights, found.by_position
+def places(look: Look, attribution: LogitAttribution, name: Name) -> list[PositionFigures]:
+    """Return figures of all positions, in order."""
+    weight, by_position = look.mean_weights, attribution.by_position
     return [
-        PositionFigures(i, token, name(token), float(weight[i]), float(attribution[i]))
+        PositionFigures(i, token, name(token), float(weight[i]), float(by_position[i]))
         for i, token in enumerate(look.token_ids)
     ]
 
 
-def heads(look: Look, found: LogitAttribution) -> list[HeadFigures]:
-    """All that attend, layer by layer."""
+def heads(look: Look, attribution: LogitAttribution) -> list[HeadFigures]:
+    """Return figures of all heads that attend, layer by layer."""
     return [
-        _head(look, found, layer, head)
+        _head(look, attribution, layer, head)
         for layer in look.attending
-        for head in range(found.heads.shape[1])
+        for head in range(attribution.heads.shape[1])
     ]
 
 
-def state_heads(look: Look, found: LogitAttribution) -> list[StateHeadFigures]:
-    """All with a delta net or Mamba 2, layer by layer; none for a text that is too long."""
-    made = []
+def state_heads(look: Look, attribution: LogitAttribution) -> list[StateHeadFigures]:
+    """Return figures of all heads of delta nets and Mamba 2; none where a text is too long."""
+    figures = []
     for layer, state in look.states.items() if look.has_state_heads else ():
-        lengths, given = state.lengths, found.state_layers[layer].heads
+        lengths, attributions = state.lengths, attribution.state_layers[layer].heads
         whole = np.maximum(lengths.sum(axis=1), 1e-30)
-        near, most = lengths[:, -NEAR:].sum(axis=1) / whole, lengths.argmax(axis=1)
-        for i, at in enumerate(most.tolist()):
+        near, strongest = lengths[:, -NEAR:].sum(axis=1) / whole, lengths.argmax(axis=1)
+        for i, at in enumerate(strongest.tolist()):
             weight = float(state.weights[i, at])
-            made.append(StateHeadFigures(layer, i, float(given[i]), at, weight, float(near[i])))
-    return made
+            figures.append(
+                StateHeadFigures(layer, i, float(attributions[i]), at, weight, float(near[i]))
+            )
+    return figures
 
 
-def _head(look: Look, found: LogitAttribution, layer: int, head: int) -> HeadFigures:
+def _head(look: Look, attribution: LogitAttribution, layer: int, head: int) -> HeadFigures:
     weight, first = look.weights[layer, head], look.first_seen[layer]
     read = weight[first:]
-    some, most = read[read > 0], int(weight.argmax())
-    entropy = float(-(some * np.log(some)).sum() / np.log(len(read))) if len(read) > 1 else 0.0
+    positive, strongest = read[read > 0], int(weight.argmax())
+    entropy = (
+        float(-(positive * np.log(positive)).sum() / np.log(len(read))) if len(read) > 1 else 0.0
+    )
     return HeadFigures(
-        layer, head, float(found.heads[layer, head]), float(weight[0]),
+        layer, head, float(attribution.heads[layer, head]), float(weight[0]),
         float(weight[-2]) if len(read) > 1 else 0.0,
-        *_repeats(weight, look.token_ids), entropy, most, float(weight[most]),
+        *_repeats(weight, look.token_ids), entropy, strongest, float(weight[strongest]),
     )  # fmt: skip
 
 
 def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, float]:
-    """Weight of earlier places of the last token, and of what followed it (arXiv 2209.11895)."""
+    """Sum the weights of earlier places of the last token, and of followers (arXiv 2209.11895)."""
     earlier = np.flatnonzero(np.array(ids[:-1]) == ids[-1])
     followers = earlier[earlier + 1 < len(ids) - 1] + 1
     return float(weight[earlier].sum()), float(weight[followers].sum())
 
 
-def near_to(look: Look, name: Name) -> list[Near]:
-    """The nearest tokens to the one that the row read."""
-    found = look.nearest()
-    pairs = zip(found.ids.tolist(), found.cosine.tolist(), strict=True)
+def nearest_tokens(look: Look, name: Name) -> list[Near]:
+    """Return the nearest tokens to the one that the row read."""
+    nearest = look.nearest()
+    pairs = zip(nearest.ids.tolist(), nearest.cosine.tolist(), strict=True)
     return [Near(i, name(i), cosine) for i, cosine in pairs]
 
 
-def to_dict(look: Look, found: LogitAttribution, lens: Lens | None, name: Name) -> dict[str, Any]:
+def to_dict(
+    look: Look, attribution: LogitAttribution, lens: Lens | None, name: Name
+) -> dict[str, Any]:
     """Ready for JSON. Weights of single heads are in the file of ``arrays``."""
-    parts = {"parts": dict(found.parts), "rounded": found.rounded.tolist()}
-    one = ("token", "rival", "bias", "rounding", "total", "error")
+    parts = {"parts": dict(attribution.parts), "rounded": attribution.rounded.tolist()}
+    keys = ("token", "rival", "bias", "rounding", "total", "error")
     return {
         "step": look.step.index,
         "token_ids": look.token_ids,
         "row": f"{look.row_hash:016x}",
         "as_run": look.is_as_run,
-        "logit_attribution": {key: getattr(found, key) for key in one} | parts,
-        "heads": [asdict(head) for head in heads(look, found)],
-        "state_heads": [asdict(head) for head in state_heads(look, found)],
-        "positions": [asdict(place) for place in places(look, found, name)],
+        "logit_attribution": {key: getattr(attribution, key) for key in keys} | parts,
+        "heads": [asdict(head) for head in heads(look, attribution)],
+        "state_heads": [asdict(head) for head in state_heads(look, attribution)],
+        "positions": [asdict(place) for place in places(look, attribution, name)],
         "first_seen": list(look.first_seen),
         "kv_bytes": look.kv_bytes,
         **({} if lens is None else _lens(lens, name)),
@@ -162,7 +168,7 @@ def to_dict(look: Look, found: LogitAttribution, lens: Lens | None, name: Name) 
             str(layer): {
                 "ids": ids.tolist(),
                 "shares": shares.tolist(),
-                "attributions": [*found.experts[layer].values()],
+                "attributions": [*attribution.experts[layer].values()],
             }
             for layer, (ids, shares) in look.experts.items()
         },
@@ -178,30 +184,37 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
     }
 
 
-def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
-    """All figures of a look, as float32 and int32, by name."""
+def arrays(look: Look, attribution: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
+    """Return all figures of a look, as float32 and int32, by name."""
     states = look.states if look.has_state_heads else {}
-    made: Mapping[str, NDArray[Any]] = {
+    arrays_by_name: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
         "weights": look.weights,
         "writes": look.writes,
         "first_seen": np.array(look.first_seen, np.int32),
-        "attribution.parts": np.array([*found.parts.values()]),
-        "attribution.heads": found.heads,
-        "attribution.positions": found.positions,
-        "attribution.rounded": found.rounded,
+        "attribution.parts": np.array([*attribution.parts.values()]),
+        "attribution.heads": attribution.heads,
+        "attribution.positions": attribution.positions,
+        "attribution.rounded": attribution.rounded,
         **{f"states.L{layer}": state.weights for layer, state in states.items()},
-        **{f"attribution.states.{name}": one.positions for name, one in found.states.items()},
+        **{
+            f"attribution.states.{name}": layer_attribution.positions
+            for name, layer_attribution in attribution.states.items()
+        },
         "lens.ids": lens.ids.astype(np.int32),
         "lens.logprobs": lens.logprobs,
         "lens.rank": lens.rank.astype(np.int32),
         **({} if lens.drawn is None else {"lens.drawn": lens.drawn.astype(np.int32)}),
     }
-    return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
+    return {
+        k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in arrays_by_name.items()
+    }
 
 
-def described(look: Look, found: LogitAttribution, trace_sha256: str, model: str) -> dict[str, str]:
-    """The header of a file of arrays."""
+def file_header(
+    look: Look, attribution: LogitAttribution, trace_sha256: str, model: str
+) -> dict[str, str]:
+    """Make the header of a file of arrays."""
     return {
         "cutaway": __version__,
         "trace": trace_sha256,
@@ -209,12 +222,12 @@ def described(look: Look, found: LogitAttribution, trace_sha256: str, model: str
         "step": str(look.step.index),
         "row": f"{look.row_hash:016x}",
         "as_run": str(look.is_as_run).lower(),
-        "token": str(found.token),
-        "rival": str(found.rival),
-        "parts": ",".join(found.parts),
-        "rounding": repr(found.rounding),
-        "bias": repr(found.bias),
-        "total": repr(found.total),
+        "token": str(attribution.token),
+        "rival": str(attribution.rival),
+        "parts": ",".join(attribution.parts),
+        "rounding": repr(attribution.rounding),
+        "bias": repr(attribution.bias),
+        "total": repr(attribution.total),
     }
 
 
@@ -223,8 +236,8 @@ def described(look: Look, found: LogitAttribution, trace_sha256: str, model: str
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
-MOST = 8
-"""How many positions of a head have exact figures: the first by weight, and by attribution."""
+TOP_POSITIONS = 8
+"""So many positions of a head have exact figures: the first by weight, and by attribution."""
 FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
 """What ``heads`` holds, in this order."""
 
@@ -239,77 +252,87 @@ def maps(look: Look) -> NDArray[np.uint8]:
 
 def to_bytes(
     look: Look,
-    found: LogitAttribution,
+    attribution: LogitAttribution,
     lens: Lens | None,
     header: Mapping[str, str],
     *,
     with_maps: bool = True,
 ) -> bytes:
-    """The whole file. header: that of ``about``, and more."""
-    return b"".join(parts(page_arrays(look, found, lens, with_maps=with_maps), header))
+    """Write the whole file. header: that of ``page_header``, and more."""
+    return b"".join(parts(page_arrays(look, attribution, lens, with_maps=with_maps), header))
 
 
 def page_arrays(
-    look: Look, found: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
+    look: Look, attribution: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
 ) -> Arrays:
-    """Arrays of a step; ``docs/inside.md`` names them. Without maps only the largest weights."""
-    figures = np.zeros((len(FIGURES), *found.heads.shape))
-    for head in heads(look, found):
-        one = asdict(head)
-        figures[:, head.layer, head.head] = [one[name] for name in FIGURES]
-    made: Arrays = {
-        "places": np.stack([look.mean_weights, found.by_position]),
+    """Return the arrays of ``docs/inside.md``; without maps only the largest weights."""
+    figures = np.zeros((len(FIGURES), *attribution.heads.shape))
+    for head in heads(look, attribution):
+        head_figures = asdict(head)
+        figures[:, head.layer, head.head] = [head_figures[name] for name in FIGURES]
+    arrays_by_name: Arrays = {
+        "places": np.stack([look.mean_weights, attribution.by_position]),
         "heads": figures,
-        **_most("looked", look.weights, look.weights, found.positions),
-        **_most("attributed", np.abs(found.positions), look.weights, found.positions),
-        "parts": np.array([*found.parts.values()]),
-        "rounded": found.rounded,
+        **_take_top("looked", look.weights, look.weights, attribution.positions),
+        **_take_top(
+            "attributed", np.abs(attribution.positions), look.weights, attribution.positions
+        ),
+        "parts": np.array([*attribution.parts.values()]),
+        "rounded": attribution.rounded,
         "first_seen": np.array(look.first_seen, np.int32),
         "token_ids": np.array(look.token_ids, np.int32),
     }
     if lens is not None:
-        made |= {
+        arrays_by_name |= {
             "lens.ids": lens.ids[:, 0].astype(np.int32),
             "lens.logprobs": lens.logprobs[:, 0],
             "lens.rank": lens.rank.astype(np.int32),
         }
         if lens.drawn is not None:
-            made["lens.drawn"] = lens.drawn.astype(np.int32)
+            arrays_by_name["lens.drawn"] = lens.drawn.astype(np.int32)
     if with_maps:  # last: what follows an odd number of bytes is not aligned
-        made["maps.weights"] = maps(look)
-    return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
+        arrays_by_name["maps.weights"] = maps(look)
+    return {
+        k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in arrays_by_name.items()
+    }
 
 
-def about(
-    look: Look, found: LogitAttribution, lens: Lens | None, name: Name, *, trace: str, model: str
+def page_header(
+    look: Look,
+    attribution: LogitAttribution,
+    lens: Lens | None,
+    name: Name,
+    *,
+    trace: str,
+    model: str,
 ) -> dict[str, str]:
-    """The file's header: ``summary.described``, figures, and names of tokens."""
-    tokens = {found.token, found.rival}
+    """Make the file's header: that of ``file_header``, figures, and names of tokens."""
+    tokens = {attribution.token, attribution.rival}
     extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
     if lens is not None:
-        drawn = set() if lens.drawn is None else {*lens.drawn.tolist()}
-        tokens |= {*lens.ids[:, 0].tolist(), *drawn} - {-1}
+        drawn_ids = set() if lens.drawn is None else {*lens.drawn.tolist()}
+        tokens |= {*lens.ids[:, 0].tolist(), *drawn_ids} - {-1}
         extra |= {
             "lens_first": lens.first, "lens_settled": lens.settled,
             "draw_settled": lens.draw_settled,
         }  # fmt: skip
     extra["experts"] = {
         layer: [
-            [i, share, found.experts[layer][i]]
+            [i, share, attribution.experts[layer][i]]
             for i, share in zip(ids.tolist(), shares.tolist(), strict=True)
         ]
         for layer, (ids, shares) in look.experts.items()
     }
     extra["names"] = {token: name(token) for token in sorted(tokens)}
     figures = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
-    return described(look, found, trace, model) | figures
+    return file_header(look, attribution, trace, model) | figures
 
 
-def _most(
+def _take_top(
     name: str, order: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> Mapping[str, NDArray[Any]]:
-    """Each head's positions that have most, with weights and attributions: (layers, heads, n)."""
-    at = np.argsort(-order, axis=-1, kind="stable")[..., :MOST]
+    """Take each head's largest positions, with weights and attributions: (layers, heads, n)."""
+    at = np.argsort(-order, axis=-1, kind="stable")[..., :TOP_POSITIONS]
     return {
         f"{name}.positions": at.astype(np.int32),
         f"{name}.weights": np.take_along_axis(weights, at, -1),

@@ -1,5 +1,4 @@
-"""What each token of a text reads from which, where all rows are computed in one step: attention of
-encoders and rerankers.
+"""Attention in whole texts: from which tokens each one reads, for encoders and rerankers.
 
 The weights are those of the definition (``reference``), from the queries, keys and values of the
 run; what they make of the values is compared with what the run had.
@@ -41,10 +40,10 @@ class TextAttention:
 
     @property
     def mean(self) -> Floats:
-        """Of all heads that attend: (tokens, tokens)."""
+        """The mean weights of all heads that attend: (tokens, tokens)."""
         attending = int((self.weights.sum(axis=(2, 3)) > 0).sum())
-        found: Floats = self.weights.sum(axis=(0, 1)) / np.float32(max(attending, 1))
-        return found
+        mean: Floats = self.weights.sum(axis=(0, 1)) / np.float32(max(attending, 1))
+        return mean
 
 
 def text_attention(
@@ -56,15 +55,15 @@ def text_attention(
     model that is asked for yes or no (``inside`` shows its steps), and for more than 512 tokens.
     """
     llm = llm.with_adapter(adapter)
-    asked = near(llm, first, second, words=False, prompt=prompt)
-    return tuple(_of_request(llm, request) for request in asked.requests)
+    nearness = near(llm, first, second, words=False, prompt=prompt)
+    return tuple(_read_request(llm, request) for request in nearness.requests)
 
 
-def _of_request(llm: LLM, request: Request) -> TextAttention:
+def _read_request(llm: LLM, request: Request) -> TextAttention:
     ids = request.prompt_token_ids
     if not isinstance(request.decoder, Embed):
         raise InputError(
-            "attention in whole texts is told of models that make vectors or scores; of one that "
+            "attention in whole texts is for models that make vectors or scores; of one that "
             "writes, 'cutaway trace inside' shows each step"
         )
     if len(ids) > STEP_ROWS:
@@ -77,30 +76,30 @@ def _of_request(llm: LLM, request: Request) -> TextAttention:
     text = whole_text(llm, request, [*names], [op.layer for op in llm.graph.stores])
     heads = max((op.heads.queries for op in ops), default=0)
     weights = np.zeros((llm.config.layers, heads, len(ids), len(ids)), np.float32)
-    read = {**text.tensors, **_stored(text, llm.graph.stores)}
-    for op, output, found in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
+    read = {**text.tensors, **_stored_inputs(text, llm.graph.stores)}
+    for op, output, weight in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
         out = text.tensors[op.out.name]
         check_outputs(op.layer, output, out, np.abs(out).max(initial=0))
-        weights[op.layer, : len(found), :, : found.shape[-1]] = found
+        weights[op.layer, : len(weight), :, : weight.shape[-1]] = weight
     return TextAttention(tuple(ids), weights)
 
 
 def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
-    """The weights that ops which attend read."""
+    """Return the weights that attending ops read."""
     inside, roles = inspectable(llm.backend), ("sinks", "distance")
     names = {op.weights[role] for op in ops for role in roles if role in op.weights}
     return {name: inside.weight(name) for name in names}
 
 
-def _stored(text: WholeText, ops: Iterable[Attend]) -> dict[str, Floats]:
-    """The keys and values of ops that store them, as stored, by the names of these inputs."""
-    found = {}
+def _stored_inputs(text: WholeText, ops: Iterable[Attend]) -> dict[str, Floats]:
+    """Return the keys and values of ops that store them, by the names of these inputs."""
+    inputs = {}
     for op in ops:
         layer = op.layer
-        found[op.inputs[1]] = _rows(text.keys[layer])
+        inputs[op.inputs[1]] = _rows(text.keys[layer])
         if op.values_from is None:
-            found[op.inputs[2]] = _rows(text.values[layer])
-    return found
+            inputs[op.inputs[2]] = _rows(text.values[layer])
+    return inputs
 
 
 def _rows(stored: NDArray[Any]) -> Floats:

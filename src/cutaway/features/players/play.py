@@ -136,10 +136,10 @@ class _Looking:
         return console.load(self._args)
 
     def __call__(self, step: int) -> list[str]:
-        from cutaway.features.inside.inside_tables import of_lens
+        from cutaway.features.inside.inside_tables import describe_lens
         from cutaway.features.inside.look import inside
 
         look = inside(self._llm, self._trace, step)
         name = names_of(self._llm.tokenizer)
-        lines = of_lens(look.logit_attribution(), look.lens(1), name, self._style.spark)
+        lines = describe_lens(look.logit_attribution(), look.lens(1), name, self._style.spark)
         return [*lines, "", look.proof()]

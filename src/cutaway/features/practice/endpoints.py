@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.errors import InputError
-from cutaway.features.inside.endpoints import StepOfText, beside, traced
+from cutaway.features.inside.endpoints import StepOfText, run_look, to_trace
 from cutaway.features.practice import REMARKS
 from cutaway.features.practice.cells import SAMPLE_CELLS, Cells, cell_exercises
 from cutaway.features.practice.exercises import Exercise, comparison, exercises
@@ -51,7 +51,7 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
     known: OrderedDict[str, Lessons] = request.app.state.lessons
     key = body.model_dump_json()
     if key not in known:
-        known[key] = await beside(request, body, _made)
+        known[key] = await run_look(request, body, _made)
         while len(known) > _KEPT:
             known.popitem(last=False)
     return known[key]
@@ -72,7 +72,7 @@ def _ways(llm: LLM) -> Lessons:
 
 
 def _made(llm: LLM, body: StepOfText) -> Lessons:
-    scene = Scene(llm, traced(llm, body), body.step)
+    scene = Scene(llm, to_trace(llm, body), body.step)
     return Lessons(scene.text, scene.introduction, possible(scene))
 
 

@@ -110,7 +110,9 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
             "topic",
             " cut: no head has a positive attribution to this step's token; take another step",
         )
-    redraw = Redraw.of(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
+    redraw = (
+        Redraw.from_step(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
+    )
     rows = [(head, *_cut(scene, head, redraw)) for head in best]
     token, rival, most = scene.token, scene.name(found.rival), rows[0]
     return [

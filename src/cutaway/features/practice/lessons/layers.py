@@ -17,12 +17,12 @@ _NEAR = 12  # layers of a model for which the answer may be off by one; twice as
 
 def lens_lesson(scene: Scene) -> list[Exercise]:
     """After how many layers does the head predict the final token?"""
-    from cutaway.features.inside.lens import settled_from
+    from cutaway.features.inside.lens import find_settled
 
     lens = scene.lens
     said = lens.ids[:, 0]
     layers, last = len(said) - 1, scene.name(int(said[-1]))
-    settled = settled_from(said == said[-1])
+    settled = find_settled(said == said[-1])
     assert settled is not None  # since it holds in the last row
     every = lens.rows(scene.name)
     rows = [(str(row.layer + 1), row.token, percent(row.probability)) for row in every]
