@@ -78,11 +78,14 @@ def main() -> None:
     with LLM(args.base, context=args.tokens + 1, progress=False) as llm:
         of_base = log_softmax(llm.logits([*ids]))
     theirs = llama_log_probs(args.peer_python, args.base, [*ids])
-    between = Damage.of(positions(of_base, theirs, [*ids], 10), 10)
+    between = Damage.from_positions(positions(of_base, theirs, [*ids], 10), 10)
     rows = [row("llama.cpp and cutaway, KL between them", args.base, between)]
     for quant, damage in zip(args.quants, ours, strict=True):
         of_quant = positions(theirs, llama_log_probs(args.peer_python, quant, [*ids]), [*ids], 10)
-        rows += [row("cutaway", quant, damage), row("llama.cpp", quant, Damage.of(of_quant, 10))]
+        rows += [
+            row("cutaway", quant, damage),
+            row("llama.cpp", quant, Damage.from_positions(of_quant, 10)),
+        ]
     head = ["file", "engine", "KL, nats", "99th percentile", "flips", "perplexity ×", "top 10 kept"]
     found = {"tokens": len(ids), "rows": [dict(zip(head, each, strict=True)) for each in rows]}
     publish(grid(head, rows), found, args.write, "doctor-llama")

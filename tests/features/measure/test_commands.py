@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.compute.loading.open import open_model
-from cutaway.features.measure.paired import Question, Way, _saved, compare_ways
+from cutaway.features.measure.paired import Question, Way, _compute_saving, compare_ways
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
@@ -163,8 +163,8 @@ def test_what_is_saved_is_the_ratio_of_variances_by_definition():
         for shift in range(1, 6)
     ]
     like = [np.var(scores[1, q] - scores[0, q]) for q in range(7)]
-    assert _saved(scores) == pytest.approx(np.mean(unlike) / np.mean(like))
-    assert _saved(scores) > 10
+    assert _compute_saving(scores) == pytest.approx(np.mean(unlike) / np.mean(like))
+    assert _compute_saving(scores) > 10
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from cutaway.features.measure.doctor import (
 )
 from cutaway.features.measure.doctor.findings import (
     bootstrap,
+    compare_texts,
     map_of_tensors,
-    parted,
     place_of,
     prompts,
 )
@@ -146,7 +146,7 @@ def test_like_neighbours_make_an_interval_wider():
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=40))
 def test_any_number_of_positions_has_an_interval(values):
     kl = np.array(values)
-    found = Damage.of(Positions(kl, kl > 1, kl, np.ones(len(kl))), 3)
+    found = Damage.from_positions(Positions(kl, kl > 1, kl, np.ones(len(kl))), 3)
     assert found.kl.low <= found.kl.mean + 1e-9
     assert found.kl.mean <= found.kl.high + 1e-9
     assert Damage.from_dict(found.to_dict()) == found
@@ -286,7 +286,7 @@ def test_a_mix_is_written_and_is_what_was_proposed(base, tmp_path):
 
 
 def test_pairs_part_where_their_tokens_first_differ():
-    found = parted([(1, 2, 3), (1, 2), (5,)], [(1, 2, 4), (1, 2), (6,)], 3)
+    found = compare_texts([(1, 2, 3), (1, 2), (5,)], [(1, 2, 4), (1, 2), (6,)], 3)
     assert found.parted_at == (2, None, 0)
     assert found.differ.mean == pytest.approx(2 / 3)
 

@@ -65,10 +65,12 @@ def run(args: Namespace) -> int:
     if not changes:
         raise InputError("--b: say what is other in B, as --b temperature=0.3")
     seed, questions = options.pop("seed", 0), read_questions(args.file, args.limit)
-    own = {name: value for name, value in changes.items() if name not in (*_LOADING, "prompt")}
+    b_options = {
+        name: value for name, value in changes.items() if name not in (*_LOADING, "prompt")
+    }
     from cutaway.requests.options import parse_options
 
-    parse_options(options | own)  # refused before a model is loaded
+    parse_options(options | b_options)  # refused before a model is loaded
     a = b = console.load(args)
     if any(name in changes for name in _LOADING):
         loading = {name: str(changes[name]) for name in _LOADING if name in changes}
@@ -76,7 +78,7 @@ def run(args: Namespace) -> int:
     from cutaway.features.measure.paired import Way, compare_ways
 
     template = str(changes.get("prompt", args.prompt))
-    ways = Way(a, args.prompt, options), Way(b, template, options | own)
+    ways = Way(a, args.prompt, options), Way(b, template, options | b_options)
     with console.progress(show=not args.quiet) as progress:
         done = compare_ways(questions, *ways, samples=args.samples, seed=seed, progress=progress)
     print_report(args, done.to_dict, lambda: _report(done, len(questions), args.samples))
@@ -92,9 +94,11 @@ def _report(done: "Paired", questions: int, samples: int) -> list[str]:
          f"{done.same:.0%}", saved),
     ]  # fmt: skip
     lines = [f"{questions} questions, {samples} seeds each", *table(rows)]
-    parted = Counter(one.parts_at for one in done.answers if one.parts_at is not None)
-    if parted:
-        for at, count in sorted(parted.items()):
+    counts_by_position = Counter(
+        answer.parts_at for answer in done.answers if answer.parts_at is not None
+    )
+    if counts_by_position:
+        for at, count in sorted(counts_by_position.items()):
             lines.append(f"  {at:>4}  {'█' * min(count, 60)} {count}")
     return lines
 
@@ -113,75 +117,75 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def read_questions(path: str, limit: int | None = None) -> "list[Question]":
-    """Of a file, or of a task of lm-eval; InputError where it cannot be read."""
+    """Read questions from a file or a task of lm-eval; InputError where that cannot be done."""
     if limit is not None and limit < 1:
         raise InputError(f"--limit must be 1 or more, not {limit}")
     name = path.removeprefix("lm-eval:")
-    return (_of_lm_eval(name, limit) if name != path else _of_file(path))[:limit]
+    return (_read_lm_eval(name, limit) if name != path else _read_questions_file(path))[:limit]
 
 
-def _of_file(path: str) -> "list[Question]":
+def _read_questions_file(path: str) -> "list[Question]":
     data = read_file(path)
     if path.endswith((".yaml", ".yml")):
-        return _of_promptfoo(path, _yaml(path, data))
+        return _read_promptfoo(path, _yaml(path, data))
     lines = [line for line in data.splitlines() if line.strip()]
     try:
         whole = json.loads(data)
     except (ValueError, RecursionError):
         whole = None
     if isinstance(whole, dict) and "tests" in whole:
-        return _of_promptfoo(path, whole)
-    return [_of_line(f"{path}, line {n}", line) for n, line in enumerate(lines, 1)]
+        return _read_promptfoo(path, whole)
+    return [_read_line(f"{path}, line {n}", line) for n, line in enumerate(lines, 1)]
 
 
-def _of_line(where: str, line: str) -> "Question":
+def _read_line(place: str, line: str) -> "Question":
     from cutaway.features.measure.paired import RULES
 
     try:
-        given = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError):
-        raise InputError(f"{where}: this is no JSON") from None
-    if not (isinstance(given, dict) and isinstance(given.get("prompt"), str)):
-        raise InputError(f"{where}: it must be an object with a prompt")
-    return _question(where, given["prompt"], [(r, given[r]) for r in RULES if r in given])
+        raise InputError(f"{place}: this is no JSON") from None
+    if not (isinstance(document, dict) and isinstance(document.get("prompt"), str)):
+        raise InputError(f"{place}: it must be an object with a prompt")
+    return _question(place, document["prompt"], [(r, document[r]) for r in RULES if r in document])
 
 
-def _question(where: str, prompt: str, expect: list[tuple[Any, Any]]) -> "Question":
+def _question(place: str, prompt: str, expect: list[tuple[Any, Any]]) -> "Question":
     import re
 
     from cutaway.features.measure.paired import RULES, Question
 
     if not expect:
-        raise InputError(f"{where}: say what the answer must hold: {', '.join(RULES)}")
+        raise InputError(f"{place}: say what the answer must hold: {', '.join(RULES)}")
     for rule, value in expect:
         if not (isinstance(rule, str) and rule in RULES and isinstance(value, str)):
-            raise InputError(f"{where}: an assertion is one of {', '.join(RULES)}, with a text")
+            raise InputError(f"{place}: an assertion is one of {', '.join(RULES)}, with a text")
         try:
             re.compile(value if rule == "regex" else "")
         except (re.error, RecursionError, OverflowError) as error:
-            raise InputError(f"{where}: regex: {error}") from None
+            raise InputError(f"{place}: regex: {error}") from None
     return Question(prompt, tuple(expect))
 
 
-def _of_promptfoo(path: str, given: Any) -> "list[Question]":
-    tests, prompts = (given.get(name) for name in ("tests", "prompts"))
+def _read_promptfoo(path: str, document: Any) -> "list[Question]":
+    tests, prompts = (document.get(name) for name in ("tests", "prompts"))
     if not (isinstance(tests, list) and isinstance(prompts, list) and prompts):
         raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")
-    found = []
+    questions = []
     for n, test in enumerate(tests, 1):
-        where, prompt = f"{path}, test {n}", str(prompts[0])
+        place, prompt = f"{path}, test {n}", str(prompts[0])
         if not isinstance(test, dict):
-            raise InputError(f"{where}: it must be an object with vars and assert")
+            raise InputError(f"{place}: it must be an object with vars and assert")
         values, asserted = test.get("vars") or {}, test.get("assert") or []
         if not (isinstance(values, dict) and isinstance(asserted, list)):
-            raise InputError(f"{where}: vars must be an object, and assert a list")
+            raise InputError(f"{place}: vars must be an object, and assert a list")
         for name, value in values.items():
             prompt = prompt.replace(f"{{{{{name}}}}}", str(value))
             prompt = prompt.replace(f"{{{{ {name} }}}}", str(value))
-        rules = (each if isinstance(each, dict) else {} for each in asserted)
-        expect = [(each.get("type"), each.get("value")) for each in rules]
-        found.append(_question(where, prompt, expect))
-    return found
+        rules = (assertion if isinstance(assertion, dict) else {} for assertion in asserted)
+        expect = [(assertion.get("type"), assertion.get("value")) for assertion in rules]
+        questions.append(_question(place, prompt, expect))
+    return questions
 
 
 def _yaml(path: str, data: str) -> Any:
@@ -190,38 +194,40 @@ def _yaml(path: str, data: str) -> Any:
     except ImportError:
         raise InputError(f"{path}: YAML needs PyYAML: pip install pyyaml, or give JSON") from None
     try:
-        found = yaml.safe_load(data)
+        document = yaml.safe_load(data)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: this is no YAML: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InputError(f"{path}: a file of promptfoo has lists of prompts and of tests")
-    return found
+    return document
 
 
-def _of_lm_eval(name: str, limit: int | None) -> "list[Question]":
-    """Of a task's documents: prompts with its examples, and its own filters and first metric."""
+def _read_lm_eval(name: str, limit: int | None) -> "list[Question]":
+    """Read a task's documents: prompts with its examples, its own filters and first metric."""
     try:
         from lm_eval.tasks import TaskManager
     except ImportError:
         raise InputError("lm-eval: it is not installed: pip install 'cutaway[lm-eval]'") from None
     file = Path(name)
-    own = file.suffix in (".yaml", ".yml")
-    manager = TaskManager(include_path=str(file.parent) if own else None, include_defaults=not own)
+    is_file = file.suffix in (".yaml", ".yml")
+    manager = TaskManager(
+        include_path=str(file.parent) if is_file else None, include_defaults=not is_file
+    )
     try:
-        [task] = manager.load([str(file.stem) if own else name])["tasks"].values()
+        [task] = manager.load([str(file.stem) if is_file else name])["tasks"].values()
     except (ValueError, KeyError, OSError) as error:
         raise InputError(f"lm-eval:{name}: it is not one task that can be read: {error}") from error
     if task.OUTPUT_TYPE != "generate_until":
         raise InputError(f"lm-eval:{name}: {task.OUTPUT_TYPE} writes nothing; see docs/score.md")
-    return [_of_document(task, doc) for doc in islice(task.eval_docs, limit)]
+    return [_read_document(task, doc) for doc in islice(task.eval_docs, limit)]
 
 
-def _of_document(task: Any, doc: Mapping[str, Any]) -> "Question":
+def _read_document(task: Any, doc: Mapping[str, Any]) -> "Question":
     from cutaway.features.measure.paired import Question
 
     shots = task.config.num_fewshot or 0
-    asked = task.construct_requests(doc, task.fewshot_context(doc, num_fewshot=shots))
-    request = asked[0] if isinstance(asked, list) else asked
+    requests = task.construct_requests(doc, task.fewshot_context(doc, num_fewshot=shots))
+    request = requests[0] if isinstance(requests, list) else requests
     prompt, settings = request.args
     until = settings.get("until") or []
     options = {"stop": [until] if isinstance(until, str) else list(until)}
@@ -230,8 +236,8 @@ def _of_document(task: Any, doc: Mapping[str, Any]) -> "Question":
 
     def judge(text: str) -> float:
         request.resps, request.filtered_resps = [text], {}
-        for each in task._filters:
-            each.apply([request])
+        for answer_filter in task._filters:
+            answer_filter.apply([request])
         answer = next(iter(request.filtered_resps.values()), text)
         return float(next(iter(task.process_results(doc, [answer]).values())))
 

@@ -62,7 +62,7 @@ class TimedBackend:
         return getattr(self._backend, name)
 
     def run(self, batch: Batch) -> Logits:
-        """As the backend itself."""
+        """Run a batch as the backend does, and note the time."""
         started = perf_counter()
         self.logits = self._backend.run(batch)
         self.seconds = perf_counter() - started
@@ -71,8 +71,8 @@ class TimedBackend:
 
 
 @contextmanager
-def timed(engine: Engine) -> Iterator[TimedBackend]:
-    """The engine with a stop-watch around its backend."""
+def stop_watch(engine: Engine) -> Iterator[TimedBackend]:
+    """Put a stop-watch around an engine's backend for a while."""
     backend = engine.backend
     watch = TimedBackend(backend)
     engine.backends[""] = cast("Backend", watch)
@@ -92,12 +92,12 @@ def decode(
     resample: draw each token once more, to time sampling alone
     """
     steps, warm = Steps(), 0
-    with timed(llm.engine) as watch, _sequences(llm, rng, context, batch, params) as sequences:
+    with stop_watch(llm.engine) as watch, _sequences(llm, rng, context, batch, params) as sequences:
         while warm + len(steps.step) < STEPS:
             started = perf_counter()
-            drawn = _steps(llm.engine)
+            drawn_count = _steps(llm.engine)
             seconds = perf_counter() - started
-            if watch.rows != batch or drawn != batch:
+            if watch.rows != batch or drawn_count != batch:
                 continue
             if warm < WARM:
                 warm += 1
@@ -114,10 +114,10 @@ def prefill(
 ) -> Steps:
     """One value: a prompt, from the request to its first new token."""
     started, plan = perf_counter(), 0.0
-    with timed(llm.engine) as watch, _sequences(llm, rng, tokens, 1, params):
-        drawn = 0
-        while not drawn:
-            drawn = _steps(llm.engine)
+    with stop_watch(llm.engine) as watch, _sequences(llm, rng, tokens, 1, params):
+        drawn_count = 0
+        while not drawn_count:
+            drawn_count = _steps(llm.engine)
             plan += watch.seconds
         return Steps([perf_counter() - started], [plan], [])
 
@@ -135,7 +135,7 @@ def longest(context: int, batch: int) -> int:
 
 
 def _steps(engine: Engine) -> int:
-    """Step; how many tokens were drawn."""
+    """Run a step and count the tokens that it drew."""
     return sum(isinstance(event, Step) for event in engine.step())
 
 
@@ -241,7 +241,7 @@ def benchmark(
         "settings": asdict(settings),
         "machine": _machine(llm, probe, settings),
         "costs": asdict(costs)
-        | {"kv": [each._asdict() | {"layers": len(each.layers)} for each in costs.kv.groups]},
+        | {"kv": [group._asdict() | {"layers": len(group.layers)} for group in costs.kv.groups]},
         "load_s": llm.load_s,
         "prefill": _prefill(costs, probe, settings, [t["prefill"] for t in turns]),
         "decode": [_decode(costs, probe, c, [t[c] for t in turns]) for c in settings.cases],
@@ -253,11 +253,11 @@ def benchmark(
 def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
     """InputError for what the model's context cannot hold: the engine would wait for ever."""
     limit = llm.model.context
-    needed = max(settings.prompt, *(longest(*case) for case in settings.cases))
-    if needed >= limit:
+    longest_text = max(settings.prompt, *(longest(*case) for case in settings.cases))
+    if longest_text >= limit:
         raise InputError(
             "context",
-            f" or prompt needs {needed} tokens with what is written after it, and this "
+            f" or prompt needs {longest_text} tokens with what is written after it, and this "
             f"model has {limit}: lower --context or --prompt",
         )
     have = llm.engine.blocks.count

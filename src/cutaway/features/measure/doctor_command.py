@@ -47,7 +47,7 @@ in other formats (--formats), its keys and values in other formats (--kv). Of ea
   top        how many of BASE's likeliest tokens are among its own
   drawn      texts drawn from both with the same luck: how many differ, and after how many tokens
 
-In brackets is what holds 95 %: a bootstrap of runs of 16 neighbouring positions for means and
+Brackets have intervals of 95 %: by a bootstrap of runs of 16 neighbouring positions for means and
 percentiles, Wilson's interval for shares. They speak of this text, not of other kinds of text.
 
 Then one tensor at a time is changed and the rest is as in BASE, which takes as long as reading the
@@ -98,7 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Examine, and print what was found as it is found."""
-    plan, text, stop = _Plan.of(args), namespace.read_file(args.text), console.Stop()
+    plan, text, stop = _Plan.from_args(args), namespace.read_file(args.text), console.Stop()
     from cutaway.features.measure.doctor import Doctor
 
     bars = _Bars(show=not args.quiet)
@@ -109,28 +109,28 @@ def run(args: Namespace) -> int:
                 backend=args.backend, threads=args.threads, progress=bars,
                 stopped=lambda: stop.stop_asked,
             ) as doctor:  # fmt: skip
-                found = _examine(args, plan, doctor, bars)
+                document = _examine(args, plan, doctor, bars)
         except KeyboardInterrupt:
             bars.end()
             say("stopped; the tensors that were measured are kept: the same command goes on")
             raise
     if args.json:
-        print_json(found)
+        print_json(document)
     return 0
 
 
 class _Bars:
-    """A bar for each thing that is done, ended before anything is printed."""
+    """A progress bar for each task, which ends before anything is printed."""
 
     def __init__(self, *, show: bool) -> None:
         self._show, self._open = show, ExitStack()
         self._report: Callable[[str, int, int], None] | None = None
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, task: str, done: int, total: int) -> None:
         if self._report is None:
-            shown = console.progress(show=self._show, figures=_figures, after=1)
-            self._report = self._open.enter_context(shown)
-        self._report(what, done, total)
+            bar = console.progress(show=self._show, figures=_figures, after=1)
+            self._report = self._open.enter_context(bar)
+        self._report(task, done, total)
 
     def end(self) -> None:
         """End the last one."""
@@ -138,7 +138,7 @@ class _Bars:
         self._report = None
 
     def __enter__(self) -> None:
-        """Nothing; a bar begins when there is something to tell."""
+        """Show nothing yet: a bar begins with its task."""
 
     def __exit__(self, *_: object) -> None:
         self.end()
@@ -159,8 +159,8 @@ class _Plan:
     output: Path | None
 
     @classmethod
-    def of(cls, args: Namespace) -> "_Plan":
-        """InputError for arguments that do not go together."""
+    def from_args(cls, args: Namespace) -> "_Plan":
+        """Plan what arguments ask for; InputError where they do not go together."""
         from cutaway.features.measure.doctor import ModelChange, check_draws
 
         check_draws(args.draws, args.draw_tokens, args.window)
@@ -182,7 +182,7 @@ class _Plan:
 
 
 def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dict[str, Any]:
-    """All that was asked, printed as it is found; the JSON document of it."""
+    """Measure and print all that was asked, and return its JSON document."""
 
     def tell(lines: Callable[[], Iterable[str]]) -> None:
         bars.end()
@@ -190,19 +190,19 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
             print_lines(lines())
             sys.stdout.flush()
 
-    def diagnosed(change: "ModelChange") -> "Diagnosis":
-        found = doctor.diagnose(
+    def diagnose(change: "ModelChange") -> "Diagnosis":
+        diagnosis = doctor.diagnose(
             change, draws=args.draws, draw_tokens=args.draw_tokens, temperature=args.temperature
         )
-        tell(lambda: diagnosis_lines(found, doctor))
-        return found
+        tell(lambda: diagnosis_lines(diagnosis, doctor))
+        return diagnosis
 
     if plan.under is not None:
         doctor.check_size(plan.under, args.quant, formats=plan.formats)
     tell(lambda: head_lines(doctor))
     document: dict[str, Any] = {"base": doctor.base, "positions": doctor.positions}
     document |= {"nbytes": doctor.nbytes, "kv_bytes": doctor.kv_bytes}
-    document["changes"] = [diagnosed(change).to_dict() for change in plan.changes]
+    document["changes"] = [diagnose(change).to_dict() for change in plan.changes]
     if not args.tensors or not (plan.formats or args.quant):
         return document
     costs = [*doctor.tensors(args.quant, formats=plan.formats)]
@@ -217,7 +217,7 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
         document["mix"] = asdict(mix) | {"output": str(plan.output)}
         from cutaway.features.measure.doctor import ModelChange
 
-        document["mix"] |= diagnosed(ModelChange(quant=plan.output)).to_dict()
+        document["mix"] |= diagnose(ModelChange(quant=plan.output)).to_dict()
     return document
 
 
@@ -248,7 +248,7 @@ _WORST, _BAR = 12, 16
 
 
 def head_lines(doctor: "Doctor") -> list[str]:
-    """What is examined."""
+    """Describe what is examined."""
     return [
         f"BASE {doctor.base}: {megabytes(doctor.nbytes)} of tensors, {doctor.kv_bytes:,} bytes of "
         f"keys and values a token",
@@ -257,13 +257,14 @@ def head_lines(doctor: "Doctor") -> list[str]:
     ]
 
 
-def diagnosis_lines(found: "Diagnosis", doctor: "Doctor") -> Iterator[str]:
-    """One change."""
-    damage, share = found.damage, found.nbytes / doctor.nbytes
-    size = f"{megabytes(found.nbytes)} of tensors, {share:.0%} of BASE's"
-    if found.kv_bytes != doctor.kv_bytes:
-        size = f"{found.kv_bytes:,} bytes a token, {found.kv_bytes / doctor.kv_bytes:.0%} of BASE's"
-    yield from ("", f"{found.change}   {size}")
+def diagnosis_lines(diagnosis: "Diagnosis", doctor: "Doctor") -> Iterator[str]:
+    """Describe one change."""
+    damage, share = diagnosis.damage, diagnosis.nbytes / doctor.nbytes
+    size = f"{megabytes(diagnosis.nbytes)} of tensors, {share:.0%} of BASE's"
+    if diagnosis.kv_bytes != doctor.kv_bytes:
+        share = diagnosis.kv_bytes / doctor.kv_bytes
+        size = f"{diagnosis.kv_bytes:,} bytes a token, {share:.0%} of BASE's"
+    yield from ("", f"{diagnosis.change}   {size}")
     yield (
         f"  KL          {_nats(damage.kl)} nats; 99th percentile {_nats(damage.kl_p99)}; largest "
         f"{damage.kl_most:.2g}"
@@ -272,16 +273,16 @@ def diagnosis_lines(found: "Diagnosis", doctor: "Doctor") -> Iterator[str]:
     ratio = damage.perplexity_ratio
     yield f"  perplexity  × {ratio.mean:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
     yield f"  top {damage.top:<7} {_percent(damage.overlap)} of them stay"
-    if found.drawn is not None:
-        yield f"  drawn       {_drawn(found.drawn)}"
+    if diagnosis.drawn is not None:
+        yield f"  drawn       {_describe_pairs(diagnosis.drawn)}"
 
 
-def _drawn(drawn: "Parted") -> str:
-    places = [place for place in drawn.parted_at if place is not None]
-    said = f"{len(places)} of {drawn.texts} texts of {drawn.tokens} tokens differ"
-    interval = f"[{drawn.differ.low:.0%}, {drawn.differ.high:.0%}]"
-    where = f"; equal before: {median(places):g} tokens, the median" if places else ""
-    return f"{said} {interval}{where}"
+def _describe_pairs(pairs: "Parted") -> str:
+    places = [place for place in pairs.parted_at if place is not None]
+    counts = f"{len(places)} of {pairs.texts} texts of {pairs.tokens} tokens differ"
+    interval = f"[{pairs.differ.low:.0%}, {pairs.differ.high:.0%}]"
+    median_text = f"; equal before: {median(places):g} tokens, the median" if places else ""
+    return f"{counts} {interval}{median_text}"
 
 
 def tensor_table(style: Style, costs: "Sequence[TensorCost]") -> Iterator[str]:
@@ -289,7 +290,7 @@ def tensor_table(style: Style, costs: "Sequence[TensorCost]") -> Iterator[str]:
     from cutaway.features.measure.doctor.findings import place_of
 
     worst = sorted(costs, key=lambda cost: -cost.damage.kl.mean)[:_WORST]
-    most = max((cost.damage.kl.mean for cost in worst), default=0.0) or 1.0
+    largest = max((cost.damage.kl.mean for cost in worst), default=0.0) or 1.0
     yield ""
     yield f"One tensor at a time, the rest as in BASE; the worst {len(worst)} of {len(costs)}:"
     rows = [("TENSOR", "FORMAT", "SAVES", "KL, nats", "", "FLIPS")]
@@ -297,46 +298,47 @@ def tensor_table(style: Style, costs: "Sequence[TensorCost]") -> Iterator[str]:
         kl = cost.damage.kl
         rows.append((
             cost.tensor, cost.format, megabytes(cost.saved), _nats(kl),
-            style.bar(max(kl.mean, 0.0) / most, _BAR), f"{cost.damage.flips.mean:.1%}",
+            style.bar(max(kl.mean, 0.0) / largest, _BAR), f"{cost.damage.flips.mean:.1%}",
         ))  # fmt: skip
     yield from table(rows)
     for format in dict.fromkeys(cost.format for cost in costs):
-        mine = [cost for cost in costs if cost.format == format]
+        format_costs = [cost for cost in costs if cost.format == format]
         yield from ("", f"{format}: KL of each alone, added up by kind; the line shows its layers")
-        yield from _kinds(style, mine, [place_of(cost.tensor) for cost in mine])
+        yield from _kinds(style, format_costs, [place_of(cost.tensor) for cost in format_costs])
 
 
 def _kinds(
     style: Style, costs: "Sequence[TensorCost]", places: Sequence[tuple[str, int | None]]
 ) -> Iterator[str]:
-    saved, each = Counter[str](), dict[str, list[float]]()
+    saved, kls_by_kind = Counter[str](), dict[str, list[float]]()
     for (kind, _), cost in zip(places, costs, strict=True):
         saved[kind] += cost.saved
-        each.setdefault(kind, []).append(max(cost.damage.kl.mean, 0.0))
-    most = max(map(max, each.values())) or 1.0
-    sums = {kind: sum(each[kind]) for kind in sorted(each, key=lambda kind: -sum(each[kind]))}
+        kls_by_kind.setdefault(kind, []).append(max(cost.damage.kl.mean, 0.0))
+    largest = max(map(max, kls_by_kind.values())) or 1.0
+    sums = {
+        kind: sum(kls_by_kind[kind])
+        for kind in sorted(kls_by_kind, key=lambda kind: -sum(kls_by_kind[kind]))
+    }
     highest = max(sums.values()) or 1.0
     yield from table([
         (
             kind, f"saves {megabytes(saved[kind])}", f"{total:.2e}",
-            style.bar(total / highest, _BAR), style.spark(kl / most for kl in each[kind]),
+            style.bar(total / highest, _BAR), style.spark(kl / largest for kl in kls_by_kind[kind]),
         )
         for kind, total in sums.items()
     ])  # fmt: skip
 
 
-def mix_table(
-    made: "ProposedMix", costs: "Sequence[TensorCost]", doctor: "Doctor"
-) -> Iterator[str]:
-    """What is proposed."""
-    counts = Counter(made.formats.values())
-    stay = len({cost.tensor for cost in costs}) - len(made.formats)
+def mix_table(mix: "ProposedMix", costs: "Sequence[TensorCost]", doctor: "Doctor") -> Iterator[str]:
+    """Describe the mix that is proposed."""
+    counts = Counter(mix.formats.values())
+    stay = len({cost.tensor for cost in costs}) - len(mix.formats)
     parts = [f"{count} in {format}" for format, count in counts.most_common()]
     parts += [f"{stay} as in BASE"] if stay else []
     yield ""
-    size = f"{megabytes(made.nbytes)} of tensors, {made.nbytes / doctor.nbytes:.0%} of BASE's"
+    size = f"{megabytes(mix.nbytes)} of tensors, {mix.nbytes / doctor.nbytes:.0%} of BASE's"
     yield f"Proposed: {size}: {', '.join(parts)}"
-    yield f"The KL of each of them alone adds up to {made.kl:.3g} nats"
+    yield f"The KL of each of them alone adds up to {mix.kl:.3g} nats"
 
 
 def _nats(kl: "Estimate") -> str:

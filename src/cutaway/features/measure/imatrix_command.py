@@ -56,15 +56,16 @@ def run(args: Namespace) -> int:
     text = namespace.read_file(args.file)
     started = time.monotonic()
     with _load(args, chunk) as llm, console.progress(show=not args.quiet, after=1) as report:
-        found = collect(
+        importance = collect(
             llm.model, text, dataset="" if args.file == "-" else args.file, chunk=chunk,
             chunks=chunks, with_output=args.process_output,
             progress=lambda done, total: report("reading", done, total),
         )  # fmt: skip
     with console.leaving_nothing():
-        found.write(output)
-    figures = {"output": str(output), "matrices": len(found.entries), "chunks": found.chunks,
-               "tokens": found.chunks * chunk, "experts_without": _idle(found),
+        importance.write(output)
+    figures = {"output": str(output), "matrices": len(importance.entries),
+               "chunks": importance.chunks,
+               "tokens": importance.chunks * chunk, "experts_without": _idle(importance),
                "seconds": time.monotonic() - started}  # fmt: skip
     print_report(args, lambda: {"model": llm.name, **figures}, lambda: _report(figures))
     return 0
@@ -82,9 +83,9 @@ def _load(args: Namespace, chunk: int) -> Any:
     return llm
 
 
-def _idle(found: "Importance") -> int:
-    """How many experts no token went through."""
-    return sum(int((entry.counts == 0).sum()) for entry in found.entries.values())
+def _idle(importance: "Importance") -> int:
+    """Count the experts that no token went through."""
+    return sum(int((entry.counts == 0).sum()) for entry in importance.entries.values())
 
 
 def _report(figures: dict[str, Any]) -> list[str]:

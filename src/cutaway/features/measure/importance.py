@@ -100,37 +100,37 @@ class _Sums:
             yield (start := stop)
 
     def _add(self, model: "LoadedModel", batch: Batch) -> None:
-        wanted = [*self._readers]
+        tensor_names = [*self._readers]
         for op in self._mixtures:
-            wanted += [*op.inputs, f"{op.out.name}.inner"]
+            tensor_names += [*op.inputs, f"{op.out.name}.inner"]
         backend = inspectable(model.backend)
-        _, tensors = backend.tap(batch, wanted)
+        _, tensors = backend.tap(batch, tensor_names)
         for tensor, matrices in self._readers.items():
-            first, *others = matrices
+            first, *same_input = matrices
             self._add_rows(first, 0, 1, tensors[tensor])
-            for other in others:  # the same numbers
+            for other in same_input:  # the same numbers
                 self._sums[other], self._counts[other] = self._sums[first], self._counts[first]
         for op in self._mixtures:
             x, scores = (tensors[name] for name in op.inputs)
-            named = op.weights.get("choosing_bias")
-            bias = None if named is None else backend.weight(named)
-            chosen, _ = op.mixture.choose(scores, bias)
-            self._add_mixture(op, x, chosen, tensors[f"{op.out.name}.inner"])
+            bias_name = op.weights.get("choosing_bias")
+            bias = None if bias_name is None else backend.weight(bias_name)
+            expert_ids, _ = op.mixture.choose(scores, bias)
+            self._add_mixture(op, x, expert_ids, tensors[f"{op.out.name}.inner"])
 
     def _add_mixture(
-        self, op: Experts, x: Floats, chosen: NDArray[np.int64], inner: Floats
+        self, op: Experts, x: Floats, expert_ids: NDArray[np.int64], inner: Floats
     ) -> None:
-        """x (M, hidden), chosen (M, used), inner (M, used · inner)."""
+        """x (M, hidden), expert_ids (M, used), inner (M, used · inner)."""
         count = self._shapes[op.weights["up"]][0]
-        inner = inner.reshape(*chosen.shape, -1)
-        for expert in np.unique(chosen):
-            rows, ranks = np.nonzero(chosen == expert)
+        inner = inner.reshape(*expert_ids.shape, -1)
+        for expert in np.unique(expert_ids):
+            rows, ranks = np.nonzero(expert_ids == expert)
             for role in (role for role in ("gate", "up") if role in op.weights):
                 self._add_rows(op.weights[role], expert, count, x[rows])
             self._add_rows(op.weights["down"], expert, count, inner[rows, ranks])
 
     def _add_rows(self, matrix: str, expert: int, experts: int, x: Floats) -> None:
-        """The squares of rows, (n, columns), one after another."""
+        """Add the squares of rows, (n, columns), one after another."""
         sums = self._sums.setdefault(matrix, np.zeros((experts, x.shape[1]), np.float32))
         counts = self._counts.setdefault(matrix, np.zeros(experts, np.int64))
         # Along the first axis NumPy adds one row after another; only the last it may sum in pairs.

@@ -46,7 +46,7 @@ class Probe:
         self.tier, self.buffer = tier, buffer
         self._pool = _native.Pool(threads)
         self._memory = _native.ReadProbe(self._pool, buffer)
-        self._weight = _some_rows(self._pool, file, weight)
+        self._weight = _pack_panel(self._pool, file, weight)
         self.bandwidth = self.kernel_ops = self.instruction_ops = 0.0
         self.kernel_fractions: list[float] = []
         self.format = weight.format
@@ -69,8 +69,8 @@ class Probe:
         return max(self.instruction_ops, self.kernel_ops)
 
 
-def _some_rows(pool: _native.Pool, file: ModelFile, weight: TensorInfo) -> _native.Packed:
-    """The first panel of a matrix."""
+def _pack_panel(pool: _native.Pool, file: ModelFile, weight: TensorInfo) -> _native.Packed:
+    """Pack the first panel of a matrix."""
     rows, cols = min(weight.shape[0], 16), weight.shape[1]
     arena = _native.Arena(_native.packed_bytes(weight.format, rows, cols))
     raw = file.raw(weight.name)[: rows * (weight.nbytes // weight.shape[0])]
@@ -81,16 +81,16 @@ class Noise:
     """The share of all processors' time that other processes took since the meter was made."""
 
     def __init__(self) -> None:
-        self._wall, self._own, self._busy = perf_counter(), process_time(), busy_seconds()
+        self._wall, self._process, self._busy = perf_counter(), process_time(), busy_seconds()
 
     def share(self) -> float | None:
         """0 … 1; None where the system does not report it."""
         now = busy_seconds()
         if self._busy is None or now is None:
             return None
-        others = (now - self._busy) - (process_time() - self._own)
+        other_seconds = (now - self._busy) - (process_time() - self._process)
         everything = (os.cpu_count() or 1) * (perf_counter() - self._wall)
-        return min(max(others / everything, 0.0), 1.0)
+        return min(max(other_seconds / everything, 0.0), 1.0)
 
 
 def busy_seconds() -> float | None:
@@ -140,9 +140,9 @@ class Costs:
         return self.weight_bytes(batch) + batch * self.kv.bytes_read(context)
 
     def weight_bytes(self, rows: int) -> int:
-        """Of matrices, as rows that choose experts independently of each other read them."""
-        chosen = 1 - (1 - self.expert_share) ** rows
-        return self.layer_bytes + self.head_bytes + round(chosen * self.expert_bytes)
+        """Bytes of matrices that rows read when they choose experts independently."""
+        share_read = 1 - (1 - self.expert_share) ** rows
+        return self.layer_bytes + self.head_bytes + round(share_read * self.expert_bytes)
 
     def step_ops(self, batch: int = 1) -> int:
         """What a decode step of ``batch`` sequences computes."""
@@ -170,20 +170,20 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo], kv: str = "f16") -
     head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if isinstance(op, Linear)]
     shares = expert_shares(graph.ops, {name: tensor.shape for name, tensor in tensors.items()})
     experts = [(tensors[name], share) for name, share in shares.items()]
-    every = sum(_packed(tensor) for tensor, _ in experts)
-    chosen = sum(share * _packed(tensor) for tensor, share in experts)
+    expert_bytes = sum(_packed_bytes(tensor) for tensor, _ in experts)
+    bytes_read = sum(share * _packed_bytes(tensor) for tensor, share in experts)
     return Costs(
-        layer_bytes=sum(map(_packed, layers)),
-        head_bytes=sum(map(_packed, head)),
+        layer_bytes=sum(map(_packed_bytes, layers)),
+        head_bytes=sum(map(_packed_bytes, head)),
         layer_ops=sum(map(_ops, layers)) + round(sum(s * _ops(tensor) for tensor, s in experts)),
         head_ops=sum(map(_ops, head)),
         kv=kv_layout(graph, kv),
-        expert_bytes=every,
-        expert_share=chosen / every if every else 1.0,
+        expert_bytes=expert_bytes,
+        expert_share=bytes_read / expert_bytes if expert_bytes else 1.0,
     )
 
 
-def _packed(tensor: TensorInfo) -> int:
+def _packed_bytes(tensor: TensorInfo) -> int:
     *count, rows, cols = tensor.shape
     size: int = _native.packed_bytes(tensor.format, rows, cols)
     return prod(count) * size

@@ -21,10 +21,10 @@ from cutaway.rerun.statistics import Estimate, estimate
 from cutaway.sampling.luck import trial_seed
 
 _RULES: dict[str, Callable[[str, str], bool]] = {
-    "contains": lambda text, wanted: wanted in text,
-    "icontains": lambda text, wanted: wanted.casefold() in text.casefold(),
-    "equals": lambda text, wanted: text.strip() == wanted.strip(),
-    "regex": lambda text, wanted: re.search(wanted, text) is not None,
+    "contains": lambda text, value: value in text,
+    "icontains": lambda text, value: value.casefold() in text.casefold(),
+    "equals": lambda text, value: text.strip() == value.strip(),
+    "regex": lambda text, value: re.search(value, text) is not None,
 }
 RULES = tuple(_RULES)
 
@@ -96,7 +96,7 @@ class Paired:
     @property
     def same(self) -> float:
         """The share of seeds under which both texts are the same."""
-        return sum(one.parts_at is None for one in self.answers) / len(self.answers)
+        return sum(answer.parts_at is None for answer in self.answers) / len(self.answers)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -119,21 +119,21 @@ def compare_ways(
     texts = []
     for name, way in (("answering, A", a), ("answering, B", b)):
         report = partial(progress, name)
-        texts.append(_answered(way, questions, seeds, samples, report))
+        texts.append(_answer_all(way, questions, seeds, samples, report))
     answers = []
     scores = np.zeros((2, len(questions), samples))
     for n, question in enumerate(questions):
-        for k, (one, other) in enumerate(zip(texts[0][n], texts[1][n], strict=True)):
-            scores[:, n, k] = pair = question.score(one.text), question.score(other.text)
-            at = _parts_at(one, other)
-            answers.append(Answers(n, one.seed, (one.text, other.text), pair, at))
+        for k, (first, second) in enumerate(zip(texts[0][n], texts[1][n], strict=True)):
+            scores[:, n, k] = pair = question.score(first.text), question.score(second.text)
+            at = _parts_at(first, second)
+            answers.append(Answers(n, first.seed, (first.text, second.text), pair, at))
     of_a, of_b = (float(mean) for mean in scores.mean(axis=(1, 2)))
     difference = estimate((scores[1] - scores[0]).mean(axis=1))
-    return Paired(tuple(answers), of_a, of_b, difference, _saved(scores))
+    return Paired(tuple(answers), of_a, of_b, difference, _compute_saving(scores))
 
 
-def _saved(scores: Any) -> float | None:
-    """Within questions: between them the variance is the same for both ways to pair."""
+def _compute_saving(scores: Any) -> float | None:
+    """Compare variances within questions; between them both ways to pair have the same."""
     like = scores[1] - scores[0]
     unlike = np.stack(
         [np.roll(scores[1], shift, axis=1) - scores[0] for shift in range(1, scores.shape[2])]
@@ -142,31 +142,31 @@ def _saved(scores: Any) -> float | None:
     return float(unlike.var(axis=2).mean() / of_like) if of_like > 0 else None
 
 
-def _answered(
+def _answer_all(
     way: Way,
     questions: Sequence[Question],
     seeds: Sequence[int],
     samples: int,
     report: Callable[[int, int], object],
 ) -> list[list[Completion]]:
-    """Of each question, one text a seed: the given one, and those derived from it."""
+    """Write a text a seed for each question: for the seed that is given, and those derived."""
     pairs = zip(questions, seeds, strict=True)
-    each = (
+    requests = (
         (way.prompt(question), {**question.options, **way.options, "seed": seed})
         for question, seed in pairs
     )
-    found: dict[int, list[Completion]] = {}
-    for index, result in way.llm.generate_each(each, n=samples):
+    completions: dict[int, list[Completion]] = {}
+    for index, result in way.llm.generate_each(requests, n=samples):
         if isinstance(result, CutawayError):
             raise result
         assert isinstance(result, list)  # samples are two or more
-        found[index] = result
-        report(len(found), len(questions))
-    return [found[n] for n in range(len(questions))]
+        completions[index] = result
+        report(len(completions), len(questions))
+    return [completions[n] for n in range(len(questions))]
 
 
 def _parts_at(a: Completion, b: Completion) -> int | None:
-    """By tokens where both models have the same ones, which equal texts then show, else by text."""
+    """Find the first token that differs between two answers; None where they are the same."""
     if a.text == b.text and a.finish_reason == b.finish_reason:
         return None
     pairs = zip(a.token_ids, b.token_ids, strict=False)

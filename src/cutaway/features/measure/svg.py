@@ -30,8 +30,8 @@ def write(path: str, drawing: str) -> None:
 
 def chart(title: str, x: str, bands: Sequence[slice], curves: Mapping[str, list[Estimate]]) -> str:
     """A drawing of named curves, one point per band with its interval; bits upwards."""
-    every = [estimate for curve in curves.values() for estimate in curve]
-    axes = _Axes(bands, min(0.0, *(e.low for e in every)), max(e.high for e in every))
+    estimates = [estimate for curve in curves.values() for estimate in curve]
+    axes = _Axes(bands, min(0.0, *(e.low for e in estimates)), max(e.high for e in estimates))
     legend = (
         f'<line x1="{_LEFT + 150 * i}" x2="{_LEFT + 150 * i + 24}" y1="30" y2="30" stroke='
         f'"{_look(i)[0]}" stroke-width="2" stroke-dasharray="{_look(i)[1]}"/>'

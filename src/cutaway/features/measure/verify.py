@@ -32,7 +32,7 @@ Load = Callable[[str, int], Backend]
 
 
 Part = tuple[int, Iterable[int], list[int]]
-"""Of a batch: a sequence's first position, its tokens and its blocks."""
+"""A part of a batch: a sequence's first position, its tokens and its blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BitsCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether it is as the contract says."""
+        """Whether the bits are as the contract says."""
         return (self.differing > 0) == self.control
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,23 +91,23 @@ class Sample:
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
             stop = self._stop(start + next(sizes))
-            parts, mine = self._parts(start, stop, mates, done)
+            parts, text_index = self._parts(start, stop, mates, done)
             rows = lay_rows(parts)
-            offset = int(np.count_nonzero(rows[2] < mine))
-            wanted = [offset + p - start for p in range(start, stop) if p in self.positions]
+            offset = int(np.count_nonzero(rows[2] < text_index))
+            logit_rows = [offset + p - start for p in range(start, stop) if p in self.positions]
             limits = rows[1].copy()
             limits[offset : offset + stop - start] = [
                 last_seen(self.attention, p, len(self.tokens)) for p in range(start, stop)
             ]
-            batch = Batch(*rows, np.array(wanted, np.int32), limits)
+            batch = Batch(*rows, np.array(logit_rows, np.int32), limits)
             out.append(backend.run(batch).copy())
             start = stop
         return np.concatenate(out)
 
-    def _stop(self, wanted: int) -> int:
+    def _stop(self, end: int) -> int:
         """Where a call may end: tokens that attend to each other must be in one call."""
         length = len(self.tokens)
-        return min(length, last_seen(self.attention, wanted - 1, length) + 1)
+        return min(length, last_seen(self.attention, end - 1, length) + 1)
 
     def _parts(
         self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
@@ -117,8 +117,8 @@ class Sample:
         after: list[Part] = []
         for i, other in enumerate(mates):
             if tokens := other.tokens[done[i] : done[i] + other.rows]:
-                where = before if other.first else after
-                where.append((done[i], tokens, list(other.blocks)))
+                side = before if other.first else after
+                side.append((done[i], tokens, list(other.blocks)))
             done[i] += len(tokens)
         return [*before, (start, self.tokens[start:stop], list(self.blocks)), *after], len(before)
 
@@ -180,18 +180,18 @@ def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Bits
         yield _check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts), plain)
     for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
         yield _check("neighbours", value, text.run(backend, [rows], mates), plain)
-    for value, moved in placements(text, backend):
-        yield _check("KV blocks", value, moved.run(backend, [33]), plain)
+    for value, relocated in placements(text, backend):
+        yield _check("KV blocks", value, relocated.run(backend, [33]), plain)
     half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
     if half and shares_blocks(text.attention):
         after = sum(position < half for position in text.positions)
         yield _check(
-            "KV blocks", "saved, put elsewhere", restored(text, backend, half), plain[after:]
+            "KV blocks", "saved, put elsewhere", run_restored(text, backend, half), plain[after:]
         )
     yield _check("again", "the same call", text.run(backend), plain)
     other = replace(text, tokens=[(tokens[0] + 1) % plain.shape[1], *tokens[1:]])
-    found = _check("control", "another first token", other.run(backend), plain)
-    yield replace(found, control=True)
+    control = _check("control", "another first token", other.run(backend), plain)
+    yield replace(control, control=True)
 
 
 def _check(varied: str, value: object, logits: Logits, plain: Logits) -> BitsCheck:
@@ -205,14 +205,14 @@ def neighbours(
     free = range(blocks, kv_blocks)
     half = len(free) // 2
     backwards = tokens[::-1]
-    one = BatchMate(backwards[: half * KV_BLOCK], free[:half], 5, first=True)
-    two = BatchMate(tokens[1 : (len(free) - half) * KV_BLOCK], free[half:], 1)
+    before = BatchMate(backwards[: half * KV_BLOCK], free[:half], 5, first=True)
+    after = BatchMate(tokens[1 : (len(free) - half) * KV_BLOCK], free[half:], 1)
     if half:
-        yield "one before", [one], 64
-        yield "one before, decoding", [one], 1
-    yield "one after", [two], 33
+        yield "one before", [before], 64
+        yield "one before, decoding", [before], 1
+    yield "one after", [after], 33
     if half:
-        yield "both", [one, two], 7
+        yield "both", [before, after], 7
 
 
 def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
@@ -230,8 +230,8 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
         yield name, replace(text, blocks=order)
 
 
-def restored(text: Sample, backend: Backend, half: int) -> Logits:
-    """Logits from ``half`` on, after what was kept of the tokens before it was moved elsewhere."""
+def run_restored(text: Sample, backend: Backend, half: int) -> Logits:
+    """Compute logits from ``half`` on, after the memory of earlier tokens was moved elsewhere."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     last = half // KV_BLOCK - 1

@@ -92,7 +92,7 @@ def run(args: Namespace) -> int:
 
     source = checks(load, sample, tiers(), args.threads, config.attention)
     total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
-    done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
+    done = list(_show_progress(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
     passed = all(check.passed for check in done)
     document = {
@@ -110,7 +110,7 @@ def _sample(tokenizer: "Tokenizer") -> list[int]:
         return [i % tokenizer.vocab_size for i in range(3, 203)]
 
 
-def _shown(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[BitsCheck]:
+def _show_progress(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[BitsCheck]:
     """Pass the checks on, with the latest on the terminal while the next is computed."""
     columns = get_terminal_size().columns
     for count, check in enumerate(source, 1):
@@ -133,12 +133,14 @@ def _table(done: list[BitsCheck]) -> list[str]:
 
 
 def _verdict(name: str, done: list[BitsCheck], seconds: float) -> str:
-    compared = [check for check in done if not check.control]
+    comparisons = [check for check in done if not check.control]
     wrong = sum(not check.passed for check in done)
-    rows = sum(check.rows for check in compared)
+    rows = sum(check.rows for check in comparisons)
     if wrong:
         return f"{name}: {wrong} of {len(done)} checks FAILED in {seconds:.0f} s"
-    return f"{name}: {rows:,} logit rows in {len(compared)} ways, the same bits ({seconds:.0f} s)"
+    return (
+        f"{name}: {rows:,} logit rows in {len(comparisons)} ways, the same bits ({seconds:.0f} s)"
+    )
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -35,9 +35,9 @@ from cutaway.features.measure.doctor.findings import (
     Parted,
     Positions,
     TensorCost,
+    compare_texts,
     draw,
     map_of_tensors,
-    parted,
     prompt_length,
     prompts,
 )
@@ -88,20 +88,20 @@ def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> Proposed
     menus: dict[str, list[TensorChoice]] = {}
     for choice in choices:
         menus.setdefault(choice.tensor, []).append(choice)
-    chosen = {tensor: max(menu, key=lambda c: (c.nbytes, -c.kl)) for tensor, menu in menus.items()}
-    size = fixed + sum(choice.nbytes for choice in chosen.values())
+    picks = {tensor: max(menu, key=lambda c: (c.nbytes, -c.kl)) for tensor, menu in menus.items()}
+    size = fixed + sum(choice.nbytes for choice in picks.values())
     for step in sorted(
         (step for menu in menus.values() for step in _steps(menu)), key=lambda step: step[0]
     ):
         if size <= under:
             break
         _, choice = step
-        size += choice.nbytes - chosen[choice.tensor].nbytes
-        chosen[choice.tensor] = choice
+        size += choice.nbytes - picks[choice.tensor].nbytes
+        picks[choice.tensor] = choice
     check_under(size, under)
     base = {tensor: menu[0].format for tensor, menu in menus.items()}
-    formats = {t: c.format for t, c in chosen.items() if c.format != base[t]}
-    return ProposedMix(formats, size, sum(choice.kl for choice in chosen.values()))
+    formats = {t: c.format for t, c in picks.items() if c.format != base[t]}
+    return ProposedMix(formats, size, sum(choice.kl for choice in picks.values()))
 
 
 def check_under(smallest: int, under: int) -> None:
@@ -148,7 +148,7 @@ class Doctor:
     top       how many of the likeliest tokens are compared
     backend, threads   as for ``LLM``
     progress  called with (what is done, how much, of how much)
-    stopped   called between two steps; once it is true, KeyboardInterrupt is raised
+    stopped   called between two steps; once that is true, KeyboardInterrupt is raised
 
     Closing it, or leaving its ``with`` block, frees memory and disk: it keeps BASE's logits in a
     nameless file, 4 bytes for each token of the vocabulary at each position.
@@ -163,10 +163,10 @@ class Doctor:
         check_int("tokens", tokens, 2)
         check_int("window", window, 2)
         check_int("top", top, 1, _MOST_TOP)
-        self._how: dict[str, Any] = {"backend": backend, "threads": threads}
+        self._loading: dict[str, Any] = {"backend": backend, "threads": threads}
         self._progress, self._stopped = progress, stopped
         self._path = hub.resolve(str(base))
-        self._begun: dict[tuple[int, int, float], list[Ids]] = {}
+        self._base_texts: dict[tuple[int, int, float], list[Ids]] = {}
         with ExitStack() as opened:
             self._file = opened.enter_context(open_model(self._path))
             self._llm = opened.enter_context(self._load(self._path))
@@ -174,9 +174,9 @@ class Doctor:
                 raise InputError("the doctor needs a model that sees the past alone")
             self.window = min(window, self._llm.model.context)
             self._texts = self._windows(text, tokens)
-            told = self._told("reading with BASE", sum(len(ids) - 1 for ids in self._texts))
+            report = self._reporter("reading with BASE", sum(len(ids) - 1 for ids in self._texts))
             vocab = self._llm.tokenizer.vocab_size
-            self._reading = BaseReading(self._llm.backend, self._texts, vocab, top, told)
+            self._reading = BaseReading(self._llm.backend, self._texts, vocab, top, report)
             opened.callback(self._reading.close)
             self.close = opened.pop_all().close
 
@@ -199,12 +199,12 @@ class Doctor:
 
     @property
     def kv_bytes(self) -> int:
-        """Of a token's keys and values in BASE."""
+        """The bytes of a token's keys and values in BASE."""
         return self._llm.model.kv.bytes_per_token
 
     @property
     def nbytes(self) -> int:
-        """Of BASE's tensors."""
+        """The bytes of BASE's tensors."""
         return sum(info.nbytes for info in self._file.tensors.values())
 
     def diagnose(
@@ -228,9 +228,9 @@ class Doctor:
             if llm.tokenizer.vocab_size != self._llm.tokenizer.vocab_size:
                 raise InputError(f"QUANT: {llm.name} has another vocabulary than {self.base}")
             damage = self._damage(llm.backend, f"reading with {change.name}")
-            drawn = self._pairs(llm, change, draws, draw_tokens, temperature) if draws else None
+            pairs = self._pairs(llm, change, draws, draw_tokens, temperature) if draws else None
             nbytes, kv_bytes = llm.model.parts.nbytes, llm.model.kv.bytes_per_token
-        return Diagnosis(change.name, nbytes, kv_bytes, damage, drawn)
+        return Diagnosis(change.name, nbytes, kv_bytes, damage, pairs)
 
     def tensors(
         self, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
@@ -242,14 +242,14 @@ class Doctor:
         cache. Closing the iterator early stops it.
         """
         with ExitStack() as files:
-            asked = [*self._asked(self._others(quant, formats, files))]
-            if not asked:
+            tensors = [*self._differing_tensors(self._open_sources(quant, formats, files))]
+            if not tensors:
                 raise InputError("no tensor differs from BASE's: name another file or format")
             record, count = self._record(quant), self._reading.count
-            done = self._told("tensor by tensor", len(asked) * count)
-            for measured, (name, file) in enumerate(asked, 1):
+            done = self._reporter("tensor by tensor", len(tensors) * count)
+            for count_measured, (name, file) in enumerate(tensors, 1):
                 yield self._cost(name, file, record, lambda _: self._check_stopped())
-                done(measured * count)
+                done(count_measured * count)
 
     def check_size(
         self, under: int, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
@@ -257,7 +257,7 @@ class Doctor:
         """InputError where no mix can take so few bytes; quant, formats as for ``tensors``."""
         with ExitStack() as files:
             sizes = {name: info.nbytes for name, info in self._file.tensors.items()}
-            for name, file in self._asked(self._others(quant, formats, files)):
+            for name, file in self._differing_tensors(self._open_sources(quant, formats, files)):
                 sizes[name] = min(sizes[name], file.info(name).nbytes)
         check_under(sum(sizes.values()), under)
 
@@ -268,9 +268,11 @@ class Doctor:
         """
         menus = {cost.tensor: (cost.base_format, cost.base_nbytes) for cost in costs}
         fixed = self.nbytes - sum(nbytes for _, nbytes in menus.values())
-        kept = [TensorChoice(name, format, nbytes, 0.0) for name, (format, nbytes) in menus.items()]
+        unchanged = [
+            TensorChoice(name, format, nbytes, 0.0) for name, (format, nbytes) in menus.items()
+        ]
         lower = [TensorChoice(c.tensor, c.format, c.nbytes, c.damage.kl.mean) for c in costs]
-        return propose([*kept, *lower], fixed, under)
+        return propose([*unchanged, *lower], fixed, under)
 
     def write(
         self,
@@ -286,14 +288,14 @@ class Doctor:
         written.
         """
         with ExitStack() as files:
-            others = self._others(quant, formats, files)
-            taken = {
-                name: next(file for file in others if file.info(name).format == format)
+            sources = self._open_sources(quant, formats, files)
+            files_by_tensor = {
+                name: next(file for file in sources if file.info(name).format == format)
                 for name, format in mix.formats.items()
             }
-            made = MixedFile(self._file, taken)
-            size = sum(info.nbytes for info in made.tensors.values())
-            write_gguf(path, made, self._told("writing", size))
+            mixed = MixedFile(self._file, files_by_tensor)
+            size = sum(info.nbytes for info in mixed.tensors.values())
+            write_gguf(path, mixed, self._reporter("writing", size))
 
     def __enter__(self) -> Self:
         return self
@@ -303,9 +305,9 @@ class Doctor:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _load(self, path: Path, **how: Any) -> LLM:
-        """Without a prefix cache, since its blocks are used beside the engine."""
-        return LLM(path, **self._how, **how, prefix_cache=False, progress=False)
+    def _load(self, path: Path, **options: Any) -> LLM:
+        """Load it without a prefix cache: the doctor uses the blocks without the engine."""
+        return LLM(path, **self._loading, **options, prefix_cache=False, progress=False)
 
     def _windows(self, text: str, tokens: int) -> list[Ids]:
         ids = self._llm.tokenize(text)[:tokens]
@@ -314,10 +316,10 @@ class Doctor:
             raise InputError("the text has no token that another predicts: write more")
         return texts
 
-    def _told(self, what: str, total: int) -> Callable[[int], None]:
+    def _reporter(self, task: str, total: int) -> Callable[[int], None]:
         def tell(done: int) -> None:
             self._check_stopped()
-            self._progress(what, done, total)
+            self._progress(task, done, total)
 
         tell(0)
         return tell
@@ -330,25 +332,27 @@ class Doctor:
         twin = f"cutaway quantize {self._path} twin.gguf --to f16"
         refuse_quantised(self._file, f"make a twin in F16 the BASE: {twin}")
 
-    def _damage(self, backend: Backend, what: str) -> Damage:
-        told = self._told(what, self._reading.count)
-        return Damage.of(self._reading.beside(backend, told), self._reading.top)
+    def _damage(self, backend: Backend, task: str) -> Damage:
+        report = self._reporter(task, self._reading.count)
+        return Damage.from_positions(self._reading.compare(backend, report), self._reading.top)
 
     def _pairs(
         self, llm: LLM, change: ModelChange, count: int, tokens: int, temperature: float
     ) -> Parted:
         begins = prompts(self._texts, count, prompt_length(self.window))
-        asked = count, tokens, temperature
-        if asked not in self._begun:
-            told = self._told("drawing with BASE", count)
-            self._begun[asked] = draw(self._llm, begins, tokens, temperature, told)
-        told = self._told(f"drawing with {change.name}", count)
-        return parted(self._begun[asked], draw(llm, begins, tokens, temperature, told), tokens)
+        key = count, tokens, temperature
+        if key not in self._base_texts:
+            report = self._reporter("drawing with BASE", count)
+            self._base_texts[key] = draw(self._llm, begins, tokens, temperature, report)
+        report = self._reporter(f"drawing with {change.name}", count)
+        return compare_texts(
+            self._base_texts[key], draw(llm, begins, tokens, temperature, report), tokens
+        )
 
-    def _others(
+    def _open_sources(
         self, quant: ModelPath | None, formats: Sequence[str], files: ExitStack
     ) -> list[ModelFile]:
-        """The files that other tensors come from; closed by ``files``."""
+        """Open the files that other tensors come from; ``files`` closes them."""
         if (quant is None) == (not formats):
             raise InputError("give QUANT, or formats for BASE's own tensors, and not both")
         if quant is not None:
@@ -357,13 +361,13 @@ class Doctor:
         for format in formats:
             check_choice("formats", format, tuple(MIXES))
         opened = [open_as(self._path, format) for format in dict.fromkeys(formats)]
-        return [files.enter_context(each) for each in opened]
+        return [files.enter_context(source) for source in opened]
 
-    def _asked(self, others: Sequence[ModelFile]) -> Iterator[tuple[str, ModelFile]]:
-        """The matrices that differ from BASE's, each format once."""
+    def _differing_tensors(self, sources: Sequence[ModelFile]) -> Iterator[tuple[str, ModelFile]]:
+        """Yield the matrices that differ from BASE's, each format once."""
         read = {name for op in self._llm.model.graph.ops for name in op.weights.values()}
         seen = set[tuple[str, str]]()
-        for file in others:
+        for file in sources:
             for name, info in self._file.tensors.items():
                 if len(info.shape) < 2 or name not in read:
                     continue
@@ -377,33 +381,38 @@ class Doctor:
     def _differs(self, name: str, file: ModelFile) -> bool:
         if file.info(name).format != self._file.info(name).format:
             return True
-        both = zip(pieces(file.raw(name)), pieces(self._file.raw(name)), strict=True)
-        return not all(np.array_equal(own, other) for own, other in both)
+        piece_pairs = zip(pieces(file.raw(name)), pieces(self._file.raw(name)), strict=True)
+        return not all(np.array_equal(base_piece, other) for base_piece, other in piece_pairs)
 
     def _cost(
         self, name: str, file: ModelFile, record: Record, tell: Callable[[int], object]
     ) -> TensorCost:
-        own, other = self._file.info(name), file.info(name)
+        base_info, other = self._file.info(name), file.info(name)
         key = f"{name} {other.format}"
-        if (found := record.get(key)) is None:
+        if (figures := record.get(key)) is None:
             mixed = MixedFile(self._file, {name: file})
             changed = self._llm.backend.with_weights(mixed, {name})
-            damage = Damage.of(self._reading.beside(changed, tell), self._reading.top)
-            record.put(key, found := damage.to_dict())
+            damage = Damage.from_positions(self._reading.compare(changed, tell), self._reading.top)
+            record.put(key, figures := damage.to_dict())
         return TensorCost(
-            name, other.format, own.format, other.nbytes, own.nbytes, Damage.from_dict(found)
+            name,
+            other.format,
+            base_info.format,
+            other.nbytes,
+            base_info.nbytes,
+            Damage.from_dict(figures),
         )
 
     def _record(self, quant: ModelPath | None) -> Record:
         model, ids = self._llm.model, repr(self._texts).encode()
-        found = {
+        question = {
             "version": __version__, "arithmetic": model.arithmetic, "top": self._reading.top,
             "base": model.identity.weights, "texts": sha256(ids).hexdigest(), "quant": None,
         }  # fmt: skip
         if quant is not None:
             path = hub.resolve(str(quant))
-            found["quant"] = identify(path, stat_model(path)).weights
-        return Record(found)
+            question["quant"] = identify(path, stat_model(path)).weights
+        return Record(question)
 
 
 def check_draws(draws: int, draw_tokens: int, window: int) -> None:

@@ -36,14 +36,14 @@ from cutaway.trace.html import Markup, heat, tag
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Of samples (m, n), one figure each: (m,)."""
+"""Samples (m, n) -> a figure of each: (m,)."""
 
 RUN = 16  # positions that are drawn together
 _DRAWS, _AT_ONCE, _SEED = 2000, 100, 0
 
 
 class Positions(NamedTuple):
-    """What a changed model says at each position of a text, beside BASE; (n,) each.
+    """What a changed model says at each position of a text, compared with BASE; (n,) each.
 
     kl       KL(BASE ‖ changed) over the vocabulary, in nats
     flipped  whether the likeliest token is another
@@ -59,7 +59,7 @@ class Positions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Of a changed model on a text, beside BASE.
+    """What a changed model loses on a text, compared with BASE.
 
     positions   of the text, each with a next token
     kl          mean KL(BASE ‖ changed) in nats; kl_p99: its 99th percentile; kl_most: the largest
@@ -79,20 +79,22 @@ class Damage:
     top: int
 
     @classmethod
-    def of(cls, found: Positions, top: int) -> Self:
-        """Of one text's positions."""
-        count, loss = len(found.kl), bootstrap(found.loss, _mean)
+    def from_positions(cls, positions: Positions, top: int) -> Self:
+        """Sum up one text's positions."""
+        count, loss = len(positions.kl), bootstrap(positions.loss, _mean)
         ratio = Estimate(exp(loss.mean), exp(loss.low), exp(loss.high))
         return cls(
-            count, bootstrap(found.kl, _mean), bootstrap(found.kl, _p99), float(found.kl.max()),
-            rate(int(found.flipped.sum()), count), ratio, bootstrap(found.overlap, _mean), top,
+            count, bootstrap(positions.kl, _mean), bootstrap(positions.kl, _p99),
+            float(positions.kl.max()), rate(int(positions.flipped.sum()), count), ratio,
+            bootstrap(positions.overlap, _mean), top,
         )  # fmt: skip
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Self:
-        """What ``to_dict`` gave."""
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Read what ``to_dict`` gave."""
         read: dict[str, Any] = {
-            key: Estimate(**each) if isinstance(each, dict) else each for key, each in found.items()
+            key: Estimate(**entry) if isinstance(entry, dict) else entry
+            for key, entry in document.items()
         }
         return cls(**read)
 
@@ -104,12 +106,12 @@ class Damage:
 def bootstrap(values: Floats, statistic: Statistic) -> Estimate:
     """A statistic of a series (n,), and its interval by the circular block bootstrap."""
     rng, n = np.random.default_rng(_SEED), len(values)
-    found, run = [], min(RUN, n)
+    figures, run = [], min(RUN, n)
     for _ in range(_DRAWS // _AT_ONCE):
         begins = rng.integers(0, n, (_AT_ONCE, -(-n // run), 1))
         places = (begins + np.arange(run)).reshape(_AT_ONCE, -1)[:, :n] % n
-        found.append(statistic(values[places]))
-    low, high = np.quantile(np.concatenate(found), (0.025, 0.975))
+        figures.append(statistic(values[places]))
+    low, high = np.quantile(np.concatenate(figures), (0.025, 0.975))
     return Estimate(float(statistic(values[None])[0]), float(low), float(high))
 
 
@@ -153,14 +155,14 @@ def prompt_length(window: int) -> int:
 
 
 def prompts(texts: Sequence[Ids], count: int, length: int) -> list[Ids]:
-    """As many beginnings, at even distances over the user's text."""
+    """Take so many beginnings, at even distances over the user's text."""
     places = [
         (w, end)
         for w, ids in enumerate(texts)
         for end in range(min(length, len(ids)), len(ids) + 1)
     ]
-    chosen = [places[i * len(places) // count] for i in range(count)]
-    return [texts[w][max(end - length, 0) : end] for w, end in chosen]
+    spread = [places[i * len(places) // count] for i in range(count)]
+    return [texts[w][max(end - length, 0) : end] for w, end in spread]
 
 
 def draw(
@@ -170,30 +172,30 @@ def draw(
     temperature: float,
     tell: Callable[[int], object] = int,
 ) -> list[Ids]:
-    """The text that each luck draws after each of the prompts."""
-    found: list[Ids] = [()] * len(begins)
-    asked = (([*ids], {"seed": seed}) for seed, ids in enumerate(begins))
+    """Draw a text after each prompt, with a luck for each."""
+    texts: list[Ids] = [()] * len(begins)
+    requests = (([*ids], {"seed": seed}) for seed, ids in enumerate(begins))
     options: dict[str, Any] = {"max_tokens": tokens, "temperature": temperature, **UNSTOPPED}
-    for done, (index, text) in enumerate(llm.generate_each(asked, **options), 1):
+    for done, (index, text) in enumerate(llm.generate_each(requests, **options), 1):
         if isinstance(text, CutawayError):
             raise text
         assert isinstance(text, Completion)  # one text is asked for each
-        found[index] = text.token_ids
+        texts[index] = text.token_ids
         tell(done)
-    return found
+    return texts
 
 
-def parted(of_base: Sequence[Ids], changed: Sequence[Ids], tokens: int) -> Parted:
-    """Compare the pairs."""
+def compare_texts(of_base: Sequence[Ids], changed: Sequence[Ids], tokens: int) -> Parted:
+    """Find where the texts of each pair part."""
     places = [_first_difference(a, b) for a, b in zip(of_base, changed, strict=True)]
     differ = rate(sum(place is not None for place in places), len(places))
     return Parted(len(places), tokens, differ, tuple(places))
 
 
-def _first_difference(one: Ids, other: Ids) -> int | None:
-    equal = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if equal is None and len(one) != len(other):
-        return min(len(one), len(other))
+def _first_difference(first: Ids, second: Ids) -> int | None:
+    equal = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+    if equal is None and len(first) != len(second):
+        return min(len(first), len(second))
     return equal
 
 
@@ -227,7 +229,7 @@ class ModelChange:
 
     @property
     def name(self) -> str:
-        """For a table: "q4_1", "model-q4_1.gguf", "kv q8_0"."""
+        """The change's name in a table: "q4_1", "model-q4_1.gguf", "kv q8_0"."""
         parts = [] if self.quant is None else [Path(self.quant).name]
         parts += [] if self.quantize is None else [self.quantize]
         return " ".join([*parts, *([] if self.kv == "f16" and parts else [f"kv {self.kv}"])])
@@ -278,8 +280,8 @@ _CELL, _LEFT, _TOP, _ROW, _RIGHT = 18, 170, 44, 20, 90  # pixels
 
 def place_of(tensor: str) -> tuple[str, int | None]:
     """A tensor's kind and its layer: ("attn_q", 3); None where it belongs to no layer."""
-    found = _LAYER.fullmatch(tensor)
-    return (found[2], int(found[1])) if found else (tensor.removesuffix(".weight"), None)
+    match = _LAYER.fullmatch(tensor)
+    return (match[2], int(match[1])) if match else (tensor.removesuffix(".weight"), None)
 
 
 def map_of_tensors(costs: Sequence[TensorCost], title: str) -> Markup:
@@ -287,10 +289,10 @@ def map_of_tensors(costs: Sequence[TensorCost], title: str) -> Markup:
 
     A row has the tensors of one kind and one format.
     """
-    places = [(f"{kind} {cost.format}", layer, cost) for kind, layer, cost in _placed(costs)]
+    places = [(f"{kind} {cost.format}", layer, cost) for kind, layer, cost in _place_tensors(costs)]
     kinds = [*dict.fromkeys(kind for kind, _, _ in places)]
     layers = 1 + max((layer or 0 for _, layer, _ in places), default=0)
-    most = max((cost.damage.kl.mean for cost in costs), default=0.0) or 1.0
+    largest = max((cost.damage.kl.mean for cost in costs), default=0.0) or 1.0
     width, height = _LEFT + layers * _CELL + _RIGHT, _TOP + len(kinds) * _ROW + 24
     parts = [tag("text", title, x=8, y=18, font_weight="bold")]
     parts += [
@@ -298,11 +300,11 @@ def map_of_tensors(costs: Sequence[TensorCost], title: str) -> Markup:
         for layer in range(0, layers, 5)
     ]
     for row, kind in enumerate(kinds):
-        mine = [(layer, cost) for name, layer, cost in places if name == kind]
+        row_costs = [(layer, cost) for name, layer, cost in places if name == kind]
         y = _TOP + row * _ROW
-        total = sum(cost.damage.kl.mean for _, cost in mine)
+        total = sum(cost.damage.kl.mean for _, cost in row_costs)
         parts.append(tag("text", kind, x=8, y=y + 13))
-        parts += [_cell(layer or 0, y, cost, most) for layer, cost in mine]
+        parts += [_cell(layer or 0, y, cost, largest) for layer, cost in row_costs]
         parts.append(tag("text", f"{total:.2e}", x=_LEFT + layers * _CELL + 8, y=y + 13))
     note = "layers across; each cell: KL in nats of this tensor alone, on the right their sum"
     parts.append(tag("text", note, x=8, y=height - 8, font_size=11))
@@ -313,17 +315,17 @@ def map_of_tensors(costs: Sequence[TensorCost], title: str) -> Markup:
     )  # fmt: skip
 
 
-def _placed(costs: Sequence[TensorCost]) -> list[tuple[str, int | None, TensorCost]]:
+def _place_tensors(costs: Sequence[TensorCost]) -> list[tuple[str, int | None, TensorCost]]:
     return [(*place_of(cost.tensor), cost) for cost in costs]
 
 
-def _cell(layer: int, y: int, cost: TensorCost, most: float) -> Markup:
+def _cell(layer: int, y: int, cost: TensorCost, largest: float) -> Markup:
     kl = cost.damage.kl
-    said = (
+    label = (
         f"{cost.tensor}: {cost.base_format} to {cost.format}, saves {megabytes(cost.saved)}; KL "
         f"{kl.mean:.2e} [{kl.low:.2e}, {kl.high:.2e}] nats"
     )
     return tag(
-        "rect", tag("title", said), x=_LEFT + layer * _CELL, y=y, width=_CELL - 2, height=_ROW - 3,
-        fill=heat((max(kl.mean, 0.0) / most) ** 0.5), stroke="#8888",
+        "rect", tag("title", label), x=_LEFT + layer * _CELL, y=y, width=_CELL - 2, height=_ROW - 3,
+        fill=heat((max(kl.mean, 0.0) / largest) ** 0.5), stroke="#8888",
     )  # fmt: skip

@@ -65,8 +65,8 @@ class BaseReading:
                 tell(at.stop)
             self.close = opened.pop_all().close
 
-    def beside(self, backend: Backend, tell: Tell = int) -> Positions:
-        """What a changed model says at the same positions."""
+    def compare(self, backend: Backend, tell: Tell = int) -> Positions:
+        """Compare what a changed model says at the same positions."""
         kl, loss, overlap = (np.empty(self.count) for _ in range(3))
         flipped = np.empty(self.count, np.bool_)
         for at, rows in steps(backend, self.texts):
@@ -79,25 +79,30 @@ class BaseReading:
         try:
             self._file.write(np.ascontiguousarray(rows).data)
         except OSError as error:
-            needed = megabytes(4 * self.count * self._vocab)
+            size = megabytes(4 * self.count * self._vocab)
             raise CutawayError(
-                f"BASE's logits take {needed} in {gettempdir()}: {error.strerror}; read fewer "
+                f"BASE's logits take {size} in {gettempdir()}: {error.strerror}; read fewer "
                 "tokens, or set TMPDIR to a folder with more room"
             ) from error
 
     def _read(self, at: slice) -> Logits:
         size = 4 * self._vocab
         self._file.seek(at.start * size)
-        found = np.fromfile(self._file, np.float32, (at.stop - at.start) * self._vocab)
-        return found.reshape(-1, self._vocab)
+        numbers = np.fromfile(self._file, np.float32, (at.stop - at.start) * self._vocab)
+        return numbers.reshape(-1, self._vocab)
 
     def _compare(self, i: int, base: Row, row: Row) -> tuple[float, float, float, bool]:
         p = base.astype(np.float64) - self._log_z[i]
-        lost: Floats = p - (row.astype(np.float64) - _log_z(row))
-        kl = float(np.exp(p) @ lost)
-        best, mine = self._best[i], _likeliest(row, self.top)
-        overlap = len({*best.tolist()} & {*mine.tolist()}) / self.top
-        return max(kl, 0.0), float(lost[self._next[i]]), overlap, bool(best[0] != mine[0])
+        log_ratios: Floats = p - (row.astype(np.float64) - _log_z(row))
+        kl = float(np.exp(p) @ log_ratios)
+        best, likeliest = self._best[i], _likeliest(row, self.top)
+        overlap = len({*best.tolist()} & {*likeliest.tolist()}) / self.top
+        return (
+            max(kl, 0.0),
+            float(log_ratios[self._next[i]]),
+            overlap,
+            bool(best[0] != likeliest[0]),
+        )
 
 
 def steps(backend: Backend, texts: Sequence[Ids]) -> Iterator[tuple[slice, Logits]]:
@@ -107,8 +112,8 @@ def steps(backend: Backend, texts: Sequence[Ids]) -> Iterator[tuple[slice, Logit
         blocks = [*range(-(-len(ids) // KV_BLOCK))]
         for start in range(0, len(ids) - 1, _ROWS):
             part = ids[start : min(start + _ROWS, len(ids) - 1)]
-            every = np.arange(len(part), dtype=np.int32)
-            rows = backend.run(Batch(*lay_rows([(start, part, blocks)]), every))
+            row_ids = np.arange(len(part), dtype=np.int32)
+            rows = backend.run(Batch(*lay_rows([(start, part, blocks)]), row_ids))
             if not np.isfinite(rows).all():
                 raise CutawayError("the model's logits are not finite on this text")
             yield slice(done, done + len(part)), rows
@@ -116,16 +121,16 @@ def steps(backend: Backend, texts: Sequence[Ids]) -> Iterator[tuple[slice, Logit
 
 
 def _log_z(row: Row) -> float:
-    most = float(row.max())
-    return most + float(np.log(np.exp(row.astype(np.float64) - most).sum()))
+    peak = float(row.max())
+    return peak + float(np.log(np.exp(row.astype(np.float64) - peak).sum()))
 
 
 def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
-    """The first of equals is the likelier, as when sampling."""
-    some = np.argpartition(-row, top - 1)[:top]
-    least = row[some].min()
-    every = np.flatnonzero(row >= least)
-    return every[np.argsort(-row[every], kind="stable")][:top]
+    """Find the likeliest tokens; the first of equals is the likelier, as in sampling."""
+    top_ids = np.argpartition(-row, top - 1)[:top]
+    least = row[top_ids].min()
+    candidates = np.flatnonzero(row >= least)
+    return candidates[np.argsort(-row[candidates], kind="stable")][:top]
 
 
 # -- the record: a file in the user's cache for each question --------------------------------------
