@@ -101,7 +101,7 @@ async def write(
             count += sum(isinstance(event, Step) for _, event in events)
             if killer and texts.route:
                 killer.written(count, texts.route.reasons[-1])
-    return [compared(text) for text in texts.each], texts.route
+    return [compared(text) for text in texts.generations], texts.route
 
 
 class Killer:

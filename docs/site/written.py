@@ -107,7 +107,7 @@ def _keyword(name: str, kind: str) -> list[str]:
 
     row = KEYWORDS[name]
     about = f"false: {row.help}" if row.kind == "off" else row.help
-    flag = f"no: {row.flag.why}" if isinstance(row.flag, Absent) else f"`{row.flag_name(name)}`"
+    flag = f"no: {row.flag.reason}" if isinstance(row.flag, Absent) else f"`{row.flag_name(name)}`"
     return [f"`{name}` {kind}", f"`{row.default!r}`", about, flag]
 
 

@@ -278,7 +278,7 @@ async def test_cancelling_a_task_that_reads_ends_its_texts(tiny_path, steps):
             with pytest.raises(asyncio.CancelledError):
                 await task
             await lockstep.step()
-            assert [str(s.finish_reason) for s in texts.each] == ["aborted"] * 2
+            assert [str(s.finish_reason) for s in texts.generations] == ["aborted"] * 2
         lockstep.open()
 
 
@@ -321,7 +321,7 @@ async def test_texts_that_are_left_say_what_was_read_of_them(tiny_path, alone, t
         texts.close()
         assert await texts.read() == []
         lockstep.open()
-        text = texts.each[0]
+        text = texts.generations[0]
     done, trace = text.completion(), Trace.read(tmp_path / "left.jsonl")
     read = len(done.token_ids)
     assert 4 <= read < 8
@@ -342,7 +342,7 @@ async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
     async with opened(tiny_path, speculate=f"draft:{tiny_path}") as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
-        [text] = texts.each
+        [text] = texts.generations
         while not any(step.source == "draft" for step in text.steps):
             await lockstep.step()
             await texts.read()
@@ -362,11 +362,11 @@ async def test_waited_tells_the_queue_from_the_rest(tiny_path):
             while not pending.done():
                 await lockstep.step()
             with await pending as second:
-                assert second.each[0].started is None
+                assert second.generations[0].started is None
                 await first.read()
-                assert 0 <= first.each[0].started.queued_s < perf_counter() - began
+                assert 0 <= first.generations[0].started.queued_s < perf_counter() - began
                 first.close()
                 await lockstep.step(2)
                 await second.read()
-                assert 0 <= second.each[0].started.queued_s < perf_counter() - began
+                assert 0 <= second.generations[0].started.queued_s < perf_counter() - began
         lockstep.open()

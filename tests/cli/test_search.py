@@ -119,7 +119,7 @@ def test_what_was_stopped_goes_on_and_other_work_begins_anew(tiny_path, tmp_path
 
 def test_paragraphs_that_are_long_are_parted(tmp_path):
     (tmp_path / "x").write_text("aa bb\ncc dd\n\nee " + "f" * 9)
-    found = [(one.text, one.line) for one in passages(tmp_path / "x", most=8)]
+    found = [(one.text, one.line) for one in passages(tmp_path / "x", max_length=8)]
     assert found == [("aa bb", 1), ("cc dd", 2), ("ee fffff", 4), ("ffff", 4)]
 
 

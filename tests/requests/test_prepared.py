@@ -14,7 +14,7 @@ from cutaway.requests.base import prepare
 from cutaway.requests.completion import Stopwatch, Timing
 from cutaway.requests.keywords import KEYWORDS, Absent, Flag, RequestOptions
 from cutaway.requests.options import Options, parse_options
-from cutaway.requests.prefill import each_ended
+from cutaway.requests.prefill import iterate_ended
 from cutaway.requests.sync_llm import LogitsReader
 from cutaway.sampling import SamplingParams
 from cutaway.text.grammar import compiler
@@ -85,7 +85,7 @@ def test_a_yielded_result_is_not_referenced(tiny_path):
             yield Request(prompt_token_ids=(token, 5), decoder=Score(logits_from=1)), reader
 
     done = []
-    for index, reader in each_ended(llm.owner, jobs()):
+    for index, reader in iterate_ended(llm.owner, jobs()):
         assert reader.logits().shape[0] == 1
         done.append(index)
         del reader
@@ -140,7 +140,7 @@ def test_every_keyword_has_a_flag_or_a_reason_to_have_none():
     flags = {action.dest: action for action in parser._actions}
     for name, row in KEYWORDS.items():
         assert (name in flags) == isinstance(row.flag, Flag)
-        assert len(row.flag.why if isinstance(row.flag, Absent) else flags[name].help) > 10
+        assert len(row.flag.reason if isinstance(row.flag, Absent) else flags[name].help) > 10
 
 
 def test_every_sentence_begins_small_and_ends_without_a_full_stop():
@@ -154,11 +154,11 @@ def test_every_sentence_begins_small_and_ends_without_a_full_stop():
 # Times of a text, by a clock that is read by hand.
 
 
-def timing(*made: float, held: int = 0) -> Timing:
+def timing(*made: float, delayed: int = 0) -> Timing:
     watch = Stopwatch(10.0)
     for moment in made:
         watch.token(moment)
-    return watch.timing(0.5, 4, len(made), held)
+    return watch.timing(0.5, 4, len(made), delayed)
 
 
 def test_the_first_token_is_of_the_prefill_and_the_others_have_a_pace() -> None:
@@ -174,5 +174,5 @@ def test_tokens_of_one_turn_have_no_pace() -> None:
 def test_tokens_that_were_held_until_the_first_came_are_not_counted_twice() -> None:
     """33 tokens are made before the first is heard; then two more, and all the rest at once."""
     late = [76.0, 78.0, *[80.0] * 33]
-    assert timing(*late, held=32) == Timing(0.5, 66.0, None, 0.5)
-    assert timing(*[30.0] * 20, held=32) == Timing(0.5, 20.0, None, None)
+    assert timing(*late, delayed=32) == Timing(0.5, 66.0, None, 0.5)
+    assert timing(*[30.0] * 20, delayed=32) == Timing(0.5, 20.0, None, None)

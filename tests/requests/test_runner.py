@@ -32,10 +32,10 @@ class HeldEngine:
     def __init__(self):
         self.happened, self.go, self.steps = [], Event(), 0
 
-    def begin(self):
+    def begin_change(self):
         self.happened.append("begin")
 
-    def end(self):
+    def end_change(self):
         assert self.happened.pop() == "begin"
 
     def step(self):

@@ -364,7 +364,7 @@ def test_a_keyword_is_there_or_it_is_said_why_not(name, face):
     if field := row.field(name, face):
         assert field in FACES[face]
         return
-    why = row.fields.why if isinstance(row.fields, Absent) else NOT_THERE[face]
+    why = row.fields.reason if isinstance(row.fields, Absent) else NOT_THERE[face]
     assert len(why) > 10 and name not in FACES[face]
 
 

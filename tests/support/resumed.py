@@ -28,4 +28,4 @@ async def write(front, options):
         await texts.finish()
     except CutawayError as error:
         return str(error)
-    return [told(text) for text in texts.each]
+    return [told(text) for text in texts.generations]

@@ -196,7 +196,7 @@ class AsyncModel(Forwarding):
     ) -> Any:
         done = await (await self.submit(prompts, options, grammar=grammar)).finish()
         each = [done[i : i + options.n] for i in range(0, len(done), options.n)]
-        return answers(each, aligned=options.align, many=many)
+        return answers(each, aligned=options.align, is_list=many)
 
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
@@ -234,7 +234,7 @@ class AsyncModel(Forwarding):
         variables: dict[str, Any] = dict(use.variables)
         read = partial(self.chat_ids, continue_final_message=continue_final_message, **variables)
         prompt = await in_thread(read, said, use.tools)
-        use.behind(prompt, said.pop() if continue_final_message else None)
+        use.set_prompt(prompt, said.pop() if continue_final_message else None)
         parsed = await self.parse_async(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
         return use.read(done, f"{len(said)}")
@@ -263,9 +263,9 @@ class AsyncModel(Forwarding):
 
     async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """As ``LLM.denoise``."""
-        from cutaway.requests.options import rule_apart
+        from cutaway.requests.options import split_rule
 
-        return await self.generate(prompt, **rule_apart(settings))
+        return await self.generate(prompt, **split_rule(settings))
 
     revise = blocking(LLM.revise)
 

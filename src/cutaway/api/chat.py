@@ -41,10 +41,10 @@ def answer(
         prompt = llm.chat_ids(
             [*said, *new], use.tools, continue_final_message=goes_on, **use.variables
         )
-        use.behind(prompt, said.pop() if goes_on else None)
+        use.set_prompt(prompt, said.pop() if goes_on else None)
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(own))
-        done = answers([prompt], parsed, many=False, grammar=use.grammar)
+        done = answers([prompt], parsed, is_list=False, grammar=use.grammar)
         done = use.read(done, f"{len(said) + len(new)}")
         if isinstance(done, list):
             return done

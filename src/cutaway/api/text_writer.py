@@ -189,7 +189,7 @@ class TextWriter(TextReader):
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
             each = [[s.finish() for s in samples] for samples in texts]
-        return answers(each, aligned=options.align, many=many)
+        return answers(each, aligned=options.align, is_list=many)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
@@ -238,9 +238,9 @@ class TextWriter(TextReader):
         as for generate. ``Completion.passes`` has what each pass did. InputError for a model that
         only writes from left to right.
         """
-        from cutaway.requests.options import rule_apart
+        from cutaway.requests.options import split_rule
 
-        return self.generate(prompt, **rule_apart(settings))
+        return self.generate(prompt, **split_rule(settings))
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read.

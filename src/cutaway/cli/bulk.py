@@ -305,7 +305,7 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
     think, budget, variables = (given.pop(name, None) for name in names)
     use = ToolUse(llm.model, wish=ThinkingWish(think, budget, variables or {}))
     ids = llm.chat_ids(messages, continue_final_message=goes_on, **use.variables)
-    use.behind(ids, messages[-1] if goes_on else None)
+    use.set_prompt(ids, messages[-1] if goes_on else None)
     return ids, use.options(given)
 
 

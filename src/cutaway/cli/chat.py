@@ -287,7 +287,7 @@ class Conversation:
         """
         request = f"{len(messages)}"
         prompt = self._prompt(messages, use, goes_on=goes_on)
-        use.behind(prompt, messages[-1] if goes_on else None)
+        use.set_prompt(prompt, messages[-1] if goes_on else None)
         options = use.options(self._next_options())
         reader, display = use.reader(request), tools.Display()
         with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):

@@ -1,7 +1,7 @@
 """Which of given answers a model would give: the probability of each among all, as a whole.
 
-Knows an answer's tokens, its end and the space that a template writes before it. Refuses to know
-what is asked: a ranking, or somebody's question.
+It is the same for a ranking and for somebody's question: an answer's tokens, its end, and the space
+that a template writes before it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,23 +42,27 @@ class PromptAnswers:
 
     def chances(self, likelihoods: Iterator[Likelihood]) -> "AnswerChances":
         """Take the likelihoods of its own answers, the next ones."""
-        ways = [tuple(next(likelihoods) for _ in self.ends or (0,)) for _ in self.answers]
+        likelihoods_by_end = [
+            tuple(next(likelihoods) for _ in self.ends or (0,)) for _ in self.answers
+        ]
         logprobs = [
-            self._logprob(len(answer), each)
-            for answer, each in zip(self.answers, ways, strict=True)
+            self._logprob(len(answer), answer_likelihoods)
+            for answer, answer_likelihoods in zip(self.answers, likelihoods_by_end, strict=True)
         ]
         best = max(logprobs)
         shares = [exp(logprob - best) for logprob in logprobs]
         total = fsum(shares)
         probabilities = tuple(share / total for share in shares)
         covered = min(exp(best) * total, 1.0)
-        return AnswerChances(self, tuple(logprobs), probabilities, covered, tuple(ways))
+        return AnswerChances(
+            self, tuple(logprobs), probabilities, covered, tuple(likelihoods_by_end)
+        )
 
     def _logprob(self, length: int, ways: Sequence[Likelihood]) -> float:
-        begun = fsum(ways[0].logprobs[:length])
+        answer_logprob = fsum(ways[0].logprobs[:length])
         ends = [way.logprobs[length] for way in ways] if self.ends else []
         best = max(ends, default=0.0)
-        return begun + (best + log(fsum(exp(end - best) for end in ends)) if ends else 0.0)
+        return answer_logprob + (best + log(fsum(exp(end - best) for end in ends)) if ends else 0.0)
 
 
 @dataclass(frozen=True)
@@ -96,24 +100,24 @@ class QuestionReader:
     ) -> PromptAnswers:
         """A conversation, and answers by what they are called in errors, which are ``before``."""
         prompt = self._llm.chat_ids(messages, enable_thinking=False)
-        each = []
+        answer_ids = []
         for text, name in answers.items():
             answer = self._cutter.pair(prompt, text and self._lead + text, name, before).answer
             self._cutter.pair(prompt, (*answer, *self._ends[:1]), name, before)
-            each.append(answer)
-        return PromptAnswers(tuple(prompt), (*answers,), (*each,), self._ends)
+            answer_ids.append(answer)
+        return PromptAnswers(tuple(prompt), (*answers,), (*answer_ids,), self._ends)
 
 
 def weighing(
     questions: Iterable[PromptAnswers], adapter: str = ""
 ) -> PrefillTask[LookUpReader, list[AnswerChances]]:
     """The chances of each question. adapter: as in a ``Request``."""
-    asked = [*questions]
-    task = scoring((cut for question in asked for cut in question.cuts()), adapter)
+    all_questions = [*questions]
+    task = scoring((cut for question in all_questions for cut in question.cuts()), adapter)
 
     def answer(readers: Sequence[LookUpReader]) -> list[AnswerChances]:
         likelihoods = iter(task.answer(readers))
-        return [question.chances(likelihoods) for question in asked]
+        return [question.chances(likelihoods) for question in all_questions]
 
     return PrefillTask(task.requests, task.reader, answer)
 
@@ -127,10 +131,10 @@ def decide(
     answers: two texts or more, of which each is scored with the end of the model's turn
     adapter: the name of a loaded adapter, as for generate
     Raises InputError for an answer that is empty or given twice, TooLongError for one that does not
-    fit behind the conversation.
+    fit after the conversation.
     """
-    listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
-    if not listed or len(answers) < 2 or not all(isinstance(text, str) for text in answers):
+    is_list = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
+    if not is_list or len(answers) < 2 or not all(isinstance(text, str) for text in answers):
         raise InputError("answers", " must be a list of two texts or more")
     names = {text: Name("answers", i) for i, text in enumerate(answers)}
     if len(names) < len(answers):
@@ -144,12 +148,14 @@ def lead_of(llm: "BaseLLM") -> str:
     """The space that the template writes before an answer: [INST] … [/INST] Yes."""
     if llm.template is None:
         return ""
-    asked = [{"role": "user", "content": "?"}]
-    answered = [*asked, {"role": "assistant", "content": _PROBE}]
+    question = [{"role": "user", "content": "?"}]
+    conversation = [*question, {"role": "assistant", "content": _PROBE}]
     try:
-        before = llm.template.render(asked, enable_thinking=False)
-        whole = llm.template.render(answered, add_generation_prompt=False, enable_thinking=False)
-    except CutawayError:  # the template does not take this: what is asked will say so
+        before = llm.template.render(question, enable_thinking=False)
+        whole = llm.template.render(
+            conversation, add_generation_prompt=False, enable_thinking=False
+        )
+    except CutawayError:  # the template refuses this: the real question will raise the error
         return ""
     lead = whole.removeprefix(before).partition(_PROBE)[0]
     return lead if whole.startswith(before) and lead.isspace() else ""

@@ -75,7 +75,7 @@ class Embeddings:
 
 @contextmanager
 def naming(place: Callable[[int], str]) -> Iterator[None]:
-    """Errors that name texts[3] name it as the caller has it.
+    """Rename texts[3] in errors to the caller's own name for it.
 
     place: by the text's index; its field names all of them
     """
@@ -140,30 +140,34 @@ def embed(
     truncate: cut a text that is too long for the model, which otherwise is an InputError
     adapter: the name of a loaded adapter, as for generate
     """
-    own_adapter, said = _adapter(llm, adapter, task), llm.model.pooling
+    own_adapter, file_settings = _adapter(llm, adapter, task), llm.model.pooling
     for name, flag in (("normalize", normalize), ("truncate", truncate)):
         if flag is not None:
             check_bool(name, flag)
     kind, kind_from = _pooling(llm, pooling)
-    silent = "default" if said.normalize is None else "files"
+    silent = "default" if file_settings.normalize is None else "files"
     normalize_from = silent if normalize is None else "asked"
-    normalized = said.normalize is not False if normalize is None else normalize
-    finishes = said.kind not in ("rank", TOKENS)
-    width = said.dimensions if finishes else llm.config.hidden
+    normalized = file_settings.normalize is not False if normalize is None else normalize
+    finishes = file_settings.kind not in ("rank", TOKENS)
+    width = file_settings.dimensions if finishes else llm.config.hidden
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
     reader = FramedTexts(llm, prompt, task, truncate=truncate)
-    each, truncated = reader.read_all(texts)
-    decoder = Embed(kind, first=0 if said.whole else reader.prompt_length, finishes=finishes)
+    token_ids, truncated = reader.read_all(texts)
+    decoder = Embed(
+        kind, first=0 if file_settings.whole else reader.prompt_length, finishes=finishes
+    )
     parts = {**request_parts(decoder), "adapter": own_adapter}
 
     def answer(readers: Sequence[VectorReader]) -> Embeddings:
         vectors = [reader.vector()[:size] for reader in readers]
-        made = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
+        matrix = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
         says = kind_from, normalize_from
-        lengths = tuple(map(len, each))
-        return Embeddings(made, lengths, kind, normalized, says, truncated, reader.name, task or "")
+        lengths = tuple(map(len, token_ids))
+        return Embeddings(
+            matrix, lengths, kind, normalized, says, truncated, reader.name, task or ""
+        )
 
-    requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in each)
+    requests = (Request(**{**parts, "prompt_token_ids": ids}) for ids in token_ids)
     return PrefillTask(requests, VectorReader, answer)
 
 
@@ -181,46 +185,50 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return vector / (length or 1.0)
 
 
-def _pooling(llm: "BaseLLM", asked: str | None) -> tuple[str, str]:
+def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
     """How rows become one, and where this comes from."""
-    said, sees_more = llm.model.pooling, not llm.config.is_causal
-    if asked is not None:
-        check_choice("pooling", asked, POOLINGS)
-        if asked == "cls" and not sees_more:
+    file_settings, sees_more = llm.model.pooling, not llm.config.is_causal
+    if pooling is not None:
+        check_choice("pooling", pooling, POOLINGS)
+        if pooling == "cls" and not sees_more:
             raise InputError(
                 "pooling", ": the first token of this model sees nothing else; take mean or last"
             )
-        return asked, "asked"
-    if said.kind == "rank":
+        return pooling, "asked"
+    if file_settings.kind == "rank":
         raise InputError(
             "the model has a head that scores pairs of texts, for rerank: name pooling to have "
             "vectors of its body"
         )
-    if said.kind == TOKENS:
+    if file_settings.kind == TOKENS:
         raise InputError(
             "the model makes a vector for each token, for late interaction: ask for embed_tokens "
             "or rerank, or name pooling to have one vector of its body"
         )
-    if said.unsupported:
+    if file_settings.unsupported:
         raise InputError(
-            f"the model's files ask for {said.unsupported}, which is not supported: name pooling "
-            "to have vectors without it"
+            f"the model's files ask for {file_settings.unsupported}, which is not supported: name "
+            "pooling to have vectors without it"
         )
-    return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
+    return (
+        (file_settings.kind, "files")
+        if file_settings.kind
+        else ("mean" if sees_more else "last", "default")
+    )
 
 
 def prompts_of(llm: "BaseLLM") -> tuple[str | None, str | None]:
     """The names of the prompts for a query and for a document; None where the files have none."""
-    known = llm.model.pooling.prompts
-    document = next((name for name in ("document", "passage") if name in known), None)
-    return "query" if "query" in known else None, document
+    prompts = llm.model.pooling.prompts
+    document = next((name for name in ("document", "passage") if name in prompts), None)
+    return "query" if "query" in prompts else None, document
 
 
 class FramedTexts:
     """Texts as token ids, with what the model's files put around each.
 
     name: of the prompt in front of them; "" for none
-    most: how many tokens of a text are read; longest: what the model itself can read
+    max_tokens: how many tokens of a text are read; longest: what the model itself can read
     """
 
     def __init__(
@@ -236,18 +244,18 @@ class FramedTexts:
         task: one of the model's
         """
         self._llm, self._limits, self._truncate = llm, limits_of(llm.model), truncate
-        self._said = said = llm.model.pooling
-        prompts = {**said.prompts, **llm.model.tasks}
-        self.name = (task or said.default) if prompt is None else prompt
+        self._settings = settings = llm.model.pooling
+        prompts = {**settings.prompts, **llm.model.tasks}
+        self.name = (task or settings.default) if prompt is None else prompt
         if self.name and self.name not in prompts:
-            known = ", ".join(map(repr, prompts)) or "none"
+            names = ", ".join(map(repr, prompts)) or "none"
             raise InputError(
-                "prompt", f": the model's files have none named {shown(prompt)}: {known}"
+                "prompt", f": the model's files have none named {shown(prompt)}: {names}"
             )
         self._prompt = prompts.get(self.name, "")
         self.name = self.name if self._prompt else ""  # a task may have no instruction
         self.longest = self._limits.context_length
-        self.most = min(said.max_tokens or self.longest, self.longest)
+        self.max_tokens = min(settings.max_tokens or self.longest, self.longest)
 
     @property
     def prompt_length(self) -> int:
@@ -262,15 +270,15 @@ class FramedTexts:
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
             raise InputError("texts", " is empty: give one text or more")
-        each = [self.read(text, Name("texts", i)) for i, text in enumerate(prompts)]
-        cut = tuple(i for i, (_, is_cut) in enumerate(each) if is_cut)
-        return [ids for ids, _ in each], cut
+        read_texts = [self.read(text, Name("texts", i)) for i, text in enumerate(prompts)]
+        cut = tuple(i for i, (_, is_cut) in enumerate(read_texts) if is_cut)
+        return [ids for ids, _ in read_texts], cut
 
     def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
         """One text's tokens, and whether it was cut. TooLongError naming it where it may not be."""
         text = check_prompt(text, name)
         if isinstance(text, str):
-            most = self.most + 1 if self._truncate else None
+            most = self.max_tokens + 1 if self._truncate else None
             text = self._prompt + self._lower(text)
             ids, after = self._with_end(self._llm.tokenizer.encode(text, most=most))
         else:
@@ -278,24 +286,24 @@ class FramedTexts:
             self._limits.check_ids(name, ids)
         if not ids:
             raise InputError(name, " has no tokens: give one that is not empty")
-        if len(ids) <= self.most:
+        if len(ids) <= self.max_tokens:
             return tuple(ids), False
         if not self._truncate:
             raise TooLongError(
                 name,
-                f" has {len(ids)} tokens, and the model reads {self.most}: shorten it; "
+                f" has {len(ids)} tokens, and the model reads {self.max_tokens}: shorten it; "
                 "where texts are embedded, truncate cuts it",
             )
-        return (*ids[: self.most - len(after)], *after), True
+        return (*ids[: self.max_tokens - len(after)], *after), True
 
     def _lower(self, text: str) -> str:
-        return text.lower() if self._said.lower else text
+        return text.lower() if self._settings.lower else text
 
     def _with_end(self, ids: list[int]) -> tuple[list[int], list[int]]:
-        """With the end token that the files want behind a text; and what stays if it is cut."""
+        """Add the end token that the files want; return also what stays if the text is cut."""
         if self._llm.tokenizer.sep_id is not None:
             return ids, ids[-1:]
-        end = self._said.end_id
+        end = self._settings.end_id
         if end is None:
             return ids, []
         return (ids if ids[-1:] == [end] else [*ids, end]), [end]

@@ -25,7 +25,7 @@ from cutaway.methods.rows import (
     likeliest_of_rows,
     logits_at,
     logprob_of,
-    pinned,
+    pin_text,
 )
 from cutaway.requests.base import limits_of
 from cutaway.requests.sync_llm import SyncLLM
@@ -90,12 +90,12 @@ class Filled:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        joint = [
-            {"candidates": [c.to_dict() for c in one.candidates], "score": one.score}
-            for one in self.joint
+        joints = [
+            {"candidates": [c.to_dict() for c in joint.candidates], "score": joint.score}
+            for joint in self.joint
         ]
-        masks = [[c.to_dict() for c in one] for one in self.masks]
-        return {"method": self.method, "masks": masks, "joint": joint, "covered": self.covered}
+        masks = [[c.to_dict() for c in candidates] for candidates in self.masks]
+        return {"method": self.method, "masks": masks, "joint": joints, "covered": self.covered}
 
 
 def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCandidate:
@@ -130,9 +130,9 @@ def fill(
     limits_of(llm.model).check_head()
     parts = split_at_masks(text, llm.tokenizer)
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
-    wanted = None if targets is None else _check_targets(targets)
-    way = fill_by_bayes if llm.config.is_causal else fill_masked
-    return way(llm, parts, top=top, targets=wanted, width=max(top, width))
+    target_list = None if targets is None else _check_targets(targets)
+    fill_masks = fill_by_bayes if llm.config.is_causal else fill_masked
+    return fill_masks(llm, parts, top=top, targets=target_list, width=max(top, width))
 
 
 def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
@@ -152,10 +152,10 @@ def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
 
 
 def _check_targets(targets: Iterable[str]) -> list[str]:
-    found = None if isinstance(targets, str) else [*targets]
-    if not found or not all(isinstance(one, str) and one.strip() for one in found):
+    texts = None if isinstance(targets, str) else [*targets]
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise InputError("targets", f" must be a list of texts, not {shown(targets)}")
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(texts)]
 
 
 # -- by a bidirectional model ------------------------------------------------------------------
@@ -187,68 +187,72 @@ def fill_masked(
     if targets is not None:
         masks = []
         for place, before in zip(places, parts, strict=False):
-            pieces = [*dict.fromkeys(_pieces(llm, one, before) for one in targets)]
-            masks.append(tuple(_scored(llm, text, place, pieces)[:top]))
+            pieces = [*dict.fromkeys(_pieces(llm, target, before) for target in targets)]
+            masks.append(tuple(_score_targets(llm, text, place, pieces)[:top]))
         return Filled("masked", tuple(masks))
     [logits] = logits_at(llm, [(text, places)])
-    found = (
+    candidates = (
         tuple(candidate(tokenizer, [i], exp(p)) for i, p in r.top)
         for r in likeliest_of_rows(logits, top)
     )
-    joint = _joint(llm, text, places, width)[:top] if len(places) > 1 else ()
-    return Filled("masked", tuple(found), tuple(joint))
+    joint = _find_joint(llm, text, places, width)[:top] if len(places) > 1 else ()
+    return Filled("masked", tuple(candidates), tuple(joint))
 
 
 def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
     """A target's tokens, with a leading space where the mask token absorbs the one before it."""
     tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
     assert mask is not None
-    there, gone = (tokenizer.encode_parts([text, mask]) for text in (before, before.rstrip()))
-    spaced = before[-1:].isspace() and not target[0].isspace() and there == gone
+    with_space, without_space = (
+        tokenizer.encode_parts([text, mask]) for text in (before, before.rstrip())
+    )
+    spaced = before[-1:].isspace() and not target[0].isspace() and with_space == without_space
     ids = tuple(tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
     if not all(map(tokenizer.token_bytes, ids)):
         raise InputError("targets", f": the model has no tokens for {target!r:.40}: give another")
     return ids
 
 
-def _scored(llm: SyncLLM, text: Ids, place: int, targets: Sequence[Ids]) -> list[FillCandidate]:
+def _score_targets(
+    llm: SyncLLM, text: Ids, place: int, targets: Sequence[Ids]
+) -> list[FillCandidate]:
     """Each target in the place of one mask, best first."""
     mask = text[place]
-    asked = [
+    masked_texts = [
         ((*text[:place], *ids[:n], *[mask] * (len(ids) - n), *text[place + 1 :]), (place + n,))
         for ids in targets
         for n in range(len(ids))
     ]
-    distinct = [*dict.fromkeys(asked)]
-    known = dict(zip(distinct, logits_at(llm, distinct), strict=True))
-    each = iter(asked)
-    found = []
+    distinct = [*dict.fromkeys(masked_texts)]
+    logits_of_text = dict(zip(distinct, logits_at(llm, distinct), strict=True))
+    remaining = iter(masked_texts)
+    candidates = []
     for ids in targets:
-        logprob = sum(logprob_of(known[next(each)], token_id) for token_id in ids)
-        found.append(candidate(llm.tokenizer, ids, exp(logprob)))
-    return sorted(found, key=lambda one: -one.score)
+        logprob = sum(logprob_of(logits_of_text[next(remaining)], token_id) for token_id in ids)
+        candidates.append(candidate(llm.tokenizer, ids, exp(logprob)))
+    return sorted(candidates, key=lambda c: -c.score)
 
 
-def _joint(llm: SyncLLM, text: Ids, places: Ids, width: int) -> list[Joint]:
+def _find_joint(llm: SyncLLM, text: Ids, places: Ids, width: int) -> list[Joint]:
     """The best tokens for all masks together: a beam search of this width, from left to right."""
     beams: list[tuple[Ids, float]] = [((), 0.0)]
     for place in places:
-        asked = [(_with(text, places, values), (place,)) for values, _ in beams]
-        grown = [
+        masked_texts = [(_replace_masks(text, places, values), (place,)) for values, _ in beams]
+        extended = [
             ((*values, token_id), before + p)
-            for (values, before), logits in zip(beams, logits_at(llm, asked), strict=True)
+            for (values, before), logits in zip(beams, logits_at(llm, masked_texts), strict=True)
             for token_id, p in likeliest_of_rows(logits, width)[0].top
         ]
-        beams = sorted(grown, key=lambda beam: (-beam[1], beam[0]))[:width]
+        beams = sorted(extended, key=lambda beam: (-beam[1], beam[0]))[:width]
     return [
         Joint(tuple(candidate(llm.tokenizer, [i], exp(p)) for i in values), exp(p))
         for values, p in beams
     ]
 
 
-def _with(text: Ids, places: Ids, values: Ids) -> Ids:
-    filled = dict(zip(places, values, strict=False))
-    return tuple(filled.get(i, token_id) for i, token_id in enumerate(text))
+def _replace_masks(text: Ids, places: Ids, values: Ids) -> Ids:
+    token_at = dict(zip(places, values, strict=False))
+    return tuple(token_at.get(i, token_id) for i, token_id in enumerate(text))
 
 
 # -- by a causal model and Bayes' rule ---------------------------------------------------------
@@ -291,15 +295,17 @@ def fill_by_bayes(
     width: int,
 ) -> Filled:
     """See ``LLM.fill``."""
-    asked = _read(llm, parts, targets)
-    run, beams = _Run(llm), [_Beam(asked.before)]
-    with pinned(llm, asked.before, LATER):
-        for space, part in zip(asked.spaced, asked.after, strict=True):
-            beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
-    return _filled(llm, sorted(beams), top, asked.targets)
+    masked = _read_masked_text(llm, parts, targets)
+    search, beams = _BeamSearch(llm), [_Beam(masked.before)]
+    with pin_text(llm, masked.before, LATER):
+        for space, part in zip(masked.spaced, masked.after, strict=True):
+            beams = search.append_text(
+                search.extend_beams(beams, width, masked.targets, spaced=space), part
+            )
+    return _to_filled(llm, sorted(beams), top, masked.targets)
 
 
-class _Asked(NamedTuple):
+class _MaskedText(NamedTuple):
     """A text with masks as token ids.
 
     before   the tokens before the first mask
@@ -314,7 +320,9 @@ class _Asked(NamedTuple):
     targets: list[Ids]
 
 
-def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
+def _read_masked_text(
+    llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None
+) -> _MaskedText:
     if targets is not None and len(parts) > 2:
         raise InputError("targets", ": with this model only one mask can have them: leave one mask")
     encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
@@ -326,19 +334,21 @@ def _read(llm: SyncLLM, parts: Sequence[str], targets: Sequence[str] | None) -> 
             "nothing is before the mask, and this model needs something: begin with it"
         )
     after = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
-    each = (f" {one}" if spaced[0] and one[0] != " " else one for one in targets or ())
-    wanted = [*dict.fromkeys(tuple(encode(one, goes_on=True)) for one in each)]
-    filled = len(after) - 1 + max(map(len, wanted), default=1)
-    length = len(before) + sum(map(len, after)) + filled
+    target_texts = (
+        f" {target}" if spaced[0] and target[0] != " " else target for target in targets or ()
+    )
+    target_ids = [*dict.fromkeys(tuple(encode(target, goes_on=True)) for target in target_texts)]
+    num_filled = len(after) - 1 + max(map(len, target_ids), default=1)
+    length = len(before) + sum(map(len, after)) + num_filled
     if length > llm.model.context:
         raise InputError(
             f"the text has {length} tokens with what is filled in, and the context is "
             f"{llm.model.context}: shorten it"
         )
-    return _Asked(before, after, spaced, wanted)
+    return _MaskedText(before, after, spaced, target_ids)
 
 
-def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
+def _to_filled(llm: SyncLLM, beams: list[_Beam], top: int, targets: Sequence[Ids]) -> Filled:
     """beams: best first."""
     shares = [exp(beam.weight - beams[0].weight) for beam in beams]
     total = fsum(shares)
@@ -347,10 +357,13 @@ def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -
     for i in range(len(beams[0].values)):
         sums: dict[Ids, list[float]] = {}
         for beam, score in zip(beams, scores, strict=True):
-            if not wanted or beam.values[i] in wanted:
+            if not targets or beam.values[i] in targets:
                 sums.setdefault(beam.values[i], []).append(score)
-        found = [candidate(llm.tokenizer, ids, fsum(each)) for ids, each in sums.items()]
-        masks.append(tuple(sorted(found, key=lambda one: -one.score)[:top]))
+        candidates = [
+            candidate(llm.tokenizer, ids, fsum(scores_of_ids))
+            for ids, scores_of_ids in sums.items()
+        ]
+        masks.append(tuple(sorted(candidates, key=lambda entry: -entry.score)[:top]))
     joint = [
         Joint(tuple(candidate(llm.tokenizer, ids, score) for ids in beam.values), score)
         for beam, score in zip(beams[:top], scores, strict=False)
@@ -360,45 +373,47 @@ def _filled(llm: SyncLLM, beams: list[_Beam], top: int, wanted: Sequence[Ids]) -
     return Filled("bayes", tuple(masks), tuple(joint) if len(masks) > 1 else (), covered)
 
 
-class _Run:
+class _BeamSearch:
     """A beam search with one model."""
 
     def __init__(self, llm: SyncLLM) -> None:
         self._tokenizer, self._model = llm.tokenizer, Causal(llm)
 
-    def grown(
-        self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool
+    def extend_beams(
+        self, beams: Sequence[_Beam], width: int, targets: Sequence[Ids], *, spaced: bool
     ) -> list[_Beam]:
         """The ``width`` best beams with one more mask filled, and each beam with each target."""
         best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
-        asked: list[_Beam] = []
+        target_beams: list[_Beam] = []
         logprobs: dict[int, dict[int, float]] = {}
         allowed = adding_text(self._tokenizer, spaced=spaced)
         for index, row in self._model.following(beam.text for beam in beams):
-            beam, each = beams[index], all_logprobs(row)
-            considered = likeliest(row[0], allowed, width)
-            logprobs[index] = {token_id: float(each[token_id]) for token_id in considered}
+            beam, token_logprobs = beams[index], all_logprobs(row)
+            candidates = likeliest(row[0], allowed, width)
+            logprobs[index] = {token_id: float(token_logprobs[token_id]) for token_id in candidates}
             best += [(-beam.weight - p, index, v) for v, p in logprobs[index].items()]
             best = nsmallest(width, best)
-            asked += [_extended(beam, ids, float(each[ids[0]])) for ids in wanted]
-        found = [_extended(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
-        known = {beam.values for beam in found}
-        return found + [beam for beam in asked if beam.values not in known]
+            target_beams += [_extend(beam, ids, float(token_logprobs[ids[0]])) for ids in targets]
+        best_beams = [_extend(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
+        present = {beam.values for beam in best_beams}
+        return best_beams + [beam for beam in target_beams if beam.values not in present]
 
-    def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
+    def append_text(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
         """Each beam with the text after the mask, and its log-probability."""
         texts = [beam.text + part for beam in beams]
-        asked = [
+        scored_texts = [
             ScoredText(
                 text, len(beam.text) - len(beam.values[-1]) + 1
             )  # after a mask's first token
             for text, beam in zip(texts, beams, strict=True)
         ]
         return [
-            _Beam(text, beam.values, beam.prior, beam.rest + fsum(each))
-            for text, beam, each in zip(texts, beams, self._model.known(asked), strict=True)
+            _Beam(text, beam.values, beam.prior, beam.rest + fsum(logprobs))
+            for text, beam, logprobs in zip(
+                texts, beams, self._model.score_tokens(scored_texts), strict=True
+            )
         ]
 
 
-def _extended(beam: _Beam, ids: Ids, logprob: float) -> _Beam:
+def _extend(beam: _Beam, ids: Ids, logprob: float) -> _Beam:
     return _Beam(beam.text + ids, (*beam.values, ids), beam.prior + logprob, beam.rest)

@@ -46,7 +46,7 @@ class ConstraintEstimate:
 
 @plainly
 def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
-    """From -ln w of each text."""
+    """Return the estimate from -ln w of each text."""
     n, logs = len(neg_log_z), -np.array(neg_log_z, np.float64)
     total = log_sum_exp(logs)
     mean = total - log_sum_exp(np.zeros(n))
@@ -61,14 +61,14 @@ def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | N
     under another constraint.
     """
     aligned = samples[0].aligned
-    each = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
-    return estimate_of(each, samples[0].params["temperature"])
+    neg_log_zs = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
+    return estimate_of(neg_log_zs, samples[0].params["temperature"])
 
 
 def estimate_of(neg_log_z: Sequence[float | None], temperature: float) -> ConstraintEstimate | None:
     """The estimate from -ln w of each sample of a request; None as ``constraint_estimate``."""
-    known = [value for value in neg_log_z if value is not None]
-    return estimate(known) if temperature and len(known) >= max(len(neg_log_z), 2) else None
+    values = [value for value in neg_log_z if value is not None]
+    return estimate(values) if temperature and len(values) >= max(len(neg_log_z), 2) else None
 
 
 def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:
@@ -78,10 +78,10 @@ def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Com
     return samples if len(samples) > 1 else samples[0]
 
 
-def answers(each: Sequence[list[Completion]], *, aligned: bool, many: bool) -> Any:
+def answers(samples_by_prompt: Sequence[list[Completion]], *, aligned: bool, is_list: bool) -> Any:
     """The results of a request's prompts; many: whether a list of prompts was given."""
-    found = [answer(samples, aligned=aligned) for samples in each]
-    return found if many else found[0]
+    results = [answer(samples, aligned=aligned) for samples in samples_by_prompt]
+    return results if is_list else results[0]
 
 
 def resample(neg_log_z: Sequence[float], seed: int) -> int:
@@ -93,7 +93,7 @@ def resample(neg_log_z: Sequence[float], seed: int) -> int:
 def align(samples: Sequence[Completion]) -> Completion:
     """Choose one of a request's samples by their weights, with the first one's seed."""
     logs = [sample.neg_log_z or 0.0 for sample in samples]  # None: nothing was drawn
-    chosen = resample(logs, samples[0].seed)
+    index = resample(logs, samples[0].seed)
     total = log_sum_exp(-np.array(logs))
-    weights = tuple(exp(-each - total) for each in logs)
-    return replace(samples[chosen], aligned=Aligned(chosen, tuple(logs), weights))
+    weights = tuple(exp(-neg_log_z - total) for neg_log_z in logs)
+    return replace(samples[index], aligned=Aligned(index, tuple(logs), weights))

@@ -1,4 +1,4 @@
-"""An index of texts: their vectors in one file, made in parts that go on where they were stopped,
+"""An index of texts: their vectors in one file, made in parts that resume where they were stopped,
 and searched exactly.
 
 Knows nothing of commands. A search compares with every vector: a million of 384 numbers take about
@@ -63,9 +63,11 @@ class Hit:
         return {**asdict(self.passage), "cosine": self.cosine}
 
 
-def passages(path: Path, *, most: int = 1200) -> Iterator[Passage]:
-    """The paragraphs of a file; longer ones than ``most`` characters are parted between lines, or
-    words. InputError for a file that cannot be read as text."""
+def passages(path: Path, *, max_length: int = 1200) -> Iterator[Passage]:
+    """Yield the paragraphs of a file; longer ones than ``max_length`` characters are parted.
+
+    InputError for a file that cannot be read as text.
+    """
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
@@ -75,18 +77,18 @@ def passages(path: Path, *, most: int = 1200) -> Iterator[Passage]:
     part: list[str] = []
     first = 1
     for number, line in enumerate([*lines, ""], 1):
-        if part and (not line.strip() or sum(map(len, part)) + len(line) > most):
-            yield from _pieces("\n".join(part), str(path), first, most)
+        if part and (not line.strip() or sum(map(len, part)) + len(line) > max_length):
+            yield from _pieces("\n".join(part), str(path), first, max_length)
             part = []
         if line.strip():
             first = first if part else number
             part.append(line)
 
 
-def _pieces(text: str, file: str, line: int, most: int) -> Iterator[Passage]:
-    while len(text) > most:
-        cut = text.rfind(" ", most // 2, most)
-        cut = most if cut < 0 else cut
+def _pieces(text: str, file: str, line: int, max_length: int) -> Iterator[Passage]:
+    while len(text) > max_length:
+        cut = text.rfind(" ", max_length // 2, max_length)
+        cut = max_length if cut < 0 else cut
         yield Passage(text[:cut], file, line)
         text = text[cut:].lstrip()
     if text.strip():
@@ -123,41 +125,41 @@ class Index:
         """
         if not texts:
             raise InputError("there is no text to be indexed")
-        about = _about(llm, model, dimensions)
+        about = _describe(llm, model, dimensions)
         done = _Part.open(part, texts, about) if part else None
         rows = [done.vectors] if done is not None and len(done.vectors) else []
         count = sum(map(len, rows))
         progress(count)
         for first in range(count, len(texts), _AT_ONCE):
-            some = [one.text for one in texts[first : first + _AT_ONCE]]
-            found = llm.embed(
-                some, normalize=True, dimensions=dimensions, prompt=about["document_prompt"],
+            part_texts = [passage.text for passage in texts[first : first + _AT_ONCE]]
+            embeddings = llm.embed(
+                part_texts, normalize=True, dimensions=dimensions, prompt=about["document_prompt"],
                 truncate=True,
             )  # fmt: skip
-            rows.append(found.vectors)
+            rows.append(embeddings.vectors)
             if done is not None:
-                done.add(found.vectors)
-            progress(first + len(some))
+                done.add(embeddings.vectors)
+            progress(first + len(part_texts))
         return cls(tuple(texts), np.concatenate(rows), about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file. InputError where it cannot be written."""
-        texts = [one.text.encode() for one in self.passages]
+        texts = [passage.text.encode() for passage in self.passages]
         arrays = {
             "vectors": self.vectors,
             "texts": np.frombuffer(b"".join(texts), np.uint8),
             "ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
             "files": np.frombuffer(
-                json.dumps([one.file for one in self.passages]).encode(), np.uint8
+                json.dumps([passage.file for passage in self.passages]).encode(), np.uint8
             ),
-            "lines": np.array([one.line for one in self.passages], np.int64),
+            "lines": np.array([passage.line for passage in self.passages], np.int64),
             "about": np.frombuffer(json.dumps(self.about).encode(), np.uint8),
         }
-        made = Path(f"{path}.new")
+        new_path = Path(f"{path}.new")
         try:
-            with made.open("wb") as out:
+            with new_path.open("wb") as out:
                 np.savez(out, **arrays)  # type: ignore[arg-type]
-            made.replace(path)
+            new_path.replace(path)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -166,25 +168,25 @@ class Index:
         """Read a file. FormatError where it is no index."""
         try:
             _check_sizes(path)
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as held:
-                arrays = {name: held[name] for name in _ARRAYS}
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in _ARRAYS}
             ends = arrays["ends"].tolist()
             data = arrays["texts"].tobytes()
             files = strict_json.parse(arrays["files"].tobytes(), "files", most=None)
             about = strict_json.parse(arrays["about"].tobytes(), "about")
             _check_values(arrays["vectors"], files, about)
             texts = [data[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
-            each = zip(texts, files, arrays["lines"].tolist(), strict=True)
-            found = cls(tuple(Passage(*one) for one in each), arrays["vectors"], about)
+            rows = zip(texts, files, arrays["lines"].tolist(), strict=True)
+            index = cls(tuple(Passage(*row) for row in rows), arrays["vectors"], about)
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
         except (*_UNREADABLE, OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            why = printable(str(error)[:300])  # NumPy quotes all of a header
-            raise FormatError(f"{path} is no index of cutaway: {why}") from error
-        shape = found.vectors.shape
-        if len(found.passages) != shape[0] or not len(found.passages):
-            raise FormatError(f"{path} is damaged: {shape} vectors of {len(found.passages)} texts")
-        return found
+            reason = printable(str(error)[:300])  # NumPy quotes all of a header
+            raise FormatError(f"{path} is no index of cutaway: {reason}") from error
+        shape = index.vectors.shape
+        if len(index.passages) != shape[0] or not len(index.passages):
+            raise FormatError(f"{path} is damaged: {shape} vectors of {len(index.passages)} texts")
+        return index
 
     def check(self, llm: "LLM") -> None:
         """InputError for a model with other weights than those that made the vectors."""
@@ -196,15 +198,15 @@ class Index:
 
     def search(self, llm: "LLM", query: str, top: int = 10) -> list[Hit]:
         """The passages nearest to a query, the nearest first; of equals the first in the index."""
-        asked = llm.embed(
+        embeddings = llm.embed(
             query, normalize=True, dimensions=self.about["dimensions"],
             prompt=self.about["query_prompt"], truncate=True,
         )  # fmt: skip
-        return self.nearest(asked.vectors[0], top)
+        return self.nearest(embeddings.vectors[0], top)
 
     @plainly
     def nearest(self, vector: NDArray[np.float32], top: int) -> list[Hit]:
-        """Those nearest to a vector of length 1."""
+        """Return the passages nearest to a vector of length 1."""
         from cutaway.sampling.fixed_math import cosine  # a tenth of a second of ``search -h``
 
         rough = self.vectors @ vector
@@ -215,7 +217,7 @@ class Index:
         return [Hit(self.passages[candidates[j]], cosines[j]) for j in order]
 
 
-def _about(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
+def _describe(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
     from cutaway.methods.embedding import prompts_of
 
     query, document = prompts_of(llm)
@@ -234,13 +236,15 @@ class _Part:
 
     @classmethod
     def open(cls, path: Path, texts: Sequence[Passage], about: dict[str, Any]) -> "_Part":
-        """Those that an earlier run of the same work has left."""
-        hashed = sha256(json.dumps([about, [one.text for one in texts]]).encode()).hexdigest()
-        head, vectors = f"{hashed}\n".encode(), np.empty((0, 0), np.float32)
+        """Read the vectors that an earlier run of the same work has left."""
+        digest = sha256(
+            json.dumps([about, [passage.text for passage in texts]]).encode()
+        ).hexdigest()
+        head, vectors = f"{digest}\n".encode(), np.empty((0, 0), np.float32)
         data = path.read_bytes() if path.is_file() else b""
-        begun, _, rest = data.partition(b"\n")
+        first_line, _, rest = data.partition(b"\n")
         width, _, body = rest.partition(b"\n")
-        if begun + b"\n" == head and width.isdigit() and int(width):
+        if first_line + b"\n" == head and width.isdigit() and int(width):
             size = int(width)
             rows = len(body) // (4 * size)
             vectors = np.frombuffer(body[: rows * 4 * size], "<f4").reshape(rows, size)
@@ -289,6 +293,8 @@ def _check_sizes(path: str | os.PathLike[str]) -> None:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(data)
             if dtype.str != kind or len(shape) != dimensions:
                 raise ValueError(f"{name} is an array of {dtype} with {len(shape)} dimensions")
-            size, most = prod(shape) * dtype.itemsize, Path(path).stat().st_size
-            if size > most:
-                raise ValueError(f"{name} says that it has {size} bytes, and the file has {most}")
+            size, file_size = prod(shape) * dtype.itemsize, Path(path).stat().st_size
+            if size > file_size:
+                raise ValueError(
+                    f"{name} says that it has {size} bytes, and the file has {file_size}"
+                )

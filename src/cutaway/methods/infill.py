@@ -19,16 +19,16 @@ import numpy as np
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.request import new_salt
 from cutaway.errors import InputError, Name
-from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pinned
+from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pin_text
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
 from cutaway.requests.sync_llm import Stream, SyncLLM
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 
-DRAWN = 16
+NUM_CONTINUATIONS = 16
 """Continuations: as many rows as a step computes at little more than the cost of one."""
-WEIGHED = 64
+NUM_WEIGHED = 64
 """Candidates whose whole suffix is scored: those where its first token is likeliest."""
 
 
@@ -65,7 +65,7 @@ def infill_by_bayes(
 def _check(options: Options) -> None:
     """InputError for options that exclude a text that is cut out of a longer one."""
     constraint = options.constraint
-    asked = {
+    excluded = {
         "trace": options.trace is not None,
         "align": options.align,
         "forced": bool(options.run.forced),
@@ -74,8 +74,8 @@ def _check(options: Options) -> None:
         "check": constraint.check is not None,
         constraint.source.kind if constraint.source else "": constraint.source is not None,
     }
-    for name, given in asked.items():
-        if given:
+    for name, is_set in excluded.items():
+        if is_set:
             raise InputError(
                 name,
                 ": this model has no fill-in-the-middle tokens, so that a text before a "
@@ -99,30 +99,32 @@ class _Drawing:
     def sample(self, seed: int | None) -> Stream:
         """Draw one text, from continuations of its own."""
         with ExitStack() as stack:
-            streams = [stack.enter_context(one) for one in self.start(self._continuing(seed))]
+            streams = [
+                stack.enter_context(new) for new in self.start(self._continuation_options(seed))
+            ]
             for stream in streams:
                 stream.finish()
-        found = self._candidates(streams)
-        seed, each = streams[0].seed, [*found.values()]
-        logprobs = self._logprobs(streams[0].prompt_token_ids, [*found])
-        weights = np.array([log(c.count) + p for c, p in zip(each, logprobs, strict=True)])
-        luck = text_luck(seed, len(each)) if self._draws else 0.0
-        taken = int(np.argmax(weights + luck))
-        share = exp(weights[taken] - log_sum_exp(weights))
-        how = Between("bayes", len(streams), len(each), share, logprobs[taken])
-        text = streams[each[taken].stream]
-        text.truncate(each[taken].length, self.options, seed, how)
+        candidates = self._candidates(streams)
+        seed, entries = streams[0].seed, [*candidates.values()]
+        logprobs = self._logprobs(streams[0].prompt_token_ids, [*candidates])
+        weights = np.array([log(c.count) + p for c, p in zip(entries, logprobs, strict=True)])
+        luck = text_luck(seed, len(entries)) if self._draws else 0.0
+        best = int(np.argmax(weights + luck))
+        share = exp(weights[best] - log_sum_exp(weights))
+        between = Between("bayes", len(streams), len(entries), share, logprobs[best])
+        text = streams[entries[best].stream]
+        text.truncate(entries[best].length, self.options, seed, between)
         return text
 
     @property
     def _draws(self) -> bool:
         return self.options.sampling.temperature > 0
 
-    def _continuing(self, seed: int | None) -> Options:
+    def _continuation_options(self, seed: int | None) -> Options:
         """Options of the continuations: one token longer, so that a row follows each token."""
         options = self.options
         return replace(
-            options, n=DRAWN if self._draws else 1, suffix="", draft=None,
+            options, n=NUM_CONTINUATIONS if self._draws else 1, suffix="", draft=None,
             sampling=replace(options.sampling, seed=seed),
             stopping=replace(options.stopping, max_tokens=options.stopping.max_tokens + 1),
             track=(*options.track, self.suffix_ids[0]),
@@ -130,44 +132,50 @@ class _Drawing:
 
     def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
         """The candidates that are weighed, by their tokens, in the order of the continuations."""
-        found: dict[Ids, _Candidate] = {}
+        candidates: dict[Ids, _Candidate] = {}
         for index, stream in enumerate(streams):
             ids = tuple(step.token_id for step in stream.steps)
             for length, first in self._beginnings(stream):
-                if ids[:length] in found:
-                    found[ids[:length]].count += 1
+                if ids[:length] in candidates:
+                    candidates[ids[:length]].count += 1
                 else:
-                    found[ids[:length]] = _Candidate(index, length, first)
-        if not found:
+                    candidates[ids[:length]] = _Candidate(index, length, first)
+        if not candidates:
             limits = self.llm.engine.limits
-            most = len(streams[0].prompt_token_ids) + len(self.suffix_ids)
-            raise limits.too_long(most, "prompt", " and suffix have")
-        order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
-        weighed = set(nsmallest(WEIGHED, order, key=order.__getitem__))
-        return {ids: one for ids, one in found.items() if ids in weighed}
+            num_tokens = len(streams[0].prompt_token_ids) + len(self.suffix_ids)
+            raise limits.too_long(num_tokens, "prompt", " and suffix have")
+        order = {
+            ids: (-candidate.first, place)
+            for place, (ids, candidate) in enumerate(candidates.items())
+        }
+        weighed = set(nsmallest(NUM_WEIGHED, order, key=order.__getitem__))
+        return {ids: candidate for ids, candidate in candidates.items() if ids in weighed}
 
     def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
         """(length, first) of prefixes of whole characters that leave room for the suffix."""
         room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.suffix_ids)
-        least, decoder = (
+        min_tokens, decoder = (
             self.options.constraint.min_tokens,
             getincrementaldecoder("utf-8")("replace"),
         )
         for length, step in enumerate(stream.steps):
             assert step.observed is not None
-            if least <= length <= room and not decoder.getstate()[0]:
+            if min_tokens <= length <= room and not decoder.getstate()[0]:
                 [logit] = {c.logit for c in step.observed.candidates if c.id == self.suffix_ids[0]}
                 yield length, logit - step.observed.log_sum_exp
             decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
         """The log-probability of the suffix after each text."""
-        known = [
+        texts_with_suffix = [
             ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
         ]
         salt = self._salt()
-        with pinned(self.llm, prompt, replace(LATER, cache_salt=salt)):
-            return [fsum(each) for each in Causal(self.llm, salt).known(known)]
+        with pin_text(self.llm, prompt, replace(LATER, cache_salt=salt)):
+            return [
+                fsum(suffix_logprobs)
+                for suffix_logprobs in Causal(self.llm, salt).score_tokens(texts_with_suffix)
+            ]
 
     def _salt(self) -> str | None:
         """The request's; without a prompt cache one of its own, so that nobody shares it."""

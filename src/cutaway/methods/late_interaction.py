@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 KINDS = ("query", "document")
-_AT_ONCE = 1 << 22  # products that are held
+_AT_ONCE = 1 << 22  # products in memory at once
 
 
 @dataclass(frozen=True)
 class TokenVectors:
     """Vectors of tokens, a matrix for each text.
 
-    vectors    of each text float32 (its tokens that have one, dimensions)
-    token_ids  of each row
-    tokens     how many were read of each text
+    vectors    float32 (tokens that have one, dimensions) for each text
+    token_ids  of the rows
+    tokens     how many tokens of each text were read
     kind       "query" or "document"
     truncated  indices of the texts that were cut
     """
@@ -48,27 +48,27 @@ class TokenVectors:
 
     @plainly
     def maxsim(self, documents: "TokenVectors") -> NDArray[np.float64]:
-        """The score of each of these, as queries, with each document: (queries, documents).
+        """Return the scores of these as queries with each document: (queries, documents).
 
         A document all of whose tokens are left out has the score 0.
         """
         return np.array(
             [
                 [
-                    fsum(_products(query, one).max(axis=1).tolist()) if len(one) else 0.0
-                    for one in documents.vectors
+                    fsum(_products(query, document).max(axis=1).tolist()) if len(document) else 0.0
+                    for document in documents.vectors
                 ]
                 for query in self.vectors
             ]
         )
 
     def only(self, text: int) -> "TokenVectors":
-        """Those of one text."""
-        one = slice(text, text + 1)
+        """Return the vectors of one text."""
+        selection = slice(text, text + 1)
         truncated = (0,) if text in self.truncated else ()
         return replace(
-            self, vectors=self.vectors[one], token_ids=self.token_ids[one], tokens=self.tokens[one],
-            truncated=truncated,
+            self, vectors=self.vectors[selection], token_ids=self.token_ids[selection],
+            tokens=self.tokens[selection], truncated=truncated,
         )  # fmt: skip
 
     @plainly
@@ -77,18 +77,18 @@ class TokenVectors:
         return _products(self.vectors[query], documents.vectors[document])
 
     def nearest(self, query: int, documents: "TokenVectors", document: int) -> list[int]:
-        """Of each row of a query, the row of a document that is nearest; none of no rows."""
+        """Return, for each row of a query, the nearest row of a document; [] if it has none."""
         if not len(documents.vectors[document]):
             return []
-        found: list[int] = self.products(query, documents, document).argmax(axis=1).tolist()
-        return found
+        rows: list[int] = self.products(query, documents, document).argmax(axis=1).tolist()
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
             "kind": self.kind, "dimensions": self.vectors[0].shape[1], "tokens": [*self.tokens],
-            "truncated": [*self.truncated], "token_ids": [[*one] for one in self.token_ids],
-            "vectors": [one.tolist() for one in self.vectors],
+            "truncated": [*self.truncated], "token_ids": [[*row] for row in self.token_ids],
+            "vectors": [row.tolist() for row in self.vectors],
         }  # fmt: skip
 
 
@@ -121,26 +121,29 @@ def embed_tokens(
     width = llm.model.pooling.dimensions
     size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
     reader = _Reader(llm, late, kind, truncate=truncate)
-    each, truncated = reader.read_all(texts)
-    made = [reader.filled(ids) for ids in each]
+    token_ids_read, truncated = reader.read_all(texts)
+    filled_ids = [reader.fill_query(ids) for ids in token_ids_read]
     seen = [0 if late.fillers_are_seen or len(a) == len(b) else len(a)
-            for a, b in zip(each, made, strict=True)]  # fmt: skip
-    for i, many in enumerate(seen):
-        if many:
-            _check_unseen(llm, len(made[i]) - many, Name("texts", i))
+            for a, b in zip(token_ids_read, filled_ids, strict=True)]  # fmt: skip
+    for i, num_seen in enumerate(seen):
+        if num_seen:
+            _check_unseen(llm, len(filled_ids[i]) - num_seen, Name("texts", i))
 
     def answer(readers: Sequence[VectorReader]) -> TokenVectors:
-        kept = [reader.kept(ids) for ids in made]
+        kept_rows = [reader.find_rows(ids) for ids in filled_ids]
         vectors = tuple(
-            _units(one.vector()[rows, :size]) for one, rows in zip(readers, kept, strict=True)
+            _units(vector_reader.vector()[rows, :size])
+            for vector_reader, rows in zip(readers, kept_rows, strict=True)
         )
-        token_ids = tuple(tuple(ids[i] for i in rows) for ids, rows in zip(made, kept, strict=True))
-        return TokenVectors(vectors, token_ids, tuple(map(len, made)), kind, truncated)
+        token_ids = tuple(
+            tuple(ids[i] for i in rows) for ids, rows in zip(filled_ids, kept_rows, strict=True)
+        )
+        return TokenVectors(vectors, token_ids, tuple(map(len, filled_ids)), kind, truncated)
 
-    parts = {many: request_parts(Embed("rows", seen=many)) for many in {*seen}}
+    parts = {num_seen: request_parts(Embed("rows", seen=num_seen)) for num_seen in {*seen}}
     requests = (
-        Request(**{**parts[many], "prompt_token_ids": ids, "adapter": own_adapter})
-        for ids, many in zip(made, seen, strict=True)
+        Request(**{**parts[num_seen], "prompt_token_ids": ids, "adapter": own_adapter})
+        for ids, num_seen in zip(filled_ids, seen, strict=True)
     )
     return PrefillTask(requests, VectorReader, answer)
 
@@ -172,21 +175,21 @@ class _Reader(FramedTexts):
         length = late.query_length if is_query else late.document_length
         self._marker = late.query_id if is_query else late.document_id
         self._room = min(length, self.longest)
-        self.most = self._room - (self._marker is not None)
+        self.max_tokens = self._room - (self._marker is not None)
         self._filled_to = min(late.filled_to, self.longest) if is_query else 0
         self._filler = late.filler
         self._skipped = frozenset(() if is_query else late.skipped)
 
     def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
-        """See ``FramedTexts``; the marker stands behind the first token."""
+        """See ``FramedTexts``; the marker comes after the first token."""
         ids, is_cut = super().read(text, name)
         return ids if self._marker is None else (ids[0], self._marker, *ids[1:]), is_cut
 
-    def filled(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """With the tokens that fill a query."""
+    def fill_query(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Add the tokens that fill a query."""
         return ids + (self._filler,) * (self._filled_to - len(ids))
 
-    def kept(self, ids: tuple[int, ...]) -> list[int]:
+    def find_rows(self, ids: tuple[int, ...]) -> list[int]:
         """The rows that have a vector."""
         return [i for i, token in enumerate(ids) if token not in self._skipped]
 

@@ -3,7 +3,7 @@
 Where a score is a sum over pairs of tokens it is split exactly. With mean pooling a vector is a
 sum, so that the cosine is one, too: of token i of one text and token j of the other,
 rᵢ·sⱼ / (n·m·|v|·|w|), if what follows pooling is linear, without a bias. MaxSim is a sum as it is
-defined. Of every model it is told what leaving a word out changes: each is a run of its own.
+defined. For every model there is the score without each word, each a run of its own.
 """
 
 import re
@@ -21,8 +21,8 @@ from cutaway.engine import Embed, Request
 from cutaway.errors import InputError
 from cutaway.methods.embedding import FramedTexts, VectorReader, embed, naming, request_parts
 from cutaway.methods.late_interaction import KINDS, TokenVectors, embed_tokens
-from cutaway.methods.reranking import Method, Reranking, checked_method, method_of, rerank
-from cutaway.requests.prefill import PrefillTask, together
+from cutaway.methods.reranking import Method, Reranking, check_method, method_of, rerank
+from cutaway.requests.prefill import PrefillTask, join_tasks
 from cutaway.sampling.fixed_math import cosine, dots
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Nearness:
 
     @plainly
     def of_tokens(self) -> tuple[list[float], list[float]]:
-        """What each token of the first text, and of the second, has of the score."""
+        """Return each token's share of the score, for the first text and for the second."""
         if self.shares is None:
             return [], []
         return tuple([fsum(row) for row in rows.tolist()] for rows in (self.shares, self.shares.T))  # type: ignore[return-value]
@@ -83,9 +83,10 @@ class Nearness:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "score": self.score, "method": self.method, "tokens": [[*one] for one in self.tokens],
+            "score": self.score, "method": self.method,
+            "tokens": [[*names] for names in self.tokens],
             "shares": None if self.shares is None else self.shares.tolist(),
-            "left_out": [vars(one) for one in self.left_out],
+            "left_out": [vars(word) for word in self.left_out],
         }  # fmt: skip
 
 
@@ -102,32 +103,34 @@ def near(
 ) -> PrefillTask[Any, Nearness]:
     """Why two texts are near, or why a document answers a query: what makes their score.
 
-    Where the score is a sum over pairs of tokens (mean pooling, MaxSim) each pair's share is
-    told, exactly; of every model what the score is without each word, each a run of its own.
+    Where the score is a sum over pairs of tokens (mean pooling, MaxSim) the result has each pair's
+    exact share; for every model it has the score without each word, each a run of its own.
 
     first, second: for a reranker the query and the document
     words: whether words are left out
     method, instruction: as for rerank; prompt, adapter: as for embed
-    InputError as of those.
+    Raises the same InputErrors.
     """
     texts = first, second
-    asked = checked_method(llm, method, instruction=instruction)
-    if prompt is not None and asked != "cosine":
-        raise InputError("prompt", f": a model that scores by {asked} has none of texts alone")
-    without = [*_without(texts)] if words else []
-    if len(without) > _MOST_WORDS:
+    chosen_method = check_method(llm, method, instruction=instruction)
+    if prompt is not None and chosen_method != "cosine":
         raise InputError(
-            f"the texts have {len(without)} words, and at most {_MOST_WORDS} can be left out one "
-            "by one: shorten them, or leave words out (words=False, --no-words)"
+            "prompt", f": a model that scores by {chosen_method} has none of texts alone"
         )
-    if asked == "maxsim":
-        return _by_tokens(llm, texts, without, adapter)
-    if asked != "cosine":
-        ask = partial(rerank, llm, method=asked, instruction=instruction, adapter=adapter)
-        return _by_pairs(ask, texts, without)
+    shortened = [*_leave_words_out(texts)] if words else []
+    if len(shortened) > _MOST_WORDS:
+        raise InputError(
+            f"the texts have {len(shortened)} words, and at most {_MOST_WORDS} can be left out "
+            "one by one: shorten them, or leave words out (words=False, --no-words)"
+        )
+    if chosen_method == "maxsim":
+        return _compare_tokens(llm, texts, shortened, adapter)
+    if chosen_method != "cosine":
+        ask = partial(rerank, llm, method=chosen_method, instruction=instruction, adapter=adapter)
+        return _compare_pairs(ask, texts, shortened)
     if pools_by_mean(llm):
-        return _by_rows(llm, texts, without, prompt, adapter)
-    return _by_vectors(llm, texts, without, prompt, adapter)
+        return _compare_rows(llm, texts, shortened, prompt, adapter)
+    return _compare_vectors(llm, texts, shortened, prompt, adapter)
 
 
 def splits(llm: "BaseLLM") -> bool:
@@ -146,67 +149,67 @@ def pools_by_mean(llm: "BaseLLM") -> bool:
 # -- vectors -----------------------------------------------------------------------------------
 
 
-def _by_rows(
-    llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
+def _compare_rows(
+    llm: "BaseLLM", texts: tuple[str, str], words: "Words", prompt: str | None, adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Of means: all rows of both texts, and the means of those with fewer words."""
+    """Compare means: from all rows of both texts, and the means of texts without a word."""
     own_adapter, reader = llm.adapter_hash(adapter), FramedTexts(llm, prompt, truncate=False)
-    each = [reader.read(text, name)[0] for text, name in zip(texts, _PLACES, strict=True)]
-    fewer = [reader.read(text, _WITHOUT)[0] for _, text in without]
-    decoders = [Embed("rows")] * 2 + [Embed("mean")] * len(fewer)
+    token_ids = [reader.read(text, name)[0] for text, name in zip(texts, _PLACES, strict=True)]
+    shortened = [reader.read(text, _WITHOUT)[0] for _, text in words]
+    decoders = [Embed("rows")] * 2 + [Embed("mean")] * len(shortened)
 
     def answer(readers: Sequence[VectorReader]) -> Nearness:
-        rows = [one.vector() for one in readers[:2]]
-        vectors = [np.add.reduce(one, axis=0) / len(one) for one in rows]
-        left = _scored(
-            without, lambda i, which: cosine(readers[2 + i].vector(), vectors[1 - which])
+        rows = [matrix.vector() for matrix in readers[:2]]
+        vectors = [np.add.reduce(matrix, axis=0) / len(matrix) for matrix in rows]
+        left_out = _set_scores(
+            words, lambda i, side: cosine(readers[2 + i].vector(), vectors[1 - side])
         )
         score = float(cosine(*vectors))
-        return Nearness(score, "cosine", _names(llm, each), _shares(rows, vectors), left)
+        return Nearness(score, "cosine", _names(llm, token_ids), _shares(rows, vectors), left_out)
 
     parts = [request_parts(decoder) for decoder in decoders]
     requests = (
         Request(**{**part, "prompt_token_ids": ids, "adapter": own_adapter})
-        for part, ids in zip(parts, [*each, *fewer], strict=True)
+        for part, ids in zip(parts, [*token_ids, *shortened], strict=True)
     )
     return PrefillTask(requests, VectorReader, answer)
 
 
-def _by_vectors(
-    llm: "BaseLLM", texts: tuple[str, str], without: "Words", prompt: str | None, adapter: str
+def _compare_vectors(
+    llm: "BaseLLM", texts: tuple[str, str], words: "Words", prompt: str | None, adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Of other poolings, which are no sum of tokens or have layers behind them."""
-    every = [*texts, *(text for _, text in without)]
+    """Compare vectors of other poolings, which are no sum of tokens or have layers after them."""
+    all_texts = [*texts, *(text for _, text in words)]
     with naming(lambda i: _PLACES[i] if i < 2 else _WITHOUT):
-        asked = embed(llm, every, normalize=False, prompt=prompt, adapter=adapter)
+        task = embed(llm, all_texts, normalize=False, prompt=prompt, adapter=adapter)
 
     def answer(readers: Sequence[VectorReader]) -> Nearness:
-        vectors = asked.answer(readers).vectors.astype(np.float64)
-        left = _scored(without, lambda i, which: cosine(vectors[2 + i], vectors[1 - which]))
-        return Nearness(float(cosine(*vectors[:2])), "cosine", ((), ()), None, left)
+        vectors = task.answer(readers).vectors.astype(np.float64)
+        left_out = _set_scores(words, lambda i, side: cosine(vectors[2 + i], vectors[1 - side]))
+        return Nearness(float(cosine(*vectors[:2])), "cosine", ((), ()), None, left_out)
 
-    return PrefillTask(asked.requests, asked.reader, answer)
+    return PrefillTask(task.requests, task.reader, answer)
 
 
-def _by_tokens(
-    llm: "BaseLLM", texts: tuple[str, str], without: "Words", adapter: str
+def _compare_tokens(
+    llm: "BaseLLM", texts: tuple[str, str], words: "Words", adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Of late interaction: each of the query's tokens adds its product with the nearest."""
-    sides = [[texts[i], *(text for word, text in without if word.which == i)] for i in (0, 1)]
-    asked = []
+    """Compare by late interaction: each query token adds its product with the nearest."""
+    sides = [[texts[i], *(text for word, text in words if word.which == i)] for i in (0, 1)]
+    tasks = []
     for side, kind in zip(sides, KINDS, strict=True):
         with naming(kind.format):
-            asked.append(embed_tokens(llm, side, kind, adapter=adapter))
+            tasks.append(embed_tokens(llm, side, kind, adapter=adapter))
 
     def answer(vectors: Sequence[TokenVectors]) -> Nearness:
         queries, documents = vectors
         score, *of_documents = queries.only(0).maxsim(documents)[0].tolist()
-        each = [*queries.maxsim(documents.only(0))[1:, 0].tolist(), *of_documents]
+        scores = [*queries.maxsim(documents.only(0))[1:, 0].tolist(), *of_documents]
         names = _names(llm, [queries.token_ids[0], documents.token_ids[0]])
-        left = _scored(without, lambda i, _: each[i])
-        return Nearness(score, "maxsim", names, _largest(queries, documents), left)
+        left_out = _set_scores(words, lambda i, _: scores[i])
+        return Nearness(score, "maxsim", names, _largest(queries, documents), left_out)
 
-    return together(asked, answer)
+    return join_tasks(tasks, answer)
 
 
 def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
@@ -221,59 +224,61 @@ def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
 # -- both texts read together ------------------------------------------------------------------
 
 
-def _by_pairs(
-    ask: "Callable[..., PrefillTask[Any, Reranking]]", texts: tuple[str, str], without: "Words"
+def _compare_pairs(
+    ask: "Callable[..., PrefillTask[Any, Reranking]]", texts: tuple[str, str], words: "Words"
 ) -> PrefillTask[Any, Nearness]:
-    """Of a query and a document that are read together, and of those with fewer words."""
-    queries = [text for word, text in without if word.which == 0]
-    documents = [texts[1], *(text for word, text in without if word.which == 1)]
-    asked = [(texts[0], documents), *((query, [texts[1]]) for query in queries)]
+    """Compare a query and a document that are read together, and with one word less."""
+    queries = [text for word, text in words if word.which == 0]
+    documents = [texts[1], *(text for word, text in words if word.which == 1)]
+    rankings = [(texts[0], documents), *((query, [texts[1]]) for query in queries)]
 
     def answer(ranked: Sequence[Reranking]) -> Nearness:
-        (score, *of_documents), *of_queries = map(_in_order, ranked)
-        each = [*(one for (one,) in of_queries), *of_documents]
-        left = _scored(without, lambda i, _: each[i])
-        return Nearness(score, ranked[0].method, ((), ()), None, left)
+        (score, *of_documents), *of_queries = map(_scores_in_order, ranked)
+        scores = [*(query_score for (query_score,) in of_queries), *of_documents]
+        left_out = _set_scores(words, lambda i, _: scores[i])
+        return Nearness(score, ranked[0].method, ((), ()), None, left_out)
 
-    return together([ask(query, some) for query, some in asked], answer)
+    return join_tasks(
+        [ask(query, ranked_documents) for query, ranked_documents in rankings], answer
+    )
 
 
-def _in_order(found: Reranking) -> list[float]:
+def _scores_in_order(ranking: Reranking) -> list[float]:
     """The scores of the documents as they were given."""
-    return [one.score for one in sorted(found.results, key=lambda one: one.index)]
+    return [result.score for result in sorted(ranking.results, key=lambda result: result.index)]
 
 
 # -- parts -------------------------------------------------------------------------------------
 
 
-def _scored(without: "Words", score: Callable[[int, int], Any]) -> tuple[LeftOut, ...]:
-    """With the scores. score: of the word's index, and of which text it is."""
+def _set_scores(words: "Words", score: Callable[[int, int], Any]) -> tuple[LeftOut, ...]:
+    """Set the scores of words left out. score: by the word's index and its text's."""
     return tuple(
-        replace(word, score=float(score(i, word.which))) for i, (word, _) in enumerate(without)
+        replace(word, score=float(score(i, word.which))) for i, (word, _) in enumerate(words)
     )
 
 
 def _names(
-    llm: "BaseLLM", each: Sequence[Sequence[int]]
+    llm: "BaseLLM", token_ids: Sequence[Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    first, second = (tuple(llm.tokenizer.token_name(i) for i in ids) for ids in each)
+    first, second = (tuple(llm.tokenizer.token_name(i) for i in ids) for ids in token_ids)
     return first, second
 
 
 def _shares(rows: Sequence[Rows], vectors: Sequence[Rows]) -> Rows:
-    """Of each token of one text with each of the other."""
+    """Return the share of each token of one text with each of the other."""
     first, second = (np.sqrt(dots(v, v)) for v in vectors)
     by = float(len(rows[0]) * len(rows[1]) * first * second)
     return dots(rows[0][:, None], rows[1]) / (by or 1.0)
 
 
-def _without(texts: tuple[str, str]) -> "Words":
-    """Each word, and its text without it; a text of one word is left whole."""
-    found = list[tuple[LeftOut, str]]()
-    for which, text in enumerate(texts):
+def _leave_words_out(texts: tuple[str, str]) -> "Words":
+    """Return each word, and its text without it; a text of one word is left whole."""
+    left_out = list[tuple[LeftOut, str]]()
+    for side, text in enumerate(texts):
         words = [*re.finditer(r"\S+", text)]
         for word in words if len(words) > 1 else []:
             start, stop = word.span()
             rest = f"{text[:start].rstrip()} {text[stop:].lstrip()}".strip()
-            found.append((LeftOut(which, word[0], start, stop, 0.0), rest))
-    return found
+            left_out.append((LeftOut(side, word[0], start, stop, 0.0), rest))
+    return left_out

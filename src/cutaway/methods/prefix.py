@@ -49,7 +49,7 @@ class Prefix(NamedTuple):
     nbytes: int
 
 
-class AskedPrefix(NamedTuple):
+class PrefixToSave(NamedTuple):
     """A prompt to be saved.
 
     text     where it was given as one
@@ -85,16 +85,16 @@ def save_prefix(
     llm = llm.with_adapter(adapter)
     place = _file_name(path)
     check_place(place)
-    asked = _read_asked(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
+    to_save = _read_prompt(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
     if compute := check_bool("compute", compute):
-        _check_worth(llm, asked)
-        _compute(llm, asked.request)
-    return _save(llm, place, asked, whole=compute)
+        _check_worth(llm, to_save)
+        _compute(llm, to_save.request)
+    return _save(llm, place, to_save, whole=compute)
 
 
-def _read_asked(
+def _read_prompt(
     llm: SyncLLM, prompt: Any, messages: "Iterable[Message] | None", special: bool, run: RunParams
-) -> AskedPrefix:
+) -> PrefixToSave:
     """InputError unless it is either a prompt or a conversation."""
     if (prompt is None) == (messages is None):
         raise InputError("give a prompt or messages to save, one of them")
@@ -104,7 +104,7 @@ def _read_asked(
         ids = llm.chat_ids(messages)
     else:
         ids = llm.read_prompt(prompt, llm.parse_options({"special": special}))
-    return AskedPrefix(
+    return PrefixToSave(
         prompt if isinstance(prompt, str) else None, special, _request(llm, ids, run)
     )
 
@@ -125,12 +125,12 @@ def _file_name(path: Any) -> Path:
     return place
 
 
-def _check_worth(llm: SyncLLM, asked: AskedPrefix) -> None:
+def _check_worth(llm: SyncLLM, to_save: PrefixToSave) -> None:
     """InputError, before anything is computed, where nothing could be saved or found again."""
     _check_cached(llm)
     _ = llm.model.identity  # raises where the model's file has changed
     block = llm.owner.call(lambda: llm.engine.blocks.block)
-    if (tokens := len(asked.request.prompt_token_ids)) < block:
+    if (tokens := len(to_save.request.prompt_token_ids)) < block:
         raise InputError(
             "prompt",
             f" has {tokens} tokens, and whole KV blocks of {block} are saved: give a longer one",
@@ -143,7 +143,7 @@ def _check_cached(llm: SyncLLM) -> None:
 
 
 def _compute(llm: SyncLLM, request: Request) -> None:
-    """Compute a prompt while other texts are written; raises what it failed with."""
+    """Compute a prompt while other texts are written; raise the error of its sequence."""
     listener, total = EndListener(), len(request.prompt_token_ids)
     with (
         llm.owner.running(request, listener) as sequence,
@@ -152,36 +152,38 @@ def _compute(llm: SyncLLM, request: Request) -> None:
         while not listener.has_ended():
             llm.owner.turn()
             bar.update(sequence.num_computed_tokens)
-    if listener.ended and listener.ended.error:
-        raise listener.ended.error
+    if listener.end and listener.end.error:
+        raise listener.end.error
 
 
-def _save(llm: SyncLLM, path: Path, asked: AskedPrefix, *, whole: bool) -> Prefix:
+def _save(llm: SyncLLM, path: Path, to_save: PrefixToSave, *, whole: bool) -> Prefix:
     """Write the blocks of a text that the prefix cache has.
 
     whole: CutawayError where that is not all of it
     """
     model = llm.model
-    block, salt = model.backend.kv.block_tokens, asked.request.salt
-    ids = asked.request.prompt_token_ids
+    block, salt = model.backend.kv.block_tokens, to_save.request.salt
+    ids = to_save.request.prompt_token_ids
     ids = ids[: len(ids) // block * block]
 
-    def read(ids: Sequence[int], first: int, most: int, add: Callable[..., object]) -> int:
-        return llm.owner.call(lambda: read_blocks(llm.engine, ids, first, most, add, salt=salt))
+    def read(ids: Sequence[int], first: int, max_blocks: int, add: Callable[..., object]) -> int:
+        return llm.owner.call(
+            lambda: read_blocks(llm.engine, ids, first, max_blocks, add, salt=salt)
+        )
 
     cached = read(ids, 0, len(ids), lambda *_: None)
     if whole and cached * block < len(ids):
-        raise _lost()
+        raise _memory_error()
     head = PrefixHeader(
         model=model.name, computed_by=model.computed_by, block_tokens=block,
-        token_ids=ids[: cached * block], text=asked.text, special=asked.special,
+        token_ids=ids[: cached * block], text=to_save.text, special=to_save.special,
     )  # fmt: skip
     with write_prefix(path, head) as file, _bar("saving", head, show=llm.progress) as bar:
         done = 0
         while done < head.blocks:
             first, done = done, read(head.token_ids, done, _blocks_at_once(model), file.add)
             if done == first:
-                raise _lost()
+                raise _memory_error()
             bar.update(done * block)
     return _prefix(head, head.blocks, file.nbytes)
 
@@ -214,12 +216,14 @@ def restore_prefix(
 
 
 def _fill(llm: SyncLLM, file: PrefixReader, blocks: int, salt: Salt | None, bar: Bar) -> int:
-    """Put the first blocks of a file into the prefix cache; how many of them are there then."""
-    head, most = file.head, _blocks_at_once(llm.model)
+    """Put the first blocks of a file into the prefix cache; return how many are there then."""
+    head, max_blocks = file.head, _blocks_at_once(llm.model)
     ids = head.token_ids[: blocks * head.block_tokens]
 
     def fill() -> int:
-        return fill_blocks(llm.engine, ids, head.block_bytes[:blocks], most, file.read, salt=salt)
+        return fill_blocks(
+            llm.engine, ids, head.block_bytes[:blocks], max_blocks, file.read, salt=salt
+        )
 
     before, done = -1, 0
     while before < done < blocks:
@@ -231,10 +235,10 @@ def _fill(llm: SyncLLM, file: PrefixReader, blocks: int, salt: Salt | None, bar:
 def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
     """Compute a block again, and compare it with the file's; how many were compared.
 
-    Which it is nobody can know beforehand. It is computed from those before it as the file has
-    them. FormatError where it differs, or where the file is damaged.
-    whole: compute the text from its beginning, and compare all. So is one of whose beginning a
-           model with windows or states has not all that follows from it
+    The block is chosen at random, so that nobody can know which. It is computed from the file's
+    blocks before it. FormatError where it differs, or where the file is damaged.
+    whole: compute the text from its beginning, and compare all blocks. This is always done where a
+           model has windows or states, of which the file has only a part
     """
     _check_cached(llm)
     if llm.model.backend.name == "reference":
@@ -253,7 +257,7 @@ def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
         run = RunParams(cache_salt=new_salt())
         request = _request(llm, head.token_ids[: last * head.block_tokens], run)
         if first and _fill(llm, file, first, request.salt, bar) < first:
-            raise _lost()
+            raise _memory_error()
         _compute(llm, request)
         _compare(llm, file, request, range(first, last))
         return last - first
@@ -273,13 +277,13 @@ def _compare(llm: SyncLLM, file: PrefixReader, request: Request, places: range) 
     ids, done = request.prompt_token_ids, places.start
 
     def read() -> int:
-        most = _blocks_at_once(llm.model)
-        return read_blocks(llm.engine, ids, done, most, compare, salt=request.salt)
+        max_blocks = _blocks_at_once(llm.model)
+        return read_blocks(llm.engine, ids, done, max_blocks, compare, salt=request.salt)
 
     while done < places.stop:
         before, done = done, llm.owner.call(read)
         if done == before:
-            raise _lost()
+            raise _memory_error()
 
 
 _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
@@ -288,24 +292,24 @@ _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
 
 def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
     """InputError unless this model would have computed the same bits."""
-    now = model.computed_by
-    for what in dict.fromkeys((*now, *head.computed_by)):
-        then = head.computed_by.get(what)
-        if _RENAMED.get(then or "", then) == now.get(what):
+    current = model.computed_by
+    for part in dict.fromkeys((*current, *head.computed_by)):
+        saved_value = head.computed_by.get(part)
+        if _RENAMED.get(saved_value or "", saved_value) == current.get(part):
             continue
-        if what in ("weights", "tokenizer"):
+        if part in ("weights", "tokenizer"):
             raise InputError(
-                f"{path} is of {_cut(head.model)}, and this is {model.name} with other {what}: "
+                f"{path} is of {_cut(head.model)}, and this is {model.name} with other {part}: "
                 "save it again with this model"
             )
         raise InputError(
-            f"{path} was saved with another {_cut(what)} ({_cut(then or 'none')}) than this model "
-            f"has now ({now.get(what, 'none')}): save it again"
+            f"{path} was saved with another {_cut(part)} ({_cut(saved_value or 'none')}) than this "
+            f"model has now ({current.get(part, 'none')}): save it again"
         )
 
 
 def _cut(text: str) -> str:
-    """What a stranger's file says, as a sentence shows it."""
+    """Return a text of a stranger's file, short and printable, for an error."""
     return printable(text[:300])
 
 
@@ -324,7 +328,7 @@ def _prefix(head: PrefixHeader, blocks: int, nbytes: int) -> Prefix:
     return Prefix(head.token_ids, cached, head.text, head.special, nbytes)
 
 
-def _lost() -> CutawayError:
+def _memory_error() -> CutawayError:
     return CutawayError(
         "other texts took the memory of the keys and values before they were saved: try again, or "
         "raise kv_tokens"

@@ -30,7 +30,7 @@ from cutaway.methods.embedding import (
 )
 from cutaway.methods.late_interaction import TokenVectors, embed_tokens
 from cutaway.methods.scoring import LookUpReader
-from cutaway.requests.prefill import PrefillTask, together
+from cutaway.requests.prefill import PrefillTask, join_tasks
 from cutaway.sampling.fixed_math import cosine
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Reranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        results = [asdict(one) for one in self.results]
+        results = [asdict(result) for result in self.results]
         return {
             "results": results, "method": self.method, "tokens": self.tokens, "cut": [*self.cut],
         }  # fmt: skip
@@ -119,13 +119,13 @@ class Reranking:
 
 def method_of(llm: "BaseLLM") -> Method:
     """What a model can say of a query and a document."""
-    said = llm.model.pooling
-    if said.kind == "rank":
+    settings = llm.model.pooling
+    if settings.kind == "rank":
         return "head"
-    if said.kind == TOKENS:
+    if settings.kind == TOKENS:
         return "maxsim"
     writes = llm.config.is_causal and llm.model.graph.has_head
-    return "answers" if writes and said.kind is None else "cosine"
+    return "answers" if writes and settings.kind is None else "cosine"
 
 
 def rerank(
@@ -154,36 +154,38 @@ def rerank(
     """
     check_bool("truncate", truncate)
     texts = _texts(query, documents)
-    most = None if top is None else check_int("top", top, 1)
-    asked = checked_method(llm, method, instruction=instruction, wording=wording)
-    if asked == "head":
-        return _by_head(llm, texts, most, truncate, adapter)
-    if asked == "maxsim":
-        return _by_tokens(llm, texts, most, truncate, adapter)
-    if asked == "cosine":
-        return _by_vectors(llm, texts, most, truncate, adapter)
-    return _by_answers(
-        llm, texts, most, adapter, wording=wording or RankingWords(),
+    count = None if top is None else check_int("top", top, 1)
+    chosen_method = check_method(llm, method, instruction=instruction, wording=wording)
+    if chosen_method == "head":
+        return _rank_by_head(llm, texts, count, truncate, adapter)
+    if chosen_method == "maxsim":
+        return _rank_by_tokens(llm, texts, count, truncate, adapter)
+    if chosen_method == "cosine":
+        return _rank_by_vectors(llm, texts, count, truncate, adapter)
+    return _rank_by_answers(
+        llm, texts, count, adapter, wording=wording or RankingWords(),
         instruction=INSTRUCTION if instruction is None else instruction,
     )  # fmt: skip
 
 
-def checked_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
+def check_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
     """The method that is asked for, else the model's own. InputError naming the argument.
 
     question: what only a model is asked that writes
     """
-    own = method_of(llm)
-    known: tuple[Method, ...] = ("answers", "cosine") if own == "answers" else (own,)
-    asked = next((one for one in known if method in (None, one)), None)
-    if asked is None:
+    own_method = method_of(llm)
+    methods: tuple[Method, ...] = (
+        ("answers", "cosine") if own_method == "answers" else (own_method,)
+    )
+    chosen_method = next((candidate for candidate in methods if method in (None, candidate)), None)
+    if chosen_method is None:
         raise InputError(
-            "method", f": {shown(method)} is not what this model has: {', '.join(known)}"
+            "method", f": {shown(method)} is not what this model has: {', '.join(methods)}"
         )
-    for name, given in question.items():
-        if given is not None and asked != "answers":
-            raise InputError(name, f": a model that ranks by {asked} is asked nothing")
-    return asked
+    for name, value in question.items():
+        if value is not None and chosen_method != "answers":
+            raise InputError(name, f": a model that ranks by {chosen_method} is asked nothing")
+    return chosen_method
 
 
 def _texts(query: Any, documents: Any) -> list[str]:
@@ -199,37 +201,41 @@ def _texts(query: Any, documents: Any) -> list[str]:
     return [query, *documents]
 
 
-def _sorted(
-    scores: Iterable[float], most: int | None, relevance: Callable[[float], float] = float
+def _rank_scores(
+    scores: Iterable[float], count: int | None, relevance: Callable[[float], float] = float
 ) -> tuple[Relevance, ...]:
-    return _first((Relevance(i, relevance(score), score) for i, score in enumerate(scores)), most)
+    return _take_first(
+        (Relevance(i, relevance(score), score) for i, score in enumerate(scores)), count
+    )
 
 
-def _first(each: Iterable[Relevance], most: int | None) -> tuple[Relevance, ...]:
-    return tuple(sorted(each, key=lambda document: -document.score)[:most])
+def _take_first(documents: Iterable[Relevance], count: int | None) -> tuple[Relevance, ...]:
+    return tuple(sorted(documents, key=lambda document: -document.score)[:count])
 
 
 # -- a head ------------------------------------------------------------------------------------
 
 
-def _by_head(
-    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+def _rank_by_head(
+    llm: "BaseLLM", texts: list[str], count: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
-    adapter_hash, pair = llm.adapter_hash(adapter), PairReader(llm, truncate=truncate)
-    each = [pair.read(texts[0], text, Name("documents", i)) for i, text in enumerate(texts[1:])]
+    adapter_hash, pair_reader = llm.adapter_hash(adapter), PairReader(llm, truncate=truncate)
+    pairs = [
+        pair_reader.read(texts[0], text, Name("documents", i)) for i, text in enumerate(texts[1:])
+    ]
     relevant = _relevant(llm.model.pooling)
 
     def requests() -> Iterable[Request]:
-        for one in each:
-            decoder = Embed(llm.model.pooling.rank, second_from=one.second_from)
+        for pair in pairs:
+            decoder = Embed(llm.model.pooling.rank, second_from=pair.second_from)
             parts = {**request_parts(decoder), "adapter": adapter_hash}
-            yield Request(**{**parts, "prompt_token_ids": one.ids})
+            yield Request(**{**parts, "prompt_token_ids": pair.ids})
 
     def answer(readers: Sequence[VectorReader]) -> Reranking:
         scores = [_score(reader.vector(), relevant) for reader in readers]
-        tokens = sum(len(one.ids) for one in each)
-        cut = tuple(i for i, one in enumerate(each) if one.is_cut)
-        return Reranking(_sorted(scores, most, logistic), "head", tokens, cut)
+        tokens = sum(len(pair.ids) for pair in pairs)
+        cut = tuple(i for i, pair in enumerate(pairs) if pair.is_cut)
+        return Reranking(_rank_scores(scores, count, logistic), "head", tokens, cut)
 
     return PrefillTask(requests(), VectorReader, answer)
 
@@ -246,15 +252,15 @@ def _relevant(pooling: Pooling) -> int:
     if pooling.dimensions == 1 or len(pooling.labels) != 2:
         return 0
     names = [re.sub("[ _-]", "", label).lower() for label in pooling.labels]
-    found = {i for i, name in enumerate(names) if name in _RELEVANT}
-    found |= {1 - i for i, name in enumerate(names) if name in _IRRELEVANT}
-    if len(found) != 1:
+    classes = {i for i, name in enumerate(names) if name in _RELEVANT}
+    classes |= {1 - i for i, name in enumerate(names) if name in _IRRELEVANT}
+    if len(classes) != 1:
         raise InputError(
             f"the model's head tells {shown(pooling.labels[0])} from {shown(pooling.labels[1])}, "
             "and not which says that a document is relevant: it ranks no documents. Where one "
             'does, call it "yes" in id2label of config.json, and the other "no"'
         )
-    return found.pop()
+    return classes.pop()
 
 
 def _score(head: NDArray[np.float64], relevant: int) -> float:
@@ -263,7 +269,7 @@ def _score(head: NDArray[np.float64], relevant: int) -> float:
 
 
 def logistic(score: float) -> float:
-    """From 0 to 1."""
+    """Map a score to a number from 0 to 1."""
     if score < 0:
         return exp(score) / (1 + exp(score))
     return 1 / (1 + exp(-score))
@@ -283,46 +289,46 @@ class PairReader:
 
     def __init__(self, llm: "BaseLLM", *, truncate: bool) -> None:
         self._llm, self._truncate = llm, truncate
-        self._most = FramedTexts(llm, "", truncate=truncate).most
+        self._max_tokens = FramedTexts(llm, "", truncate=truncate).max_tokens
         self._types = llm.model.graph.shapes.get("token_types.weight", (1,))[0]
 
     def read(self, first: str, second: str, name: str) -> JoinedPair:
         """TooLongError naming the second where the two have no room, and may not be cut."""
         tokenizer = self._llm.tokenizer
-        begun = tokenizer.encode(first)
+        head = tokenizer.encode(first)
         after: list[int] = []
         if tokenizer.sep_id is not None:
             between = [tokenizer.sep_id] * (tokenizer.pair_separators - 1)
-            begun, after = [*begun, *between], [tokenizer.sep_id]
-        room = self._most - len(begun) - len(after)
-        most = room + 1 if self._truncate and room >= 1 else None
-        bare = tokenizer.encode(second, add_bos=False, most=most)
-        ids = [*begun, *bare, *after]
-        second_from = len(begun) if self._types > 1 else 0
-        if len(ids) <= self._most:
+            head, after = [*head, *between], [tokenizer.sep_id]
+        room = self._max_tokens - len(head) - len(after)
+        limit = room + 1 if self._truncate and room >= 1 else None
+        bare = tokenizer.encode(second, add_bos=False, most=limit)
+        ids = [*head, *bare, *after]
+        second_from = len(head) if self._types > 1 else 0
+        if len(ids) <= self._max_tokens:
             return JoinedPair(tuple(ids), second_from, False)
         if not self._truncate or room < 1:
             raise TooLongError(
                 name,
                 f" and the query have {len(ids)} tokens together, and the model reads "
-                f"{self._most}: shorten one; truncate cuts the document",
+                f"{self._max_tokens}: shorten one; truncate cuts the document",
             )
-        return JoinedPair((*begun, *bare[:room], *after), second_from, True)
+        return JoinedPair((*head, *bare[:room], *after), second_from, True)
 
 
 # -- vectors -----------------------------------------------------------------------------------
 
 
-def _by_vectors(
-    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+def _rank_by_vectors(
+    llm: "BaseLLM", texts: list[str], count: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
     query, document = prompts_of(llm)
     with naming("query".format):
-        first = embed(
+        query_task = embed(
             llm, texts[:1], normalize=True, prompt=query, truncate=truncate, adapter=adapter
         )
     with naming(partial(Name, "documents")):
-        others = embed(
+        document_task = embed(
             llm, texts[1:], normalize=True, prompt=document, truncate=truncate, adapter=adapter
         )
 
@@ -330,34 +336,34 @@ def _by_vectors(
         query, documents = parts
         scores = cosine(documents.vectors, query.vectors[0]).tolist()
         tokens = sum(query.tokens) + sum(documents.tokens)
-        return Reranking(_sorted(scores, most), "cosine", tokens, documents.truncated)
+        return Reranking(_rank_scores(scores, count), "cosine", tokens, documents.truncated)
 
-    return together([first, others], answer)
+    return join_tasks([query_task, document_task], answer)
 
 
-def _by_tokens(
-    llm: "BaseLLM", texts: list[str], most: int | None, truncate: bool, adapter: str
+def _rank_by_tokens(
+    llm: "BaseLLM", texts: list[str], num_results: int | None, truncate: bool, adapter: str
 ) -> PrefillTask[VectorReader, Reranking]:
     with naming("query".format):
-        first = embed_tokens(llm, texts[:1], "query", truncate=truncate, adapter=adapter)
+        query_task = embed_tokens(llm, texts[:1], "query", truncate=truncate, adapter=adapter)
     with naming(partial(Name, "documents")):
-        others = embed_tokens(llm, texts[1:], "document", truncate=truncate, adapter=adapter)
+        document_task = embed_tokens(llm, texts[1:], "document", truncate=truncate, adapter=adapter)
 
     def answer(parts: Sequence[TokenVectors]) -> Reranking:
         query, documents = parts
         scores, count = query.maxsim(documents)[0].tolist(), len(query.vectors[0])
         tokens = sum(query.tokens) + sum(documents.tokens)
-        ordered = _sorted(scores, most, lambda score: score / count)
+        ordered = _rank_scores(scores, num_results, lambda score: score / count)
         return Reranking(ordered, "maxsim", tokens, documents.truncated)
 
-    return together([first, others], answer)
+    return join_tasks([query_task, document_task], answer)
 
 
 # -- answers -----------------------------------------------------------------------------------
 
 
-def _by_answers(
-    llm: "BaseLLM", texts: list[str], most: int | None, adapter: str, *,
+def _rank_by_answers(
+    llm: "BaseLLM", texts: list[str], count: int | None, adapter: str, *,
     wording: RankingWords, instruction: str,
 ) -> PrefillTask[LookUpReader, Reranking]:  # fmt: skip
     wording.check()
@@ -379,11 +385,11 @@ def _by_answers(
 
     def answer(readers: Sequence[LookUpReader]) -> Reranking:
         chances = tuple(task.answer(readers))
-        each = (
+        documents = (
             Relevance(i, document.probabilities[0], document.logprobs[0] - document.logprobs[1])
             for i, document in enumerate(chances)
         )
         tokens = sum(len(document.question.prompt) for document in chances)
-        return Reranking(_first(each, most), "answers", tokens, chances=chances)
+        return Reranking(_take_first(documents, count), "answers", tokens, chances=chances)
 
     return PrefillTask(task.requests, task.reader, answer)

@@ -37,7 +37,7 @@ from cutaway.engine.loop.pinned import (
 )
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.owner import EndListener
-from cutaway.requests.prefill import R, each_ended
+from cutaway.requests.prefill import R, iterate_ended
 from cutaway.requests.sync_llm import LogitsReader, SyncLLM
 from cutaway.sampling import ReadRow, read_rows
 from cutaway.sampling.fixed_math import log_sum_exp
@@ -68,8 +68,8 @@ def logits(
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
     start = check_int("start", start, 0, max(len(ids) - 1, 0))
-    is_causal, wanted = llm.config.is_causal, tuple(range(start, len(ids)))
-    decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(wanted)
+    is_causal, positions = llm.config.is_causal, tuple(range(start, len(ids)))
+    decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(positions)
     request = llm.request(ids, decoder=decoder, interventions=interventions)
     first = start if is_causal else 0
     reader = LogitsReader(len(ids) - start, llm.tokenizer.vocab_size, first)
@@ -89,7 +89,7 @@ def head(llm: SyncLLM, hidden: Floats, *, adapter: str = "") -> Logits:
 # sequences.
 
 LATER = RunParams(priority=1)
-"""Of a prefix that others go before."""
+"""How a prefix is computed that lets other requests go first."""
 _RUN = RunParams()
 
 
@@ -109,15 +109,15 @@ def row(
     Other texts are written meanwhile.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
-    with pinned(llm, ids, interventions=interventions) as (sequence, wait):
+    with pin_text(llm, ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Row | None:  # None: other texts have taken its memory since
             ready = is_ready(sequence)
             return read_row(llm.engine, sequence, names, firsts) if ready else None
 
-        while (found := llm.owner.call(read)) is None:
+        while (result := llm.owner.call(read)) is None:
             wait()
-        return found
+        return result
 
 
 def tensors(
@@ -139,28 +139,31 @@ def tensors(
             f"the text has {len(ids)} tokens; tensors of all of them are read of {STEP_ROWS} at "
             "most"
         )
-    with pinned(llm, ids, interventions=interventions) as (sequence, wait):
+    with pin_text(llm, ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Mapping[str, Floats] | None:
             return read_text(llm.engine, sequence, names) if is_ready(sequence) else None
 
-        while (found := llm.owner.call(read)) is None:
+        while (result := llm.owner.call(read)) is None:
             wait()
-        return found
+        return result
 
 
 def text_state(
     llm: SyncLLM, token_ids: Sequence[int], interventions: "BoundInterventions | None" = None
 ) -> Floats:
     """The recurrent state after a text, of all layers: (numbers,), as ``state_layout`` has it."""
-    with pinned(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (sequence, wait):
+    with pin_text(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (
+        sequence,
+        wait,
+    ):
 
         def read() -> Floats | None:
             return read_state(llm.engine, sequence) if is_ready(sequence) else None
 
-        while (found := llm.owner.call(read)) is None:
+        while (state := llm.owner.call(read)) is None:
             wait()
-        return found
+        return state
 
 
 def whole_text(
@@ -169,14 +172,14 @@ def whole_text(
     """All rows of a text that ``Embed`` reads, in one step; the keys and values of some layers."""
     assert isinstance(request.decoder, Embed)
     whole = replace(request, decoder=PinWhole(**vars(request.decoder)))
-    with _pinned(llm, whole) as (sequence, wait):
+    with _pin_request(llm, whole) as (sequence, wait):
 
         def read() -> WholeText | None:
             return read_whole(llm.engine, sequence, names, layers) if is_ready(sequence) else None
 
-        while (found := llm.owner.call(read)) is None:
+        while (text := llm.owner.call(read)) is None:
             wait()
-        return found
+        return text
 
 
 def last_rows(
@@ -197,42 +200,44 @@ def last_rows(
     vocab = llm.tokenizer.vocab_size
     jobs = (
         (
-            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=made),
+            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=interventions),
             LogitsReader(1, vocab, len(ids) - 1),
         )
-        for ids, made in texts
+        for ids, interventions in texts
     )
-    with pinned(llm, like, LATER):
-        for index, reader in each_ended(llm.owner, jobs, stopped):
+    with pin_text(llm, like, LATER):
+        for index, reader in iterate_ended(llm.owner, jobs, stopped):
             yield index, reader.logits()[0]
 
 
 @contextmanager
-def pinned(
+def pin_text(
     llm: SyncLLM,
     token_ids: Sequence[int],
     run: RunParams = _RUN,
     interventions: "BoundInterventions | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
-    """Keep a text's keys and values, its last token's excepted, until others need the memory.
+    """Keep a text's keys and values, except its last token's, until others need the memory.
 
     They are computed when the block begins. Yields the sequence, and a function that waits until
     they are computed again.
     """
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
-    with _pinned(llm, request) as found:
-        yield found
+    with _pin_request(llm, request) as pin:
+        yield pin
 
 
 @contextmanager
-def _pinned(llm: SyncLLM, request: Request) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+def _pin_request(
+    llm: SyncLLM, request: Request
+) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
     listener = EndListener()
     with llm.owner.running(request, listener) as sequence:
 
         def wait() -> None:
             llm.owner.wait(lambda: listener.has_ended() or is_ready(sequence))
-            if listener.ended:
-                raise listener.ended.error or CutawayError("the model was closed")
+            if listener.end:
+                raise listener.end.error or CutawayError("the model was closed")
 
         wait()
         yield sequence, wait
@@ -274,34 +279,38 @@ class Causal:
         """(index, logits (1, vocab)) of what follows each text, in the order they end."""
         vocab = self._llm.tokenizer.vocab_size
         jobs = (
-            (self._scored(text, len(text) - 1), LogitsReader(1, vocab, len(text) - 1))
+            (self._request(text, len(text) - 1), LogitsReader(1, vocab, len(text) - 1))
             for text in texts
         )
-        for index, reader in self._ended(jobs):
+        for index, reader in self._iterate_ended(jobs):
             yield index, reader.logits()
 
-    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
+    def score_tokens(
+        self, texts: Sequence[ScoredText], look: PerToken | None = None
+    ) -> list[list[float]]:
         """The log-probability of each scored token, given those before it.
 
         look: computes another number for each token, from rows of logits and the tokens themselves
         """
-        found: list[list[float]] = [[] for _ in texts]
-        asked = [i for i, one in enumerate(texts) if one.first < len(one.text)]
+        scores: list[list[float]] = [[] for _ in texts]
+        indices = [
+            i for i, scored_text in enumerate(texts) if scored_text.first < len(scored_text.text)
+        ]
         jobs = (
-            (self._scored(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
-            for i in asked
+            (self._request(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
+            for i in indices
         )
-        for index, reader in self._ended(jobs):
-            found[asked[index]] = reader.logprobs()
-        return found
+        for index, reader in self._iterate_ended(jobs):
+            scores[indices[index]] = reader.logprobs()
+        return scores
 
-    def _scored(self, text: Ids, logits_from: int) -> Request:
+    def _request(self, text: Ids, logits_from: int) -> Request:
         return self._llm.request(text, decoder=Score(logits_from=logits_from), run=self._run)
 
-    def _ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
-        for index, reader in each_ended(self._llm.owner, jobs, self.stopped):
-            assert reader.ended
-            self.rows += reader.ended.usage.prompt_tokens - reader.ended.usage.cached_tokens
+    def _iterate_ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
+        for index, reader in iterate_ended(self._llm.owner, jobs, self.stopped):
+            assert reader.end
+            self.rows += reader.end.usage.prompt_tokens - reader.end.usage.cached_tokens
             yield index, reader
         if self.stopped():
             raise Stopped
@@ -309,8 +318,8 @@ class Causal:
 
 def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
     """Which tokens add bytes to a text, (vocab,); spaced: only those that begin with a space."""
-    each = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
-    fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in each)
+    token_bytes = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
+    fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in token_bytes)
     return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
 
 
@@ -328,15 +337,15 @@ def all_logprobs(row: Logits) -> NDArray[np.float64]:
     return np.subtract(wide, log_sum_exp(wide))
 
 
-def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
+def _look_up(logits: Logits, next_ids: Sequence[int]) -> list[float]:
     """The log-probability of the token that follows each row."""
-    found = []
-    for read in read_rows(logits, known, 0):
+    logprobs = []
+    for read in read_rows(logits, next_ids, 0):
         if isinstance(read, Exception):
             raise read
         assert read.logprob is not None
-        found.append(read.logprob)
-    return found
+        logprobs.append(read.logprob)
+    return logprobs
 
 
 class _Lookup(EndListener):
@@ -345,19 +354,19 @@ class _Lookup(EndListener):
     def __init__(self, text: Ids, first: int, look: PerToken) -> None:
         super().__init__()
         self._text, self._first, self._look = text, first, look
-        self._each: list[float] = []
+        self._numbers: list[float] = []
 
     def take(self, event: Event) -> None:
         """See ``EndListener``."""
         if isinstance(event, Scored) and (rows := event.logits) is not None:
             following = self._text[event.position : event.position + len(rows)]
-            self._each += self._look(rows[: len(following)], following)
+            self._numbers += self._look(rows[: len(following)], following)
 
     def logprobs(self) -> list[float]:
-        """A number for each token; raises what the text failed with."""
+        """Return a number for each token; raise the error of the text's sequence."""
         self.check("logits")
-        assert len(self._each) == len(self._text) - self._first
-        return self._each
+        assert len(self._numbers) == len(self._text) - self._first
+        return self._numbers
 
 
 # -- of a bidirectional or block-causal model --------------------------------------------------
@@ -366,20 +375,23 @@ TextPositions = tuple[Ids, Ids]
 """A text, and the positions whose logits are wanted."""
 
 
-def logits_at(llm: SyncLLM, asked: Sequence[TextPositions], *, adapter: str = "") -> list[Logits]:
+def logits_at(llm: SyncLLM, texts: Sequence[TextPositions], *, adapter: str = "") -> list[Logits]:
     """Logits at positions of texts by a bidirectional model, (positions, vocab) for each text.
 
     asked: (token ids, positions) of each text. InputError for a causal model.
     """
     llm = llm.with_adapter(adapter)
     vocab, config = llm.tokenizer.vocab_size, llm.config
-    rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
+    rows = [tuple(max(i - config.shift, 0) for i in positions) for _, positions in texts]
     jobs = (
-        (llm.request(ids, decoder=ScoreBidirectional(wanted)), LogitsReader(len(wanted), vocab, 0))
-        for (ids, _), wanted in zip(asked, rows, strict=True)
+        (
+            llm.request(ids, decoder=ScoreBidirectional(positions)),
+            LogitsReader(len(positions), vocab, 0),
+        )
+        for (ids, _), positions in zip(texts, rows, strict=True)
     )
-    found = {i: reader.logits() for i, reader in each_ended(llm.owner, jobs)}
-    return [found[i] for i in range(len(asked))]
+    logits = {i: reader.logits() for i, reader in iterate_ended(llm.owner, jobs)}
+    return [logits[i] for i in range(len(texts))]
 
 
 def likeliest_of_rows(logits: Logits, top: int) -> list[ReadRow]:
@@ -389,9 +401,9 @@ def likeliest_of_rows(logits: Logits, top: int) -> list[ReadRow]:
 
 def logprob_of(logits: Logits, token_id: int) -> float:
     """The log-probability of a token, by one row."""
-    found = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
-    assert found is not None
-    return found
+    logprob = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
+    assert logprob is not None
+    return logprob
 
 
 def _sound(row: ReadRow | Exception) -> ReadRow:

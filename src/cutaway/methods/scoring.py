@@ -67,8 +67,8 @@ class Cutter:
         cut = Cut(cut.prompt or self._begin(before), cut.answer)
         if len(cut.prompt) + len(cut.answer) > self.room + 1:  # the last token is not read
             raise self._too_long(before, name, len(cut.prompt), len(cut.answer))
-        for told, ids in ((before, cut.prompt), (name, cut.answer)):
-            self._limits.check_ids(told, ids)
+        for field, ids in ((before, cut.prompt), (name, cut.answer)):
+            self._limits.check_ids(field, ids)
         return cut
 
     def whole(self, text: Any) -> Ids:
@@ -89,9 +89,9 @@ class Cutter:
             return Cut(self._encode_prompt(_hashable(prompt)), self._encode(answer, goes_on=True))
         bare = prompt.rstrip()
         answer = prompt[len(bare) :] + answer
-        before, both = self._encode_prompt(bare), self._encode(bare + answer)
-        if both[: len(before)] == before:
-            return Cut(before, both[len(before) :])
+        before, whole = self._encode_prompt(bare), self._encode(bare + answer)
+        if whole[: len(before)] == before:
+            return Cut(before, whole[len(before) :])
         return Cut(before, self._encode(answer, goes_on=True))
 
     def _encode(self, text: Prompt, *, goes_on: bool = False) -> Ids:
@@ -190,7 +190,7 @@ class LookUpReader(EndListener):
             self._rows += event.rows
 
     @property
-    def found(self) -> int:
+    def num_scored(self) -> int:
         """The number of tokens scored so far."""
         return len(self._rows)
 
@@ -205,25 +205,27 @@ Scores = PrefillTask[LookUpReader, list[Likelihood]]
 
 def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
     """The likelihood of each answer after its prompt. adapter: as in a ``Request``."""
-    asked = [*cuts]
+    all_cuts = [*cuts]
     ends_after: dict[Cut, list[int]] = {}  # prompt and answer without its last token -> last tokens
-    for prompt, answer in asked:
+    for prompt, answer in all_cuts:
         ends = ends_after.setdefault(Cut(prompt, answer[:-1]), [])
         if answer[-1] not in ends:
             ends.append(answer[-1])
 
     def requests() -> Iterator[Request]:
-        for (prompt, begun), ends in ends_after.items():
+        for (prompt, answer_start), ends in ends_after.items():
             decoder = ScoreAnswers(len(prompt), tuple(ends))
-            yield _template().but(prompt_token_ids=prompt + begun, decoder=decoder, adapter=adapter)
+            yield _template().but(
+                prompt_token_ids=prompt + answer_start, decoder=decoder, adapter=adapter
+            )
 
     def likelihoods(readers: Sequence[LookUpReader]) -> list[Likelihood]:
-        each: dict[Cut, list[ReadRow]] = {}
+        rows_of_cut: dict[Cut, list[ReadRow]] = {}
         for (cut, ends), reader in zip(ends_after.items(), readers, strict=True):
-            rows, begun = reader.rows(), len(cut.answer)
-            for end, row in zip(ends, rows[begun:], strict=True):
-                each[Cut(cut.prompt, (*cut.answer, end))] = [*rows[:begun], row]
-        return [_likelihood(cut, each[cut]) for cut in asked]
+            rows, length = reader.rows(), len(cut.answer)
+            for end, row in zip(ends, rows[length:], strict=True):
+                rows_of_cut[Cut(cut.prompt, (*cut.answer, end))] = [*rows[:length], row]
+        return [_likelihood(cut, rows_of_cut[cut]) for cut in all_cuts]
 
     return PrefillTask(requests(), LookUpReader, likelihoods)
 
@@ -244,7 +246,7 @@ def _likelihood(cut: Cut, rows: Sequence[ReadRow]) -> Likelihood:
     return Likelihood(cut.prompt, cut.answer, tuple(logprobs), tuple(ranks))
 
 
-def joined(parts: Sequence[Likelihood]) -> Likelihood:
+def join_windows(parts: Sequence[Likelihood]) -> Likelihood:
     """The likelihood of a text, from those of its windows."""
     return Likelihood(
         parts[0].prompt_token_ids,
@@ -277,14 +279,14 @@ def score(
     The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
     InputError for an empty answer, TooLongError where prompt and answer do not fit.
     """
-    listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
-    if not listed or not answers:
+    is_list = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
+    if not is_list or not answers:
         raise InputError(
             "answers", f" must be a list of texts or of lists of ids, not {shown(answers)}"
         )
     cutter = Cutter(llm, special=special, adapter=adapter)
-    each = (cutter.pair(prompt, one, Name("answers", i)) for i, one in enumerate(answers))
-    return scoring(each, cutter.adapter)
+    cuts = (cutter.pair(prompt, answer, Name("answers", i)) for i, answer in enumerate(answers))
+    return scoring(cuts, cutter.adapter)
 
 
 def likelihood(
@@ -308,15 +310,15 @@ def likelihood(
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
     cuts = [*windows(cutter.whole(text), size, check_int("before", before, 1, size))]
-    asked = scoring(cuts, cutter.adapter)
+    task = scoring(cuts, cutter.adapter)
     total = sum(len(cut.answer) for cut in cuts)
 
     def tell(readers: Sequence[LookUpReader]) -> None:
         if progress is not None:
-            progress("scoring", sum(reader.found for reader in readers), total)
+            progress("scoring", sum(reader.num_scored for reader in readers), total)
 
     return PrefillTask(
-        asked.requests, LookUpReader, lambda readers: joined(asked.answer(readers)), tell
+        task.requests, LookUpReader, lambda readers: join_windows(task.answer(readers)), tell
     )
 
 
@@ -331,9 +333,11 @@ def scores_of_each(
         raise InputError(
             "pairs", " must be prompts with an answer each: a list, or an iterator"
         ) from None
-    while some := [*islice(numbered, _CHUNK)]:
-        each = (cutter.pair(*_two(i, one), Name("pairs", i, prose=": answer")) for i, one in some)
-        yield scoring(each, cutter.adapter)
+    while chunk := [*islice(numbered, _CHUNK)]:
+        cuts = (
+            cutter.pair(*_two(i, pair), Name("pairs", i, prose=": answer")) for i, pair in chunk
+        )
+        yield scoring(cuts, cutter.adapter)
 
 
 def _two(index: int, pair: Any) -> Pair:
@@ -356,7 +360,11 @@ METRICS = ("original", "word_l2r")
 
 @dataclass(frozen=True)
 class PseudoLikelihood:
-    """Of one text. metric: one of METRICS; logprobs: natural, of each of the text's own tokens."""
+    """The pseudo-log-likelihood of a text.
+
+    metric    one of METRICS
+    logprobs  natural, of each of the text's own tokens
+    """
 
     metric: str
     token_ids: Ids
@@ -396,27 +404,27 @@ def pseudo_likelihood(
         raise InputError("this model names no mask token, so that it cannot be asked of each token")
     whole = tuple(tokenizer.encode_parts(token_id for word in words for token_id in word))
     start = int(tokenizer.add_bos)  # the tokens around the text are not scored
-    asked = each_masked(whole, start, words, tokenizer.mask_id, metric)
-    own = tuple(whole[place] for _, (place,) in asked)
-    return PseudoLikelihood(metric, own, _logprobs(llm, asked, own))
+    masked_texts = each_masked(whole, start, words, tokenizer.mask_id, metric)
+    token_ids = tuple(whole[place] for _, (place,) in masked_texts)
+    return PseudoLikelihood(metric, token_ids, _logprobs(llm, masked_texts, token_ids))
 
 
 @plainly
-def _logprobs(llm: SyncLLM, masked: Sequence[TextPositions], own: Ids) -> tuple[float, ...]:
+def _logprobs(llm: SyncLLM, masked: Sequence[TextPositions], token_ids: Ids) -> tuple[float, ...]:
     rows = logits_at(llm, masked)
-    return tuple(logprob_of(row, i) for row, i in zip(rows, own, strict=True))
+    return tuple(logprob_of(row, i) for row, i in zip(rows, token_ids, strict=True))
 
 
 def each_masked(
     whole: Ids, start: int, words: Sequence[Sequence[int]], mask: int, metric: str
 ) -> list[TextPositions]:
-    """For each token of the words: the text with the token masked, and its position.
+    """Return, for each token of the words, the text with the token masked, and its position.
 
     start: the position of the first word's first token
     """
-    asked: list[TextPositions] = []
+    masked_texts: list[TextPositions] = []
     for word, first in zip(words, accumulate(map(len, words), initial=start), strict=False):
         for place in range(first, first + len(word)):
             end = first + len(word) if metric == "word_l2r" else place + 1
-            asked.append(((*whole[:place], *[mask] * (end - place), *whole[end:]), (place,)))
-    return asked
+            masked_texts.append(((*whole[:place], *[mask] * (end - place), *whole[end:]), (place,)))
+    return masked_texts

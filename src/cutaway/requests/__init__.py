@@ -1,1 +1,1 @@
-"""From keywords to a ``Request``, and from its events to a ``Completion``."""
+"""Requests: from keywords to a ``Request``, and from its events to a ``Completion``."""

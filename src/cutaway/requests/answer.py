@@ -22,45 +22,49 @@ class SchemaOrCalls:
     Where both grammars accept the whole answer, it is calls. Where it was cut before one of them
     was excluded, it is calls if it has named a tool.
 
-    matcher  of the answer's bytes, by the schema and by the grammar of the calls
-    parser   of the calls
+    matcher  matches the answer's bytes with the schema and with the grammar of the calls
+    parser   parses the calls
     """
 
     def __init__(self, matcher: Matcher, parser: CallParser) -> None:
         self._matcher, self._parser, self._text = matcher, parser, TextStream()
         self._calls: bool | None = None
-        self._held = b""
+        self._undecided = b""
 
     def push(self, data: bytes) -> list[Part]:
-        """The parts that are certain after these bytes."""
+        """Read bytes; return the parts that are certain now."""
         if self._calls is None:
             self._decide(data)
-        self._held += data
+        self._undecided += data
         if self._calls is None:
             return []
-        held, self._held = self._held, b""
-        return self._parser.push(held) if self._calls else self._said(self._text.push(held))
+        data_so_far, self._undecided = self._undecided, b""
+        return (
+            self._parser.push(data_so_far)
+            if self._calls
+            else self._to_parts(self._text.push(data_so_far))
+        )
 
     def finish(self) -> list[Part]:
         """The last parts, at the end of the answer."""
         if self._calls is None:
             text, calls = self._matcher.ends
-            parts = [*self._parser.push(self._held), *self._parser.finish()]
-            named = any(isinstance(part, CallStart) for part in parts)
-            if calls or (named and not text):
+            parts = [*self._parser.push(self._undecided), *self._parser.finish()]
+            has_call = any(isinstance(part, CallStart) for part in parts)
+            if calls or (has_call and not text):
                 return parts
-            return self._said(self._held.decode(errors="replace"))
-        return self._parser.finish() if self._calls else self._said(self._text.flush())
+            return self._to_parts(self._undecided.decode(errors="replace"))
+        return self._parser.finish() if self._calls else self._to_parts(self._text.flush())
 
     @property
     def lacks_mark(self) -> bool:
-        """As of the parser of its calls."""
+        """Whether the parser of its calls lacks the mark that ends a call."""
         return self._parser.lacks_mark
 
     def _decide(self, data: bytes) -> None:
         """Read until one of the two is excluded."""
         for byte in data:
-            if not self._matcher.valid([byte]):  # within a character that was cut
+            if not self._matcher.valid([byte]):  # the answer was cut within a character
                 return
             self._matcher.accept(byte)
             text, calls = self._matcher.ends
@@ -69,7 +73,7 @@ class SchemaOrCalls:
                 return
 
     @staticmethod
-    def _said(text: str) -> list[Part]:
+    def _to_parts(text: str) -> list[Part]:
         return [Content(text)] if text else []
 
 
@@ -84,10 +88,10 @@ class _Call:
     def to_dict(self) -> dict[str, Any]:
         name = self.start.tool.name
         if self.start.tool.format is None:
-            said = {"type": "function", "function": {"name": name, "arguments": self.arguments}}
+            body = {"type": "function", "function": {"name": name, "arguments": self.arguments}}
         else:
-            said = {"type": "custom", "custom": {"name": name, "input": self.arguments}}
-        return {"id": self.start.id, **said}
+            body = {"type": "custom", "custom": {"name": name, "input": self.arguments}}
+        return {"id": self.start.id, **body}
 
 
 class AnswerReader:
@@ -109,55 +113,55 @@ class AnswerReader:
         self._parser, self._token_bytes = parser, token_bytes
         self._thinking, self._thoughts = thinking, thinking and thinking.parser()
         self._control = {**control, **(thinking.token_bytes if thinking else {})}
-        self._thought, self._content, self._calls = "", "", list[_Call]()
+        self._thought_text, self._content, self._calls = "", "", list[_Call]()
         self._pieces: list[bytes] = []  # each token, as a parser reads it
-        self._decoded = TextStream()  # as the engine does, which may show text later
-        self._made = self._shown = 0  # bytes of decoded text
+        self._decoded = TextStream()  # decodes as the engine does, which may release text later
+        self._num_decoded = self._num_pushed = 0  # bytes of decoded text
         self._is_finished = False
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
     def push(self, step: Step) -> list[AnswerPart]:
-        """The parts that are certain after a step."""
+        """Read a step; return the parts that are certain now."""
         data = self._token_bytes(step.token_id)
-        self._made += len(self._decoded.push(data).encode())
+        self._num_decoded += len(self._decoded.push(data).encode())
         if name := self._control.get(step.token_id):
-            self._due.append((self._made - len(data), name.removesuffix(data)))
+            self._due.append((self._num_decoded - len(data), name.removesuffix(data)))
         self._pieces.append(name or data)
         return self._push(step.text)
 
-    def finish(self, held: str = "") -> list[AnswerPart]:
+    def finish(self, held_text: str = "") -> list[AnswerPart]:
         """The last parts; none the second time. held: text that no step has shown."""
         if self._is_finished:
             return []
         self._is_finished = True
-        deltas = self._push(held)
+        deltas = self._push(held_text)
         if self._thoughts:
             deltas += self._split(*self._thoughts.finish())
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[AnswerPart]:
-        """Insert control tokens, which are not text, where they were drawn: text may come later."""
+        """Insert control tokens, which are no text, where they were drawn: text may come later."""
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
-        while self._due and self._due[0][0] <= self._shown + len(rest):
+        while self._due and self._due[0][0] <= self._num_pushed + len(rest):
             position, name = self._due.popleft()
-            size = max(position - self._shown, 0)
+            size = max(position - self._num_pushed, 0)
             data += rest[:size] + name
-            rest, self._shown = rest[size:], self._shown + size
-        self._shown += len(rest)
-        thought, said = b"", bytes(data + rest)
+            rest, self._num_pushed = rest[size:], self._num_pushed + size
+        self._num_pushed += len(rest)
+        reasoning, answer = b"", bytes(data + rest)
         if self._thoughts:
-            thought, said = self._thoughts.push(said)
-        return self._split(thought, said)
+            reasoning, answer = self._thoughts.push(answer)
+        return self._split(reasoning, answer)
 
-    def _split(self, thought: bytes, said: bytes) -> list[AnswerPart]:
+    def _split(self, reasoning: bytes, answer: bytes) -> list[AnswerPart]:
         """Both are whole characters: the tags between them are ASCII."""
-        deltas: list[AnswerPart] = [Thought(thought.decode())] if thought else []
+        deltas: list[AnswerPart] = [Thought(reasoning.decode())] if reasoning else []
         if self._parser:
-            deltas += self._parser.push(said)
-        elif said:
-            deltas.append(Content(said.decode()))
+            deltas += self._parser.push(answer)
+        elif answer:
+            deltas.append(Content(answer.decode()))
         return self._note(deltas)
 
     def _note(self, deltas: Sequence[AnswerPart]) -> list[AnswerPart]:
@@ -165,7 +169,7 @@ class AnswerReader:
             if isinstance(delta, Content):
                 self._content += delta.text
             elif isinstance(delta, Thought):
-                self._thought += delta.text
+                self._thought_text += delta.text
             elif isinstance(delta, CallStart):
                 self._calls.append(_Call(delta))
             elif isinstance(delta, Arguments):
@@ -185,7 +189,7 @@ class AnswerReader:
 
     @property
     def has_called(self) -> bool:
-        """Whether there are calls and the last one is complete, at least but for its mark."""
+        """Whether there are calls and the last one is complete, or lacks nothing but its mark."""
         if not self._calls or self._parser is None:
             return False
         return self._calls[-1].whole or self._parser.lacks_mark
@@ -195,7 +199,7 @@ class AnswerReader:
         """The answer as a message of a conversation, in OpenAI's form."""
         calls = [call.to_dict() for call in self._calls]
         content = self._content or (None if calls else "")
-        said: dict[str, Any] = {"role": "assistant", "content": content}
-        if self._thought:
-            said["reasoning_content"] = self._thought
-        return said | ({"tool_calls": calls} if calls else {})
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if self._thought_text:
+            message["reasoning_content"] = self._thought_text
+        return message | ({"tool_calls": calls} if calls else {})

@@ -1,6 +1,6 @@
-"""From a prompt and options to the engine's request: BaseLLM reads them, ``prepare`` makes it.
+"""BaseLLM reads a prompt and options with a loaded model; ``prepare`` makes the engine's request.
 
-Knows a loaded model and its limits. Refuses to know who runs the request.
+Nothing here runs the request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,14 +36,14 @@ Prompt = str | Sequence[int]
 
 
 def one_or_many(prompt: Any) -> tuple[list[Any], bool]:
-    """A list of the prompts, and whether a list was given. An empty list is an empty prompt."""
+    """Return a list of prompts, and whether it was one. An empty list is an empty prompt."""
     prompt = _plain(prompt)
-    many = _is_list(prompt) and not _is_prompt(prompt)
-    return (list(prompt) if many else [prompt]), many
+    is_list = _is_list(prompt) and not _is_prompt(prompt)
+    return (list(prompt) if is_list else [prompt]), is_list
 
 
 def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
-    """A prompt, an array's ids as a list; InputError for anything else."""
+    """Return a prompt, an array as a list of ids; InputError for anything else."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
         raise InputError(name, f" must be a string or a list of token ids, not {shown(prompt)}")
@@ -56,14 +56,14 @@ def _plain(prompt: Any) -> Any:
 
 
 def _is_list(prompt: Any) -> bool:
-    """Whether it may be a list of ids or prompts; bytes are not."""
+    """Whether it may be a list of ids or prompts, as bytes may not."""
     raw = (str, bytes, bytearray, memoryview)
     return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
 
 
 def _is_prompt(prompt: Any) -> bool:
-    listed = _is_list(prompt) and all(isinstance(token_id, Integral) for token_id in prompt)
-    return listed or isinstance(prompt, str)
+    is_id_list = _is_list(prompt) and all(isinstance(token_id, Integral) for token_id in prompt)
+    return is_id_list or isinstance(prompt, str)
 
 
 # -- a loaded model ----------------------------------------------------------------------------
@@ -135,24 +135,24 @@ class BaseLLM:
 
     def parse_options(
         self,
-        given: Mapping[str, Any],
+        keywords: Mapping[str, Any],
         common: Mapping[str, Any] | None = None,
         *,
         traced: bool = False,
     ) -> Options:
-        """As ``options.parse_options``, with DRY's breakers as tokens of this model."""
-        options = {**(common or {}), **given}
+        """Parse keywords with ``options.parse_options``, DRY's breakers as tokens of this model."""
+        options = {**(common or {}), **keywords}
         if "dry_breakers" in options or _is_on(options.get("dry_multiplier")):
-            breakers = self._breakers(options.get("dry_breakers", _DRY_BREAKERS))
-            given = {**given, "dry_breakers": breakers}
-        return parse_options(given, common, traced=traced)
+            breakers = self._breaker_ids(options.get("dry_breakers", _DRY_BREAKERS))
+            keywords = {**keywords, "dry_breakers": breakers}
+        return parse_options(keywords, common, traced=traced)
 
-    def _breakers(self, named: Any) -> Any:
-        """``dry_breakers`` from strings to the ids of the tokens that contain one."""
-        if not isinstance(named, (list, tuple)):
-            return named  # the sampler refuses it by name
+    def _breaker_ids(self, breakers: Any) -> Any:
+        """Return the ids of the tokens that contain one of these strings."""
+        if not isinstance(breakers, (list, tuple)):
+            return breakers  # the sampler refuses it by name
         try:
-            strings = {part.encode() for part in named if isinstance(part, str)}
+            strings = {part.encode() for part in breakers if isinstance(part, str)}
         except UnicodeEncodeError:
             raise InputError(
                 "dry_breakers", " must be whole characters, not halves of them"
@@ -161,7 +161,7 @@ class BaseLLM:
             raise InputError("dry_breakers", ": an empty string is in every token; leave it out")
         if (size := sum(map(len, strings))) > _MOST_BREAKERS:
             raise InputError("dry_breakers", f" have {size} bytes; at most {_MOST_BREAKERS} in all")
-        ids = [part for part in named if not isinstance(part, str)]
+        ids = [part for part in breakers if not isinstance(part, str)]
         return ids + self._ids_with(tuple(sorted(strings))) if strings else ids
 
     @cached_property
@@ -189,9 +189,9 @@ class BaseLLM:
     def chat_ids(
         self, messages: Iterable[Message], tools: "Sequence[Tool]" = (), **variables: Any
     ) -> list[int]:
-        """The token ids of a conversation in the model's own template, ready to be answered.
+        """Return the token ids of a conversation in the model's own template, ready to be answered.
 
-        variables: more of what the template may ask for (enable_thinking, ...), and
+        variables: others that the template reads (enable_thinking, …), and
         continue_final_message, which ends the prompt within the last message
         """
         if self.template is None:
@@ -215,7 +215,7 @@ class BaseLLM:
         constraint: one of json_schema (with json_compact), regex, grammar and choice, as for
         generate. Nothing is computed by the model. Raises InputError for a bad constraint.
         """
-        return accepted(text, **constraint)
+        return check_text(text, **constraint)
 
     def check_length(self, text: str) -> None:
         """TooLongError for a prompt that is certainly too long: tokenizing megabytes is slow."""
@@ -224,12 +224,12 @@ class BaseLLM:
             raise limits.too_long(f"at least {least}")
 
 
-def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
-    """As ``BaseLLM.accepts``, which needs no model."""
-    given: Mapping[str, Any] = constraint
-    if unknown := given.keys() - {*KINDS, "json_compact"}:
+def check_text(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
+    """Do what ``BaseLLM.accepts`` does, without a model."""
+    options: Mapping[str, Any] = constraint
+    if unknown := options.keys() - {*KINDS, "json_compact"}:
         raise InputError(min(unknown), " is no constraint of a whole text")
-    if (grammar := ConstraintParams(**given).source) is None:
+    if (grammar := ConstraintParams(**options).source) is None:
         raise InputError("accepts needs one of json_schema, regex, grammar and choice")
     from cutaway.text.grammar.compiler import accepts
 
@@ -237,7 +237,7 @@ def accepted(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
 
 
 def _ids_with(words: tuple[bytes, ...], vocabulary: ConstraintVocabulary) -> list[int]:
-    """The tokens that contain one of some byte strings, in one pass over the vocabulary."""
+    """Return the tokens that contain one of some byte strings, by one pass over the vocabulary."""
     free = unpack_mask(WordAutomaton(words, vocabulary).mask(0), vocabulary.limits.vocab_size)
     return [int(i) for i in np.flatnonzero(~free)]
 
@@ -281,10 +281,10 @@ def limits_of(model: LoadedModel) -> Limits:
 
 
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
-    """An engine on the model's backend, which no other engine may use."""
+    """Make an engine on the model's backend, which no other engine may use."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    named = [*map(model.with_adapter, model.adapters), *map(model.with_task, model.tasks)]
-    adapters = {each.adapter: each.backend for each in named}
+    adapted_models = [*map(model.with_adapter, model.adapters), *map(model.with_task, model.tasks)]
+    adapters = {adapted.adapter: adapted.backend for adapted in adapted_models}
     return Engine(
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,
         adapters=adapters,
@@ -323,7 +323,7 @@ def prepare(
     text = prompt if isinstance(prompt, str) else None
     ids = llm.read_prompt(prompt, options)
     if options.suffix and options.denoise is None:
-        text, (ids, options) = None, _around_gap(llm, ids, options)
+        text, (ids, options) = None, _lay_out_gap(llm, ids, options)
     notes = [*llm.tokenizer.notes(ids, text if options.special else None)]
     if (source := options.constraint.source) is not None:
         from cutaway.text.grammar.compiler import notes_on
@@ -331,11 +331,11 @@ def prepare(
         grammar = grammar or llm.model.grammars.compile(source)
         notes += notes_on(source, grammar)
     if options.constraint.heal is True:
-        ids, options = _healed(llm, ids, options)
-    ids, decoder = _decoder(llm, ids, options)
+        ids, options = _heal(llm, ids, options)
+    ids, decoder = _make_decoder(llm, ids, options)
     if decoder:
         room = llm.model.context - len(ids) - len(decoder.suffix_ids)
-        options = fitted(options, min(options.stopping.max_tokens, room))
+        options = fit_max_tokens(options, min(options.stopping.max_tokens, room))
     request = options.request(ids, tuple(llm.tokenizer.end_ids), decoder)
     parts: dict[str, Any] = {"adapter": llm.adapter_hash(options.adapter), "grammar": grammar}
     if options.interventions:
@@ -350,14 +350,16 @@ def infills_by_bayes(llm: BaseLLM, options: Options) -> bool:
     return bool(options.suffix) and options.denoise is None and llm.tokenizer.fim is None
 
 
-def fitted(options: Options, max_tokens: int) -> Options:
-    """Options with this ``max_tokens``, at least 1, unless the request or the server set it."""
+def fit_max_tokens(options: Options, max_tokens: int) -> Options:
+    """Set ``max_tokens``, to 1 or more, unless the request or the server has set it."""
     if options.sources["max_tokens"] != "default":
         return options
     return replace(options, stopping=replace(options.stopping, max_tokens=max(1, max_tokens)))
 
 
-def _decoder(llm: BaseLLM, ids: list[int], options: Options) -> "tuple[list[int], Denoise | None]":
+def _make_decoder(
+    llm: BaseLLM, ids: list[int], options: Options
+) -> "tuple[list[int], Denoise | None]":
     """The prompt's ids before the canvas, and the canvas's decoder; None without a canvas."""
     if options.denoise is None:
         return ids, None
@@ -381,7 +383,7 @@ def _suffix_ids(llm: BaseLLM, options: Options) -> list[int]:
     return llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True)
 
 
-def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
+def _heal(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
     """Remove the last token to draw it again, if it is text and not the whole prompt."""
     heals = len(ids) > 1 and bool(llm.tokenizer.token_bytes(ids[-1]))
     heal = ids[-1] if heals else False
@@ -389,7 +391,7 @@ def _healed(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], 
     return ids[:-1] if heals else ids, replace(options, constraint=constraint)
 
 
-def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
+def _lay_out_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
     """Lay out prompt and suffix with the model's FIM tokens, whose ends become stop tokens."""
     if (middle := llm.tokenizer.fim) is None:
         raise InputError(
@@ -398,8 +400,8 @@ def _around_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[in
             "once all candidates are written: ask for it whole, with generate",
         )
     suffix = _suffix_ids(llm, options)
-    begun = ids[:1] == [llm.tokenizer.bos_id]
-    ids = [*ids[:begun], *middle.lay_out(ids[begun:], suffix)]
+    has_bos = ids[:1] == [llm.tokenizer.bos_id]
+    ids = [*ids[:has_bos], *middle.lay_out(ids[has_bos:], suffix)]
     if len(ids) > (limits := limits_of(llm.model)).longest_prompt:
         raise limits.too_long(len(ids), "suffix", " and prompt have")
     if options.stopping.ignore_eos:

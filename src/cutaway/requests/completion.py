@@ -25,7 +25,7 @@ class Aligned(NamedTuple):
 
     chosen     the index of the chosen sample
     neg_log_z  of each sample
-    weights    exp(-neg_log_z) of each, divided by their sum
+    weights    exp(-neg_log_z) of each, divided by the sum of all
     """
 
     chosen: int
@@ -81,12 +81,12 @@ class Completion:
     params         every setting in force, and ``params_source`` where each came from
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
-    prompt_logprobs  of each prompt token after the first, where they were asked for
+    prompt_logprobs  of each prompt token after the first, where the request wants them
     speculation    draft tokens proposed, and accepted: each of those saved a step
     notes          what may be wrong with the prompt: a BOS token given twice, or not at all; and
                    which keywords of a schema were checked token by token
     error          why it ended, where ``finish_reason`` is "error"
-    logprobs       of each token, where they were asked for
+    logprobs       of each token, where the request wants them
     steps          the Steps, one per token
     neg_log_z      minus the logarithm of the mass that a constraint left, summed over the tokens
                    that were drawn: known with n > 1 under a grammar, a trace, ``ledger`` or
@@ -130,15 +130,15 @@ class Completion:
         calls = self.new_messages[-1].get("tool_calls", ()) if self.new_messages else ()
         inner = ((call["id"], call[call["type"]]) for call in calls)
         return tuple(
-            ToolCall(call_id, said["name"], said.get("arguments", said.get("input", "")))
-            for call_id, said in inner
+            ToolCall(call_id, body["name"], body.get("arguments", body.get("input", "")))
+            for call_id, body in inner
         )
 
     def __repr__(self) -> str:
         """The most important fields; all of them would fill pages."""
-        called = ("tool_calls",) if self.tool_calls else ()
-        shown = ("text", *called, "finish_reason", "usage")
-        return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        call_names = ("tool_calls",) if self.tool_calls else ()
+        names = ("text", *call_names, "finish_reason", "usage")
+        return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
@@ -154,62 +154,66 @@ class Completion:
         return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: the answer first, the settings behind it.
+        """Return the document that ``--json`` prints: the answer first, the settings last.
 
         Every field but ``steps``.
         """
         middle = (f.name for f in fields(self) if f.name not in (*_ANSWER, *_SETTINGS, "steps"))
-        shown = {name: getattr(self, name) for name in (*_ANSWER, *middle, *_SETTINGS)}
-        shown["passes"] = [_pass_to_json(one) for one in self.passes]
+        document = {name: getattr(self, name) for name in (*_ANSWER, *middle, *_SETTINGS)}
+        document["passes"] = [_pass_to_json(canvas_pass) for canvas_pass in self.passes]
         for name in ("usage", "timing", "speculation"):
-            shown[name] = shown[name]._asdict()
+            document[name] = document[name]._asdict()
         for name in ("aligned", "between"):
-            shown[name] = shown[name] and shown[name]._asdict()
-        shown["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
-        shown["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
-        return shown
+            document[name] = document[name] and document[name]._asdict()
+        document["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
+        document["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
+        return document
 
 
-def _pass_to_json(made: Pass) -> dict[str, Any]:
+def _pass_to_json(canvas_pass: Pass) -> dict[str, Any]:
     """A pass without the cells that it left unchanged."""
     return {
-        "block": list(made.block),
-        "rows": made.rows,
-        "revealed": [[cell.position, cell.now] for cell in made.revealed],
+        "block": list(canvas_pass.block),
+        "rows": canvas_pass.rows,
+        "revealed": [[cell.position, cell.now] for cell in canvas_pass.revealed],
         "edited": [
             [cell.position, cell.was, cell.now]
-            for cell in made.cells
+            for cell in canvas_pass.cells
             if None not in (cell.was, cell.now) and cell.was != cell.now
         ],
-        "masked_again": list(made.masked_again),
-        "bound": made.bound,
+        "masked_again": list(canvas_pass.masked_again),
+        "bound": canvas_pass.bound,
     }
 
 
 class Stopwatch:
-    """When a request came, and when its first and its latest token came."""
+    """Times of a request: when it came, and when its first and its latest token came."""
 
     def __init__(self, start: float | None = None) -> None:
         self.start = perf_counter() if start is None else start
         self.first: float | None = None
         self.last = self.start
 
-    def token(self, made: float | None = None) -> None:
-        """Note a token. made: when, on the clock of ``perf_counter``; None is now."""
-        self.last = perf_counter() if made is None else made
+    def token(self, at: float | None = None) -> None:
+        """Note a token. at: its time on the clock of ``perf_counter``; None is now."""
+        self.last = perf_counter() if at is None else at
         self.first = self.first or self.last
 
-    def timing(self, load_s: float, prompt_tokens: int, tokens: int, held: int = 0) -> Timing:
+    def timing(self, load_s: float, prompt_tokens: int, tokens: int, delayed: int = 0) -> Timing:
         """Times and rates; the first token belongs to the prefill, the others to decoding.
 
-        held: tokens that were drawn before the first one was delivered
+        delayed: tokens that were drawn before the first one was delivered
         """
         if self.first is None:
             return Timing(load_s, None, None, None)
-        ttft, decode, made = self.first - self.start, self.last - self.first, tokens - 1 - held
-        # Forced tokens may all come together with the first.
-        rate = made / decode if decode and made > 0 else None
-        return Timing(load_s, ttft, None if held else prompt_tokens / ttft, rate)
+        ttft, decode, num_decoded = (
+            self.first - self.start,
+            self.last - self.first,
+            tokens - 1 - delayed,
+        )
+        # Where forced tokens all come together with the first one, no time was measured.
+        rate = num_decoded / decode if decode and num_decoded > 0 else None
+        return Timing(load_s, ttft, None if delayed else prompt_tokens / ttft, rate)
 
 
 def held_text(steps: Sequence[Step], token_bytes: Callable[[int], bytes]) -> str:

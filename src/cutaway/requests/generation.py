@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
 
 
-def _between(options: Options) -> Between | None:
-    """How a text before a suffix is found, while it is written step by step."""
+def _start_between(options: Options) -> Between | None:
+    """Return how a text before a suffix is found, if it is written step by step."""
     return Between("canvas" if options.denoise else "tokens") if options.suffix else None
 
 
 class Generation:
-    """What is known of one sequence. It can be pickled.
+    """What a reader knows of one sequence. It can be pickled.
 
     id             of the sequence: in its engine, or its index among the texts of a request
     prepared       its prompt and options, with the sample's own seed
     steps, passes  the events that were read
     started, ended  the events, or None until they come
-    watch          when it was asked for, and when tokens came
+    watch          when the request came, and when tokens came
     speculation    draft tokens proposed and accepted so far
     between        how it was found, where a suffix was given
     """
@@ -59,16 +59,16 @@ class Generation:
         id: int,
         prepared: Prepared,
         model: LoadedModel,
-        asked: float | None = None,
+        asked_at: float | None = None,
     ) -> None:
-        """asked: when, on the clock of ``perf_counter``; None is now."""
+        """asked_at: when the request came, on the clock of ``perf_counter``; None is now."""
         self.id, self.prepared = id, prepared
-        self.watch = Stopwatch(asked)
+        self.watch = Stopwatch(asked_at)
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
         self.prompt_scores: list[ReadRow] = []
         self.speculation = Speculation()
-        self.between = _between(prepared.options)
+        self.between = _start_between(prepared.options)
         self.started: Started | None = None
         self.ended: Ended | None = None
         self._model = model.with_adapter(prepared.options.adapter)
@@ -76,7 +76,7 @@ class Generation:
 
     def __reduce__(self) -> Any:
         """Pickle a ``Generation`` without its model, which ``belongs_to`` sets again."""
-        return object.__new__, (Generation,), {name: getattr(self, name) for name in _KNOWN}
+        return object.__new__, (Generation,), {name: getattr(self, name) for name in _PICKLED}
 
     def belongs_to(self, model: LoadedModel) -> None:
         """Set the model after unpickling; it must be the one that wrote the text."""
@@ -84,14 +84,14 @@ class Generation:
 
     # -- what comes ------------------------------------------------------------------------------
 
-    def arrived(self, event: Event, made: float | None = None) -> None:
-        """Note an event. made: when, on the clock of ``perf_counter``; None is now.
+    def receive(self, event: Event, emitted_at: float | None = None) -> None:
+        """Note an event. emitted_at: on the clock of ``perf_counter``; None is now.
 
         CutawayError where the trace cannot be written; it ends there.
         """
         match event:
             case Step():
-                self.watch.token(made)
+                self.watch.token(emitted_at)
             case Scored():
                 self.prompt_scores += event.rows
             case Started():
@@ -102,30 +102,30 @@ class Generation:
             self._record_event(self._trace, event)
 
     def abort(self) -> None:
-        """Read no further: unless it has ended, it ends here as aborted."""
+        """Read no further: a text that has not ended ends here as aborted."""
         self._closed = True
         if self.ended is None:  # no Ended event will be received
             fingerprint = self.steps[-1].fingerprint if self.steps else START
-            ended = Ended(
+            end = Ended(
                 self.id, FinishReason.ABORTED, None, self.usage(), fingerprint, self.held_text,
                 None, self.speculation,
             )  # fmt: skip
-            self.arrived(ended)
+            self.receive(end)
 
     def truncate(self, length: int, options: Options, seed: int, between: Between) -> None:
         """Keep the first ``length`` tokens of a text that has ended; the suffix follows them.
 
-        options, seed: those of the request, for which this was one of several continuations
+        options, seed: of the request; this text was one of several continuations for it
         """
         assert self.ended is not None
         self.steps = self.steps[:length]
         request = self.prepared.request.with_seed(seed)
         self.prepared = self.prepared._replace(request=request, options=options)
         self.between = between
-        if held := held_text(self.steps, self._model.tokenizer.token_bytes):  # for a stop string
-            last, size = self.steps[-1], len(held.encode())
+        if text := held_text(self.steps, self._model.tokenizer.token_bytes):  # for a stop string
+            last, size = self.steps[-1], len(text.encode())
             self.steps[-1] = last._replace(
-                text=last.text + held, released_bytes=last.released_bytes + size
+                text=last.text + text, released_bytes=last.released_bytes + size
             )
         self.ended = self.ended._replace(
             reason=FinishReason.STOP_STRING,
@@ -174,12 +174,12 @@ class Generation:
 
     @property
     def error(self) -> Exception | None:
-        """The error that ended it."""
+        """The error that ended the text."""
         return self.ended.error if self.ended else None
 
     @property
     def held_text(self) -> str:
-        """Text that an early end released and no step has shown."""
+        """Text that an early end released, and that no step has."""
         if self.ended and self._has_read_all:
             return self.ended.held_text
         return held_text(self.steps, self._model.tokenizer.token_bytes) if self._closed else ""
@@ -213,14 +213,14 @@ class Generation:
         timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, window)
         if self.options.denoise is None or timing.ttft_s is None:
             return timing
-        # The tokens of a block come all at once: each pass contributed to all of them.
+        # The tokens of a block come all at once, so that a rate between tokens says nothing.
         rate = usage.completion_tokens / (self.watch.last - self.watch.start)
         return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
 
     @plainly
     def completion(self) -> Completion:
         """A completion of the steps that were read so far."""
-        usage, ended = self.usage(), self.ended if self._has_read_all else None
+        usage, end = self.usage(), self.ended if self._has_read_all else None
         timing = self.timing(self._model.load_s)
         top = self.options.logprobs
         return Completion(
@@ -229,9 +229,9 @@ class Generation:
             token_ids=tuple(step.token_id for step in self.steps),
             text=self.text,
             finish_reason=self.finish_reason,
-            matched=ended.matched if ended else None,
+            matched=end.matched if end else None,
             usage=usage,
-            params=self.options.in_force(self.seed),
+            params=self.options.to_json(self.seed),
             params_source=self.options.sources,
             chain=self.chain,
             seed=self.seed,
@@ -299,7 +299,7 @@ class Generation:
             raise
 
 
-_KNOWN = (
+_PICKLED = (
     "id", "prepared", "watch", "steps", "passes", "prompt_scores", "speculation",
     "between", "started", "ended", "_closed",
 )  # fmt: skip
@@ -314,11 +314,11 @@ class NoReader:
     route, load_s = None, 0.0
 
     async def read(self) -> list["Arrival"]:
-        """Nothing is new."""
+        """Return no events: all texts have ended."""
         return []
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no text runs."""
 
 
 class Generations:
@@ -328,8 +328,8 @@ class Generations:
     each  the n samples of the first prompt, then those of the second, …
     """
 
-    def __init__(self, reader: "ArrivalReader", each: list[Generation]) -> None:
-        self._reader, self.each = reader, each
+    def __init__(self, reader: "ArrivalReader", generations: list[Generation]) -> None:
+        self._reader, self.generations = reader, generations
 
     @property
     def route(self) -> "Route | None":
@@ -347,20 +347,20 @@ class Generations:
         Raises the error of a text that failed. May be cancelled and called again.
         """
         news = await self._reader.read()
-        for which, (event, made, speculation) in news:
-            generation = self.each[which]
+        for index, (event, emitted_at, speculation) in news:
+            generation = self.generations[index]
             generation.speculation = speculation
             if isinstance(event, Step):
                 generation.steps.append(event)
             elif isinstance(event, Pass):
                 generation.passes.append(event)
-            generation.arrived(event, made)
+            generation.receive(event, emitted_at)
         return news
 
     def close(self) -> None:
         """Abort the texts that have not ended; no more events are read."""
         self._reader.close()
-        for generation in self.each:
+        for generation in self.generations:
             generation.abort()
 
     def __enter__(self) -> Self:
@@ -374,4 +374,4 @@ class Generations:
         with self:
             while await self.read():
                 pass
-        return [generation.completion() for generation in self.each]
+        return [generation.completion() for generation in self.generations]

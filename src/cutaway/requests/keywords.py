@@ -36,7 +36,7 @@ Kind = Literal[
 
 
 class Flag(NamedTuple):
-    """How a keyword is given at a terminal.
+    """How a keyword is written at a terminal.
 
     group    the heading of the help under which it is listed
     metavar  the placeholder of its value in the help; "": the flag has no value
@@ -61,7 +61,7 @@ class Fields(NamedTuple):
     """
 
     faces: tuple[str, ...]
-    others: Mapping[str, str] = MappingProxyType({})
+    renamed: Mapping[str, str] = MappingProxyType({})
     openai: bool = False
     more: str = ""
 
@@ -69,11 +69,15 @@ class Fields(NamedTuple):
 class Absent(NamedTuple):
     """Why the command line or HTTP lacks a keyword."""
 
-    why: str
+    reason: str
 
 
 class Keyword(NamedTuple):
-    """A row. page: whether the page has a control for it; choices: the values a text may have."""
+    """A row of the table.
+
+    page     whether the page has a control for it
+    choices  the values that a text may have
+    """
 
     kind: Kind
     default: Any
@@ -86,14 +90,14 @@ class Keyword(NamedTuple):
     def flag_name(self, name: str) -> str:
         """The flag of the keyword ``name``."""
         no = "no-" if self.kind == "off" else ""
-        own = self.flag.name if isinstance(self.flag, Flag) else ""
-        return own or f"--{no}{name.replace('_', '-')}"
+        flag = self.flag.name if isinstance(self.flag, Flag) else ""
+        return flag or f"--{no}{name.replace('_', '-')}"
 
     def field(self, name: str, face: str) -> str | None:
         """The field of the keyword ``name`` on a face; None where it has none."""
         if isinstance(self.fields, Absent):
             return None
-        return name if face in self.fields.faces else self.fields.others.get(face)
+        return name if face in self.fields.faces else self.fields.renamed.get(face)
 
 
 # -- their types, and the table ----------------------------------------------------------------
@@ -172,8 +176,8 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     adapter: str | None
 
 
-_EVERY = ("chat", "completions", "responses", "messages")
-EVERYWHERE = Fields(_EVERY)
+_ALL_FACES = ("chat", "completions", "responses", "messages")
+EVERYWHERE = Fields(_ALL_FACES)
 SAMPLED = Fields(("chat", "completions"))
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _PYTHON = Absent("it is a Python function")
@@ -182,7 +186,7 @@ _TEMPLATE = Absent("the model's template sets it, in a chat")
 
 def _number(name: str) -> Keyword:
     param = PARAMS[name]
-    fields = Fields((*_EVERY, "ollama"), openai=name in _OPENAI)
+    fields = Fields((*_ALL_FACES, "ollama"), openai=name in _OPENAI)
     about = f"{param.help}; {param.range}"
     return Keyword("number", param.default, about, Flag("sampling", param.metavar), fields, True)
 
@@ -191,7 +195,7 @@ _ROWS = {
     "dry_breakers": Keyword(
         "breakers", (), "DRY: texts at which a repeated passage ends",
         Flag("sampling", "TEXT", "default: newline, colon, quotation mark, asterisk"),
-        Fields(_EVERY, more="or token ids"),
+        Fields(_ALL_FACES, more="or token ids"),
     ),
     "preset": Keyword(
         "text", "cutaway",
@@ -207,7 +211,7 @@ _ROWS = {
     "seed": Keyword(
         "int", None, "same seed, same text; 0 to 2^64-1; without it one is chosen and reported",
         Flag("sampling", "S"), page=True,
-        fields=Fields((*_EVERY, "ollama"), openai=True, more="-1: as if left out"),
+        fields=Fields((*_ALL_FACES, "ollama"), openai=True, more="-1: as if left out"),
     ),
     "logit_bias": Keyword(
         "biases", {}, "add a number, -100 to 100, to the logits of these token ids",
@@ -312,7 +316,7 @@ _ROWS = {
         "the model drew ahead, draft:MODEL with a small model of the same vocabulary, mtp with the "
         "model's own draft head, eagle:PATH with an EAGLE-3 head's folder; same text",
         Flag("model", "HOW"),
-        Fields(_EVERY, more="draft, mtp and eagle: as the server was started"),
+        Fields(_ALL_FACES, more="draft, mtp and eagle: as the server was started"),
         choices=("off", "ngram", "jacobi", "draft", "mtp", "eagle"),
     ),
     "forced": Keyword(
@@ -369,7 +373,7 @@ _ROWS = {
         "file", None, "record the run in this file, one line of JSON per step (docs/trace.md)",
         Flag("trace", "FILE", "gzipped if its name ends in .gz; more samples go to run.2.jsonl, "
              "run.3.jsonl and so on; no file is overwritten"),
-        Fields((), dict.fromkeys(_EVERY, "trace")),
+        Fields((), dict.fromkeys(_ALL_FACES, "trace")),
     ),
     "interventions": Keyword(
         "interventions", (), "change activations inside the model (docs/interventions.md)",
@@ -377,12 +381,12 @@ _ROWS = {
              'from 2" halves what an MLP adds at some positions from step 2 on, "L9.S x 0 at 24" '
              'zeroes a recurrent state, "knock_out 3-7" hides positions from attention',
              "--intervention"),
-        Fields(_EVERY, more="texts or objects; needs serve --allow-interventions"),
+        Fields(_ALL_FACES, more="texts or objects; needs serve --allow-interventions"),
     ),
     "denoise": Keyword(
         "rule", None, "for diffusion models: the rule that reveals the canvas (docs/denoise.md)",
         Flag("denoise", "RULE"), page=True,
-        fields=Fields(_EVERY, more="its name or its settings; true: one cell a pass"),
+        fields=Fields(_ALL_FACES, more="its name or its settings; true: one cell a pass"),
     ),
     "adapter": Keyword(
         "own", "", "name of the loaded adapter that computes the text",
@@ -403,6 +407,6 @@ NOT_THERE: Mapping[str, str] = {
 
 
 def fields_at(face: str) -> dict[str, str]:
-    """Keyword -> its name on a face of HTTP, of those that are there."""
-    named = {name: row.field(name, face) for name, row in KEYWORDS.items()}
-    return {name: field for name, field in named.items() if field}
+    """Return the name on a face of HTTP of each keyword that it has."""
+    fields = {name: row.field(name, face) for name, row in KEYWORDS.items()}
+    return {name: field for name, field in fields.items() if field}

@@ -1,7 +1,6 @@
-"""From the keywords of a request to the engine's ``Request``: names, origins, defaults.
+"""Options: the keywords of a request by the parts that they belong to, and where each came from.
 
-Knows which keyword belongs to which part, and where each setting came from. The parts check their
-values themselves.
+The parts, such as ``SamplingParams``, check their values themselves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +33,13 @@ _PARTS: Mapping[str, type] = {
     "constraint": ConstraintParams,
     "run": RunParams,
 }
-_OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.items()}
-_OBSERVED = ("ledger", "logprobs", "prompt_logprobs", "candidates", "track")
-_OWN = ("n", "align", "special", "suffix", "trace", "interventions", "denoise", "adapter")
+_PART_NAMES = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.items()}
+_OBSERVE_NAMES = ("ledger", "logprobs", "prompt_logprobs", "candidates", "track")
+_OWN_NAMES = ("n", "align", "special", "suffix", "trace", "interventions", "denoise", "adapter")
 OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
-_UNTOLD = ("replay", "cache_salt")
-"""Keywords that change no text, and are not among the settings of one. The salt is a secret."""
+_UNRECORDED = ("replay", "cache_salt")
+"""Keywords that change no text, so that no record has them. The salt is a secret, besides."""
 _CANDIDATES = 20
 """Candidates that a trace keeps of every step by default."""
 
@@ -49,7 +48,7 @@ _CANDIDATES = 20
 class Options:
     """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
-    trace    the file, of several texts that of the first: see ``trace.write.numbered``
+    trace    the file; the first one's where there are several texts: see ``trace.write.numbered``
     draft    what must be loaded to draft: "draft:MODEL", "eagle:PATH" or "mtp"; None: nothing
     sources  where each setting came from: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
@@ -119,31 +118,36 @@ class Options:
         names = (numbered(self.trace, i) for i in range(1, 1 + prompts * self.n))
         return iter([check_path(name) for name in names])
 
-    def in_force(self, seed: int | None) -> dict[str, Any]:
-        """Every setting by name but the salt, ready for JSON."""
+    def to_json(self, seed: int | None) -> dict[str, Any]:
+        """Return every setting by name, except the salt, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
-        interventions = [one.to_json() if one.vector else str(one) for one in self.interventions]
-        own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")}
-        own["replay"] = self.run.replay
+        interventions = [
+            intervention.to_json() if intervention.vector else str(intervention)
+            for intervention in self.interventions
+        ]
+        more = {
+            name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")
+        }
+        more["replay"] = self.run.replay
         denoise = self.denoise and self.denoise.to_json()
         return (
             self.settings(seed)
-            | own
+            | more
             | {"trace": trace, "interventions": interventions, "denoise": denoise}
         )
 
     def settings(self, seed: int | None) -> dict[str, Any]:
-        """The settings of one text by name: keywords of another request for the same text.
+        """Return the settings of one text by name, with which a request writes it again.
 
-        Those are left out that change no text and are of one run, or secret.
+        Settings are left out that change no text, or are secret.
         """
         values = {
             name: getattr(getattr(self, part), name)
-            for part, names in _OF_PART.items()
+            for part, names in _PART_NAMES.items()
             for name in names
-            if name not in _UNTOLD
+            if name not in _UNRECORDED
         }
-        values |= {name: getattr(self, name) for name in _OBSERVED}
+        values |= {name: getattr(self, name) for name in _OBSERVE_NAMES}
         if self.draft is not None:
             values["speculate"] = self.draft
         values["seed"] = seed
@@ -158,50 +162,50 @@ class Options:
 
 
 def parse_options(
-    given: Mapping[str, Any], common: Mapping[str, Any] | None = None, *, traced: bool = False
+    keywords: Mapping[str, Any], common: Mapping[str, Any] | None = None, *, traced: bool = False
 ) -> Options:
     """Sort the keywords of a request. InputError for an unknown name or a bad value.
 
-    common: keywords of all requests, which ``given`` overrides
+    common: keywords of all requests, which ``keywords`` overrides
     traced: observe every step as for a trace
     """
-    given, common = current_names(given), current_names(common or {})
+    keywords, common = current_names(keywords), current_names(common or {})
     sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common, "common")
-    sources |= dict.fromkeys(given, "given")
-    given = {**common, **given}
-    _check_names(given)
-    if given.get("seed") is None:
+    sources |= dict.fromkeys(keywords, "given")
+    keywords = {**common, **keywords}
+    _check_names(keywords)
+    if keywords.get("seed") is None:
         sources["seed"] = "chosen"
-    run, draft = _draft_apart(given)
-    own = _own(given)
-    observed = _observed(given, traced=traced or own["trace"] is not None)
+    run, draft = _split_draft(keywords)
+    own_values = _read_own(keywords)
+    observe_values = _read_observe(keywords, traced=traced or own_values["trace"] is not None)
     parts: dict[str, Any] = {
-        part: kind(**{name: run[name] for name in _OF_PART[part] if name in run})
+        part: kind(**{name: run[name] for name in _PART_NAMES[part] if name in run})
         for part, kind in _PARTS.items()
     }
-    if parts["stopping"].max_tokens == 0 and not observed["prompt_logprobs"]:
+    if parts["stopping"].max_tokens == 0 and not observe_values["prompt_logprobs"]:
         raise InputError(
             "max_tokens",
             ": 0 writes nothing: ask for 1 token or more (a prompt alone is scored by ",
             Name("prompt_logprobs"),
             ", and over HTTP by echo of /v1/completions)",
         )
-    if parts["run"].replay and own["n"] > 1:
+    if parts["run"].replay and own_values["n"] > 1:
         raise InputError(
             "replay", " is of one text: leave out n, or ask for each sample by its seed"
         )
-    if own["align"]:
-        _check_align(own["n"], parts["constraint"], parts["sampling"])
-    if own["denoise"] is not None:
-        _check_canvas(parts, observed)
-    if own["suffix"] and parts["constraint"].heal is not False:
+    if own_values["align"]:
+        _check_align(own_values["n"], parts["constraint"], parts["sampling"])
+    if own_values["denoise"] is not None:
+        _check_canvas(parts, observe_values)
+    if own_values["suffix"] and parts["constraint"].heal is not False:
         raise InputError(
             "heal", ": with a suffix the prompt is not retokenized: leave one of them out"
         )
-    return Options(**parts, **observed, **own, draft=draft, sources=sources)
+    return Options(**parts, **observe_values, **own_values, draft=draft, sources=sources)
 
 
-def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
+def split_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of a request, where those of a canvas's rule are mixed with the others."""
     from cutaway.engine.canvas import SETTINGS
 
@@ -225,17 +229,17 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
     """InputError for settings that need a text written from left to right."""
-    refused = (
+    excluded = (
         *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
         (parts["run"], "forced"), (parts["run"], "speculate"),
     )  # fmt: skip
-    named = [
+    names = [
         name
-        for part, name in refused
+        for part, name in excluded
         if name not in ("allowed_token_ids", "json_compact", "thought")
         and getattr(part, name) != getattr(type(part)(), name)
     ]
-    for name in (*named, *["prompt_logprobs"] * (observed["prompt_logprobs"] > 0)):
+    for name in (*names, *["prompt_logprobs"] * (observed["prompt_logprobs"] > 0)):
         raise InputError(
             name,
             " needs a text that is written from left to right: leave out ",
@@ -244,8 +248,8 @@ def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None
         )
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
-    for name in given:
+def _check_names(keywords: Mapping[str, Any]) -> None:
+    for name in keywords:
         if name not in OPTIONS:
             from difflib import get_close_matches
 
@@ -255,62 +259,64 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise InputError(f"unknown option {name!r}; {hint}")
 
 
-def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Values of these keywords, or their defaults; InputError for a wrong type."""
-    found = {name: given.get(name, KEYWORDS[name].default) for name in names}
-    for name, value in found.items():
+def _read_values(keywords: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of these keywords, or their defaults; InputError for a wrong type."""
+    values = {name: keywords.get(name, KEYWORDS[name].default) for name in names}
+    for name, value in values.items():
         row = KEYWORDS[name]
         if row.kind == "bool":
             check_bool(name, value)
         if isinstance(row.default, str) and not isinstance(value, str):
             if value is not None:  # a client may send null
                 raise InputError(name, f" must be a string, not {shown(value)}")
-            found[name] = row.default
-    return found
+            values[name] = row.default
+    return values
 
 
-def _own(given: Mapping[str, Any]) -> dict[str, Any]:
-    own = _taken(given, _OWN)
-    own["n"] = check_int("n", own["n"], 1, 1024)
-    if own["trace"] is not None:
+def _read_own(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    values = _read_values(keywords, _OWN_NAMES)
+    values["n"] = check_int("n", values["n"], 1, 1024)
+    if values["trace"] is not None:
         from cutaway.trace.write import check_path
 
-        own["trace"] = check_path(own["trace"])
-    if own["interventions"] != ():
+        values["trace"] = check_path(values["trace"])
+    if values["interventions"] != ():
         from cutaway.engine.interventions import check_interventions
 
-        own["interventions"] = check_interventions(own["interventions"])
-    if own["denoise"] is False:
-        own["denoise"] = None
-    if own["denoise"] is not None:
+        values["interventions"] = check_interventions(values["interventions"])
+    if values["denoise"] is False:
+        values["denoise"] = None
+    if values["denoise"] is not None:
         from cutaway.engine.canvas import read_rule
 
-        own["denoise"] = read_rule(own["denoise"])
-    return own
+        values["denoise"] = read_rule(values["denoise"])
+    return values
 
 
-def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
-    values = _taken(given, _OBSERVED)
+def _read_observe(keywords: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
+    values = _read_values(keywords, _OBSERVE_NAMES)
     if traced:
-        most = given.get("candidates", _CANDIDATES)
-        values["candidates"] = check_int(Name("candidates", prose=": with a trace it"), most, 1)
+        candidates = keywords.get("candidates", _CANDIDATES)
+        values["candidates"] = check_int(
+            Name("candidates", prose=": with a trace it"), candidates, 1
+        )
     for name in ("logprobs", "prompt_logprobs", "candidates"):
         values[name] = check_int(name, values[name], 0, MAX_TOP)
     values["track"] = Observe(track=values["track"]).track
     return values
 
 
-def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+def _split_draft(keywords: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
     """Take "draft:MODEL" or "eagle:PATH" out of speculate, or "mtp"."""
-    speculate = given.get("speculate")
+    speculate = keywords.get("speculate")
     if not isinstance(speculate, str):
-        return given, None
+        return keywords, None
     if speculate == "mtp":
-        return given, speculate
+        return keywords, speculate
     kind, _, model = speculate.partition(":")
     if kind not in ("draft", "eagle"):
-        return given, None
+        return keywords, None
     if not model:
-        wanted = "draft model, draft:MODEL" if kind == "draft" else "head's folder, eagle:PATH"
-        raise InputError("speculate", f": name the {wanted}")
-    return {**given, "speculate": kind}, speculate
+        missing = "draft model, draft:MODEL" if kind == "draft" else "head's folder, eagle:PATH"
+        raise InputError("speculate", f": name the {missing}")
+    return {**keywords, "speculate": kind}, speculate

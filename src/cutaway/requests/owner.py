@@ -1,8 +1,8 @@
-"""Who may touch an engine: an EngineOwner steps it for those that read its sequences.
+"""EngineOwner steps an engine for the readers of its sequences; nothing else may touch it.
 
-Whoever steps it, and calls between two steps. Each reader takes the events of its sequence itself,
-on its own thread, from the sequence's outbox. Runner is the owner for any number of threads; that
-of an event loop is in ``api/async_llm.py``.
+Other calls to the engine run between two steps. Each reader takes the events of its sequence
+itself, on its own thread, from the sequence's outbox. Runner is the owner for any number of
+threads; the owner for event loops is in ``api/async_llm.py``.
 """
 
 import os
@@ -34,57 +34,60 @@ T = TypeVar("T")
 class EndListener:
     """Keeps a sequence's Started and Ended events; ``take`` receives the others.
 
-    outbox  where they are read; None where somebody else hands them to ``receive``
+    outbox  the events to read; None where somebody else hands them to ``receive``
     """
 
     outbox: OutboxReader | None = None
 
     def __init__(self) -> None:
         self.started: Started | None = None
-        self.ended: Ended | None = None
+        self.end: Ended | None = None
 
     def receive(self, event: Event) -> None:
         """Note an event."""
         if isinstance(event, Started):
             self.started = event
         elif isinstance(event, Ended):
-            self.ended = event
+            self.end = event
         else:
             self.take(event)
 
     def has_ended(self) -> bool:
-        """Receive what is new; whether the sequence has ended."""
+        """Receive new events; return whether the sequence has ended."""
         while self.outbox and (emission := self.outbox.take()):
             self.receive(emission.event)
-        return self.ended is not None
+        return self.end is not None
 
     def take(self, event: Event) -> None:
         """Take an event that is neither Started nor Ended."""
 
-    def check(self, what: str) -> None:
-        """Raise what ended a prefill-only text before all ``what`` were computed."""
-        assert self.ended is not None
-        if self.ended.error:
-            raise self.ended.error
-        if self.ended.reason != FinishReason.SCORED:
-            raise CutawayError(f"the model was closed before all {what} were computed")
+    def check(self, results: str) -> None:
+        """Raise the error of a prefill-only text that ended before all its results came.
+
+        results: what they are, for the error
+        """
+        assert self.end is not None
+        if self.end.error:
+            raise self.end.error
+        if self.end.reason != FinishReason.SCORED:
+            raise CutawayError(f"the model was closed before all {results} were computed")
 
 
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  readers that were garbage collected, whose sequences are to be aborted before the
-               next step; the collector may run during a step
+    abandoned  readers that were garbage collected; their sequences are aborted before the next
+               step, since the collector may run during a step
     """
 
     def __init__(self) -> None:
         self.abandoned: deque[ref[OutboxReader]] = deque()
-        self._followed: dict[ref[OutboxReader], int] = {}  # sequence ids
+        self._sequence_ids: dict[ref[OutboxReader], int] = {}  # sequence ids
 
     @property
     @abstractmethod
     def engine(self) -> Engine:
-        """The loop; InputError once it is closed or has another owner."""
+        """The engine; InputError once it is closed or has another owner."""
 
     @abstractmethod
     def call(self, function: Callable[[], T]) -> T:
@@ -98,14 +101,14 @@ class EngineOwner(ABC):
         """
 
     def follow(self, sequence: Sequence) -> OutboxReader:
-        """Read a sequence that was just added; once the reader is dropped, it is aborted.
+        """Make a reader of a sequence that was just added; dropping the reader aborts it.
 
-        To be called between steps, in the call that adds it.
+        Call it between steps, in the call that adds the sequence.
         """
         reader = OutboxReader(sequence.outbox)
         # The callback is no Python code, in which an interrupt would be lost ("Exception ignored").
         # The id alone: a sequence that failed leads, by its error's traceback, back to the reader.
-        self._followed[ref(reader, self.abandoned.append)] = sequence.id
+        self._sequence_ids[ref(reader, self.abandoned.append)] = sequence.id
         return reader
 
     def abort(self, sequence: Sequence) -> None:
@@ -134,14 +137,14 @@ class EngineOwner(ABC):
         self.wait(lambda: self.engine.steps != before)
 
     def _end_abandoned(self) -> None:
-        """Abort what nobody reads any more. To be called between steps."""
+        """Abort sequences that nobody reads any more. Call it between steps."""
         while self.abandoned:
             reader = self.abandoned[0]
-            sequence = self.engine.find(self._followed.get(reader, -1))
+            sequence = self.engine.find(self._sequence_ids.get(reader, -1))
             if sequence:
                 self.engine.abort(sequence)
-            self._followed.pop(reader, None)
-            self.abandoned.popleft()  # now, so that an exception before this loses none
+            self._sequence_ids.pop(reader, None)
+            self.abandoned.popleft()  # only now: an exception before this loses no reader
 
 
 # -- turns: threads have them one at a time, in the order in which they came -------------------
@@ -154,8 +157,8 @@ class EngineOwner(ABC):
 #           └────────────────┴─── an exception, at any of these ──────┴────────────┘
 #                                      releases the ticket
 #
-# A thread that was thrown out while it waited leaves its ticket in the line, released; whoever
-# comes after passes it and drops it.
+# A thread that an exception threw out while it waited leaves its ticket in the line, released; the
+# next thread passes it and drops it.
 
 
 class Turns:
@@ -166,13 +169,13 @@ class Turns:
         self._holder: RLock | None = None  # of the last turn, which may be over
 
     def take(self, function: Callable[[], T], ticket: RLock) -> T:
-        """Call a function once those who came before have left.
+        """Call a function once the threads that came before have left.
 
         ticket: a new one, which this thread holds until the call is over
         """
         self._line.append(ticket)
         if self._line[0] is not ticket:
-            self._wait_for_those_ahead(ticket)
+            self._wait_for_turn(ticket)
         self._holder = ticket
         try:
             return function()
@@ -180,7 +183,7 @@ class Turns:
             self._holder = None
             self._line.remove(ticket)
 
-    def _wait_for_those_ahead(self, ticket: RLock) -> None:
+    def _wait_for_turn(self, ticket: RLock) -> None:
         for ahead in reversed(self._ahead(ticket)):
             pass_through(ahead)
             with suppress(ValueError):  # it left the line itself, or another thread dropped it
@@ -193,7 +196,7 @@ class Turns:
         return holder is not None and holder._is_owned()  # type: ignore[attr-defined]
 
     def belong_to_another(self) -> bool:
-        """Whether another thread has its turn; to be asked where no other runs, and only once."""
+        """Whether another thread has its turn; ask only once, and where no other thread runs."""
         holder = self._holder
         return holder is not None and not holder.acquire(blocking=False)
 
@@ -202,7 +205,7 @@ class Turns:
         return line[: line.index(ticket)]
 
 
-# Each "with" below that holds a ticket stands on one line with its body: between the body's last
+# Each "with" below that holds a ticket is on one line with its body: between the body's last
 # bytecode and the lock's release, no line begins on which an exception could come.
 # fmt: off
 def pass_through(ticket: RLock) -> None:
@@ -213,7 +216,7 @@ def pass_through(ticket: RLock) -> None:
 
 # -- one engine for any number of threads: one of those that wait steps it ---------------------
 # Runner knows the order: calls have their turns in the order in which they came, and a step is a
-# turn like any other, so whoever asks is served before the next step. Of the threads that wait for
+# turn like any other, so every call is served before the next step. Of the threads that wait for
 # events one has the stepper's ticket; the others wait until it has left, and look again:
 #
 #     wait ─► is it ready? ──yes──► go on
@@ -225,7 +228,7 @@ def pass_through(ticket: RLock) -> None:
 #
 # An exception, such as a KeyboardInterrupt, may come at any bytecode. The turn is then over, since
 # a ticket is released by the interpreter, and the next turn finds a change that was begun and not
-# ended, which the engine puts right first (``Engine.begin``).
+# ended, which the engine undoes first (``Engine.begin_change``).
 
 
 class Runner(EngineOwner):
@@ -240,7 +243,7 @@ class Runner(EngineOwner):
         self._engine: Engine | None = engine
         self._closed = ""
         self._turns = Turns()
-        self._stepper: RLock | None = None  # the ticket of who steps next, or did last
+        self._stepper: RLock | None = None  # the ticket of the thread that steps next, or did last
         self._choosing = Lock()  # guards the ticket, for a line
         _RUNNERS.add(self)
 
@@ -251,14 +254,14 @@ class Runner(EngineOwner):
             raise InputError(self._closed)
         return self._engine
 
-    # -- what threads ask --------------------------------------------------------------------
+    # -- calls from threads ------------------------------------------------------------------
 
     # fmt: off
     def call(self, function: Callable[[], T]) -> T:
         """See ``EngineOwner``."""
         self._check()
         ticket = RLock()
-        with ticket: return self._turns.take(partial(self._between, function), ticket)  # noqa: E701
+        with ticket: return self._turns.take(partial(self._call_between_steps, function), ticket)  # noqa: E701
 
     def wait(self, ready: Callable[[], object]) -> None:
         """See ``EngineOwner``. Steps, or lets another thread step."""
@@ -273,21 +276,21 @@ class Runner(EngineOwner):
     def _step_or_follow(
         self, ready: Callable[[], object], left: RLock | None, ticket: RLock
     ) -> RLock | None:
-        """Step, if no other thread is about to; the ticket of who did, or will."""
+        """Step, if no other thread is about to; return the ticket of the thread that does."""
         with self._choosing: self._stepper = ticket if self._stepper is left else self._stepper  # noqa: E701
         if (stepper := self._stepper) is ticket:
             self._turns.take(partial(self._step, ready), ticket)
         return stepper
     # fmt: on
 
-    def hand_over(self, why: str) -> Engine:
-        """Give the engine to another owner; ``why`` is the error of calls from now on."""
+    def hand_over(self, reason: str) -> Engine:
+        """Give the engine to another owner; ``reason`` is the error of calls from now on."""
 
         def leave() -> Engine:
             engine = self.engine
             if not engine.is_idle:
                 raise InputError("texts are still being written: close their streams first")
-            self._engine, self._closed = None, why
+            self._engine, self._closed = None, reason
             return engine
 
         return self.call(leave)
@@ -296,20 +299,20 @@ class Runner(EngineOwner):
         """Own the engine again."""
         self._engine = engine
 
-    def close(self, why: str) -> None:
-        """End everything; ``why`` is the error of calls from now on, and of unfinished texts."""
+    def close(self, reason: str) -> None:
+        """End all sequences; ``reason`` is their error, and that of calls from now on."""
         if self._engine is not None:
-            self.call(partial(self._end_all, why))
+            self.call(partial(self._end_all, reason))
 
     # -- between two steps -------------------------------------------------------------------
 
-    def _between(self, function: Callable[[], T]) -> T:
+    def _call_between_steps(self, function: Callable[[], T]) -> T:
         engine = self.engine
         engine.begin_change()
         self._end_abandoned()
         try:
             result = function()
-        except CutawayError:  # a refusal, which has changed nothing
+        except CutawayError:  # a call that is refused has changed nothing
             engine.end_change()
             raise
         engine.take_events()  # each reader has its own
@@ -320,14 +323,14 @@ class Runner(EngineOwner):
         """Step, unless a turn before this one has made it needless."""
         if not ready():
             if self.abandoned:
-                self._between(bool)  # which ends them
+                self._call_between_steps(bool)  # aborts them
             self.engine.step()
         self._stepper = None  # before the ticket is released, so that the next need not wait
 
-    def _end_all(self, why: str) -> None:
+    def _end_all(self, reason: str) -> None:
         if self._engine is not None:
-            self._engine.abort_all(InputError(why))
-            self._engine, self._closed = None, why
+            self._engine.abort_all(InputError(reason))
+            self._engine, self._closed = None, reason
 
     def _check(self) -> None:
         if self._engine is None:
@@ -337,7 +340,7 @@ class Runner(EngineOwner):
                 "this model is stepping: a processor, or what a step calls, cannot use it"
             )
 
-    def after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child, where this thread is the only one."""
         if self._turns.belong_to_another():
             self._engine = None
@@ -351,10 +354,10 @@ class Runner(EngineOwner):
 _RUNNERS: "WeakSet[Runner]" = WeakSet()
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     for runner in _RUNNERS:
-        runner.after_fork()
+        runner.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[ArrivalReader]]
 
-_MOST = 16  # texts at once, if their logits are kept
+_MAX_TEXTS = 16  # texts at once, if their logits are kept
 _AT_ONCE = 256  # texts of a PrefillTask at once: a step takes as many as fit
 _TOGETHER, _PARTS = 32, 4  # texts of one request that are queued together, and such parts at once
 
@@ -42,7 +42,7 @@ class PrefillTask(Generic[R, T]):
 
 
 def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
-    """Run a task, beside other sequences; returns its answer."""
+    """Run a task beside other sequences; return its answer."""
     jobs = [(request, task.reader()) for request in task.requests]
     readers = [reader for _, reader in jobs]
 
@@ -50,15 +50,15 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
         task.progress(readers)
         return False
 
-    for _ in each_ended(owner, jobs, progress, _AT_ONCE):
+    for _ in iterate_ended(owner, jobs, progress, _AT_ONCE):
         pass
     return plainly(task.answer)(readers)
 
 
-def together(
+def join_tasks(
     tasks: Sequence[PrefillTask[R, T]], join: Callable[[Sequence[T]], U]
 ) -> PrefillTask[R, U]:
-    """Make one task of several. join: makes its answer from theirs"""
+    """Make one task of several. join: makes its answer from their answers"""
     requests = [[*task.requests] for task in tasks]
 
     def answer(readers: Sequence[R]) -> U:
@@ -70,37 +70,39 @@ def together(
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:
-    """As ``prefill``, for a task of an event loop."""
+    """Run a task as ``prefill`` does, in an event loop."""
     readers = await read_all(queue, task.requests, task.reader, task.progress)
     return plainly(task.answer)(readers)
 
 
-def each_ended(
+def iterate_ended(
     owner: EngineOwner,
     jobs: Iterable[tuple[Request, R]],
     stopped: Callable[[], bool] = bool,
-    most: int = _MOST,
+    max_texts: int = _MAX_TEXTS,
 ) -> Iterator[tuple[int, R]]:
-    """(index, reader) of each request, in the order in which they end.
+    """Yield (index, reader) of each request, in the order in which they end.
 
-    stopped: called between steps, ends the iteration once true; most: texts at once
-    Closing the iterator early aborts what runs.
+    stopped    called between steps; once true, it ends the iteration
+    max_texts  texts at once
+
+    Closing the iterator early aborts the texts that run.
     """
     waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
     try:
         while not stopped():
-            for index, (request, reader) in islice(waiting, most - len(running)):
+            for index, (request, reader) in islice(waiting, max_texts - len(running)):
                 running[index] = reader, ExitStack()
                 running[index][1].enter_context(owner.running(request, reader))
             if not running:
                 return
             owner.turn()
             for index in [index for index, (reader, _) in running.items() if reader.has_ended()]:
-                ended, stack = running.pop(index)
+                finished, stack = running.pop(index)
                 stack.close()  # or its logits would stay until the last text has ended
                 del stack
-                yield index, ended
-                del ended
+                yield index, finished
+                del finished
     finally:
         for _, stack in running.values():
             stack.close()
@@ -112,26 +114,26 @@ async def read_all(
     make: Callable[[], R],
     progress: Callable[[Sequence[R]], object] = bool,
 ) -> list[R]:
-    """A reader of each request, once all have ended. progress: called with them after events.
+    """Return a reader of each request, once all have ended. progress: called after events.
 
     Requests are queued in parts, so that other requests can run in between.
     """
     import asyncio  # 40 ms of a start, which a command does not need
 
     room = asyncio.Semaphore(_PARTS)
-    each = [*requests]
-    readers = [make() for _ in each]
+    all_requests = [*requests]
+    readers = [make() for _ in all_requests]
 
     async def read(first: int) -> None:
-        part = [(request, 1) for request in each[first : first + _TOGETHER]]
+        part = [(request, 1) for request in all_requests[first : first + _TOGETHER]]
         async with room:
             with closing(await queue(part)) as reader:
                 while events := await reader.read():
-                    for one in events:
-                        readers[first + one.sequence_index].receive(one.event)
+                    for arrival in events:
+                        readers[first + arrival.sequence_index].receive(arrival.event)
                     progress(readers)
 
-    tasks = [asyncio.ensure_future(read(i)) for i in range(0, len(each), _TOGETHER)]
+    tasks = [asyncio.ensure_future(read(i)) for i in range(0, len(all_requests), _TOGETHER)]
     try:
         await asyncio.gather(*tasks)
         return readers

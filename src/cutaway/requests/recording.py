@@ -1,7 +1,5 @@
-"""What is told of a request and its model: the head of a trace, and what the page asks first.
-
-Knows what is there before the first step; of the page, what a server and a model in the page
-itself answer alike.
+"""The record of a request and its model before the first step: a trace's head, the page's first
+answer, which a server and a model in the page itself give alike.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,10 +65,10 @@ def sizes_of(model: LoadedModel) -> SizesRecord:
 
 def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
     """The record of a canvas's decoder; None for other texts."""
-    if not isinstance(made := request.decoder, Denoise):
+    if not isinstance(decoder := request.decoder, Denoise):
         return None
     attention, shift = model.config.attention, model.config.shift
-    return DecoderRecord(made.rule, attention, shift, made.mask_id, made.suffix_ids)
+    return DecoderRecord(decoder.rule, attention, shift, decoder.mask_id, decoder.suffix_ids)
 
 
 # -- what the page asks first ------------------------------------------------------------------

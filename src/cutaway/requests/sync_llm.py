@@ -1,7 +1,7 @@
 """SyncLLM: a model whose engine is in this process; any thread may read its streams.
 
-Stream yields one sequence's steps as they are made; LogitsReader gathers its prompt's logits.
-Knows who steps the engine as an EngineOwner alone.
+Stream yields one sequence's steps as they are made; LogitsReader gathers its prompt's logits. An
+EngineOwner steps the engine.
 """
 
 import sys
@@ -56,9 +56,9 @@ class Stream(Generation, Iterator[Step]):
     """Yields each Step of one sequence; ``completion()`` when they have ended.
 
     Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
-    "aborted", as does an interrupt (KeyboardInterrupt) of who waits for a step; ``held_text`` is
-    the text that such an end releases. An error of this sequence alone, such as one in the caller's
-    own processor, is raised to its reader.
+    "aborted", as does an interrupt (KeyboardInterrupt) of a thread that waits for a step;
+    ``held_text`` is the text that such an end releases. An error of this sequence alone, such as
+    one in the caller's own processor, is raised to its reader.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Stream(Generation, Iterator[Step]):
         sequence: EngineSequence,
         prepared: Prepared,
         model: LoadedModel,
-        asked: float,
+        asked_at: float,
     ) -> None:
-        """To be called between steps, for a sequence that was just added."""
-        super().__init__(sequence.id, prepared, model, asked)
+        """Call it between steps, for a sequence that was just added."""
+        super().__init__(sequence.id, prepared, model, asked_at)
         self.stop_asked = False
         self._owner, self._sequence = owner, sequence
         self._outbox = owner.follow(sequence)
@@ -92,7 +92,7 @@ class Stream(Generation, Iterator[Step]):
             return self._wait_for_next()
         except Exception:
             raise
-        except BaseException:  # an interrupt ends the text: a notebook keeps the traceback, and us
+        except BaseException:  # a notebook keeps the traceback, and with it this stream: end it now
             self.close()
             raise
 
@@ -101,7 +101,7 @@ class Stream(Generation, Iterator[Step]):
             if self._outbox.has_news:
                 if (event := self._read()) is not None:
                     return event
-            elif self.stop_asked or self._ended:
+            elif self.stop_asked or self._end:
                 break
             else:
                 self._owner.wait(self._has_news)
@@ -120,12 +120,12 @@ class Stream(Generation, Iterator[Step]):
 
     def _note_all(self) -> None:
         """Note the events that nobody read."""
-        while self._noted() is not None:
+        while self._note_next() is not None:
             pass
 
     def _take(self) -> Step | Pass | None:
         """Take events up to the next step or pass; None where it has not come."""
-        while (event := self._noted()) is not None:
+        while (event := self._note_next()) is not None:
             if isinstance(event, Step):
                 self.steps.append(event)
                 return event
@@ -134,25 +134,25 @@ class Stream(Generation, Iterator[Step]):
                 return event
         return None
 
-    def _noted(self) -> Event | None:
+    def _note_next(self) -> Event | None:
         """Take the next event and note it; None where it has not come."""
         if (emission := self._outbox.take()) is None:
             return None
         self.speculation = emission.speculation
         try:
-            self.arrived(emission.event, emission.emitted_at)
-        except CutawayError as error:  # of this sequence alone: its trace cannot be written
+            self.receive(emission.event, emission.emitted_at)
+        except CutawayError as error:  # its trace cannot be written: this sequence alone fails
             self._owner.call(partial(self._owner.engine.fail, self._sequence, error))
         return emission.event
 
     @property
     def ended(self) -> Ended | None:
-        """The last event, as soon as it is there: also where steps before it are not read."""
-        return self._ended or self._outbox.end
+        """The last event, as soon as it comes, even before the steps before it are read."""
+        return self._end or self._outbox.end
 
     @ended.setter
-    def ended(self, ended: Ended | None) -> None:
-        self._ended = ended
+    def ended(self, end: Ended | None) -> None:
+        self._end = end
 
     @property
     def num_arrived(self) -> int:
@@ -163,7 +163,7 @@ class Stream(Generation, Iterator[Step]):
         return self._outbox.has_news or self._closed or self.stop_asked
 
     def stop(self) -> None:
-        """Begin no further step; steps that were made can still be read.
+        """Begin no more steps; those that were made can still be read.
 
         Safe in a signal handler.
         """
@@ -179,7 +179,7 @@ class Stream(Generation, Iterator[Step]):
         """End the sequence if it has not ended, and free its blocks."""
         if not self._closed:
             self._owner.abort(self._sequence)
-            self._read_unseen()  # a trace has them
+            self._read_unseen()  # so that a trace has them
             self.abort()
 
     def finish(self) -> Completion:
@@ -248,9 +248,11 @@ class SyncLLM(BaseLLM):
                 self.load_draft(options.draft)
 
             def add() -> list[Stream]:
-                added = self.engine.add(prepared.request, options.n)
-                each = [(s, prepared._replace(request=s.request)) for s in added]
-                return [Stream(self.owner, s, own, self.model, asked_at) for s, own in each]
+                sequences = self.engine.add(prepared.request, options.n)
+                samples = [(s, prepared._replace(request=s.request)) for s in sequences]
+                return [
+                    Stream(self.owner, s, sample, self.model, asked_at) for s, sample in samples
+                ]
 
             traces = traces or options.traces(1)
             streams = self.owner.call(add)
@@ -305,7 +307,7 @@ class SyncLLM(BaseLLM):
             raise
 
 
-# -- what drafts for it: another model, or a head of its own -----------------------------------
+# -- loading what drafts: another model, or a head ---------------------------------------------
 
 
 def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
@@ -356,14 +358,14 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     try:
         with EagleFolder(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
-            made = model.build_eagle(file.metadata, shapes, target.graph)
-            backend = target.backend.with_graph(made.graph, file)
+            head = model.build_eagle(file.metadata, shapes, target.graph)
+            backend = target.backend.with_graph(head.graph, file)
             share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
     except FormatError as error:
         raise InputError("speculate", f": {path.name}: {error}") from error
-    own, tokens = (made.output, made.hidden), target.graph.ops[-1].out.width
-    of = EagleTensors(made.streams, own, made.target_ids, tokens)
-    return EagleHead(backend, share, name, of)
+    own_hidden, tokens = (head.output, head.hidden), target.graph.ops[-1].out.width
+    tensors = EagleTensors(head.streams, own_hidden, head.target_ids, tokens)
+    return EagleHead(backend, share, name, tensors)
 
 
 def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftModel:

@@ -45,8 +45,8 @@ class ToolUse:
     choice     which of them may or must be called
     functions  the Python functions among them, by name
     grammar    of the answers, compiled by ``options``; None where any text is allowed
-    variables  of the chat template, which the prompt is written with
-    notes      what an answer should say of how the request was read
+    variables  of the chat template, for the prompt
+    notes      remarks for the answer about how the request was read
     """
 
     def __init__(
@@ -59,15 +59,17 @@ class ToolUse:
     ) -> None:
         """choice: as OpenAI's ``tool_choice``. InputError for a bad argument."""
         self.functions: dict[str, Function] = {}
-        offered = parse_tools([self._as_data(tool) for tool in _listed(tools)])
-        self.choice: ToolChoice = parse_choice(choice, offered)
-        self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
+        parsed = parse_tools([self._as_data(tool) for tool in _to_list(tools)])
+        self.choice: ToolChoice = parse_choice(choice, parsed)
+        self.tools: tuple[Tool, ...] = parsed if self.choice.mode != "none" else ()
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
         self._settings = model.thinking_switch.settings(wish) if wish and model.template else AS_IS
         self.variables, self.notes = self._settings.variables, self._settings.notes
         self._thinking = self._usual = self._usual_thinking()
         self._is_plain = False  # whether a grammar lets no thought pass
-        self._begun: Mapping[str, Any] | None = None  # the message that the answer continues
+        self._opening_message: Mapping[str, Any] | None = (
+            None  # the message that the answer continues
+        )
         self._dialect: Dialect | None = None
         self.grammar: Compiled | None = None
         self._compiled: Callable[[Grammar], Compiled]  # set by ``options``
@@ -78,11 +80,13 @@ class ToolUse:
                     "tools", ": this model has no chat template, which has to offer them"
                 )
             dialect = model.template.dialect(model.tokenizer)
-            thought = self._thinking.empty if self._thinking else ""  # some write one in each call
-            self._dialect = replace(dialect, begin=dialect.begin.removeprefix(thought))
+            empty_thought = (
+                self._thinking.empty if self._thinking else ""
+            )  # some write one in each call
+            self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
 
     def _usual_thinking(self) -> Thinking | None:
-        """How thoughts are written behind a question."""
+        """Return how thoughts are written after a question."""
         thinking = self._model.thinking
         if isinstance(thinking, Harmony) and self._settings.tokens is not None:
             return replace(thinking, once=True)
@@ -91,77 +95,79 @@ class ToolUse:
     def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
         if isinstance(tool, Tool) or not callable(tool):
             return tool.as_data() if isinstance(tool, Tool) else tool
-        made = tool_of(tool)
-        self.functions[made.name] = tool
-        return made.as_data()
+        parsed = tool_of(tool)
+        self.functions[parsed.name] = tool
+        return parsed.as_data()
 
     @property
     def compiles(self) -> bool:
         """Whether ``options`` compiles a grammar, which may take seconds."""
         return self._dialect is not None
 
-    def behind(self, prompt: Sequence[int], begun: Mapping[str, Any] | None = None) -> None:
-        """Say which prompt the answer is to; call before ``options``.
+    def set_prompt(
+        self, prompt: Sequence[int], opening_message: Mapping[str, Any] | None = None
+    ) -> None:
+        """Set the prompt that is answered; call it before ``options``.
 
-        begun: the message of the assistant's that the answer continues
+        opening_message: the assistant's message that the answer continues
         """
-        self._begun, thinking = begun, self._usual
-        if thinking and begun and begun["content"].strip():
-            thinking = thinking.with_start(begun["content"])
+        self._opening_message, thinking = opening_message, self._usual
+        if thinking and opening_message and opening_message["content"].strip():
+            thinking = thinking.with_start(opening_message["content"])
         elif thinking:
             end = self._model.tokenizer.decode(prompt[-_MARK:], special=True)
             thinking = thinking.with_prompt(end)
         self._thinking = thinking
 
-    def options(self, given: Mapping[str, Any], *, ready: bool = False) -> dict[str, Any]:
-        """A request's keywords with the grammar of the calls, which is compiled as ``grammar``.
+    def options(self, keywords: Mapping[str, Any], *, ready: bool = False) -> dict[str, Any]:
+        """Return a request's keywords with the grammar of the calls; compile it as ``grammar``.
 
-        Beside a JSON schema, calls may or must replace the JSON, as the choice says. InputError
-        where another grammar is given, or the schema of a tool or of the text does not compile.
+        With a JSON schema, calls may or must replace the JSON, by the choice. InputError with
+        another grammar, or where the schema of a tool or of the text does not compile.
 
         ready: compile nothing; UncompiledError where that is needed
         """
-        held = [name for name in KINDS if given.get(name) not in (None, (), [])]
-        thinking, thought = self._thinking, dict[str, Any]()
+        grammar_names = [name for name in KINDS if keywords.get(name) not in (None, (), [])]
+        thinking, thought_keywords = self._thinking, dict[str, Any]()
         is_over = self._settings.is_off or bool(thinking and thinking.closed)
-        self._is_plain = is_over and bool(held or self.choice.mode == "required")
-        if thinking and (held or self._dialect) and not is_over:
-            thought["thought"] = thinking.grammar
-        if not (held and is_over):  # a grammar without thoughts needs no budget
-            given = {**given, **self._budget()}
+        self._is_plain = is_over and bool(grammar_names or self.choice.mode == "required")
+        if thinking and (grammar_names or self._dialect) and not is_over:
+            thought_keywords["thought"] = thinking.grammar
+        if not (grammar_names and is_over):  # a grammar without thoughts needs no budget
+            keywords = {**keywords, **self._budget()}
         if self._dialect is None:
-            if isinstance(thinking, Harmony) and thinking.once and not held:
-                thought = {"grammar": thinking.any_text}  # or it could think again
-            return {**given, **thought}
+            if isinstance(thinking, Harmony) and thinking.once and not grammar_names:
+                thought_keywords = {"grammar": thinking.any_text}  # or it could think again
+            return {**keywords, **thought_keywords}
         grammars = self._model.grammars
         self._compiled = grammars.ready if ready else grammars.compile
-        if others := [name for name in held if name != "json_schema"]:
-            raise InputError("tools", f" and {others[0]} exclude each other: give one")
-        if given.get("denoise") is not None:
+        if other_names := [name for name in grammar_names if name != "json_schema"]:
+            raise InputError("tools", f" and {other_names[0]} exclude each other: give one")
+        if keywords.get("denoise") is not None:
             raise InputError(
                 "tools",
                 " need a text that is written from left to right: leave out tools or denoise",
             )
         if isinstance(thinking, Harmony):
-            return self._in_channels(thinking, given)
-        either = bool(held) and self.choice.mode == "auto"
-        calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought)
-        self._either = self._beside(given, calls, ready=ready) if either else None
+            return self._compile_channels(thinking, keywords)
+        either = bool(grammar_names) and self.choice.mode == "auto"
+        calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought_keywords)
+        self._either = self._compile_either(keywords, calls, ready=ready) if either else None
         if either:
-            return {**given, **thought, "calls": calls.text}
-        rest = dict(given)
-        if held:  # a call is required, so the schema is only checked
+            return {**keywords, **thought_keywords, "calls": calls.text}
+        rest = dict(keywords)
+        if grammar_names:  # a call is required, so the schema is only checked
             json_schema(rest.pop("json_schema"))
             rest.pop("json_compact", None)
-        return {**rest, **thought, "grammar": calls.text}
+        return {**rest, **thought_keywords, "grammar": calls.text}
 
     def _budget(self) -> dict[str, Any]:
-        """The keyword that ends the thought of an answer after a number of tokens."""
-        thinking, wanted = self._thinking, self._settings
-        if thinking is None or wanted.tokens is None:
+        """Return the keyword that ends the thought of an answer after a number of tokens."""
+        thinking, settings = self._thinking, self._settings
+        if thinking is None or settings.tokens is None:
             return {}
         opening, closing = thinking.opening, thinking.closing
-        opens = wanted.opens and not (thinking.opened or thinking.closed)
+        opens = settings.opens and not (thinking.opened or thinking.closed)
         if opens:  # as the template would write the empty thought
             closing = thinking.empty.lstrip().removeprefix(opening)
         first, last = (
@@ -169,7 +175,7 @@ class ToolUse:
         )
         return {
             "thinking_budget": ThinkingBudget(
-                tokens=wanted.tokens,
+                tokens=settings.tokens,
                 opening=first,
                 closing=last,
                 begun=thinking.opened,
@@ -177,22 +183,22 @@ class ToolUse:
             )
         }
 
-    def _in_channels(self, form: Harmony, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A request's keywords with one grammar of all the messages of an answer."""
-        if self._begun is not None and self.choice.mode == "required":
+    def _compile_channels(self, form: Harmony, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a request's keywords with one grammar of all the messages of an answer."""
+        if self._opening_message is not None and self.choice.mode == "required":
             raise InputError(
                 "continue_final_message",
                 ": this model calls no tool within an answer that has begun: leave out tool_choice",
             )
-        rest, said = dict(given), "TEXT"
+        rest, text = dict(keywords), "TEXT"
         if rest.get("json_schema") is not None:
             schema = json.loads(json_schema(rest.pop("json_schema")))
-            said = nested_json(schema, compact=rest.pop("json_compact", None) is True)
-        calls = self._compile(lambda: form.with_tools(self.tools, self.choice, said))
+            text = nested_json(schema, compact=rest.pop("json_compact", None) is True)
+        calls = self._compile(lambda: form.with_tools(self.tools, self.choice, text))
         return {**rest, "grammar": calls.text}
 
     def _compile(self, write: Callable[[], str], thought: str = "") -> Grammar:
-        """The grammar of the calls, compiled; InputError names the tool that it fails for."""
+        """Compile the grammar of the calls and return it; an InputError names the tool at fault."""
         try:
             calls = Grammar("grammar", write(), thought=thought)
             self.grammar = self._compiled(calls)
@@ -201,15 +207,17 @@ class ToolUse:
             raise InputError("tools", f": {error}") from None
         return calls
 
-    def _beside(self, given: Mapping[str, Any], calls: Grammar, *, ready: bool) -> Matcher:
+    def _compile_either(
+        self, keywords: Mapping[str, Any], calls: Grammar, *, ready: bool
+    ) -> Matcher:
         """A matcher of bytes for a text of the schema or calls; compiles both. ready: as options"""
-        schema = json_schema(given["json_schema"])
-        compact = given.get("json_compact") is True
+        schema = json_schema(keywords["json_schema"])
+        compact = keywords.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
         self.grammar = self._compiled(either)
         assert self._dialect is not None
-        named = replace(self._dialect, control={})  # control tokens are read as their names
-        bare = self._grammar(self.tools, only=True, dialect=named)
+        dialect = replace(self._dialect, control={})  # control tokens are read as their names
+        bare = self._grammar(self.tools, only=True, dialect=dialect)
         return byte_matcher(replace(either, thought="", calls=bare), ready=ready)
 
     def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
@@ -220,7 +228,7 @@ class ToolUse:
         return grammar(form, tools, choice, self._parallel)
 
     def _check_each(self) -> None:
-        """InputError for the first tool of which no call can be written.
+        """InputError for the first tool that no call can be written for.
 
         Its schema is read alone, too: there an error says where in the schema it is.
         """
@@ -230,8 +238,8 @@ class ToolUse:
                 self._compiled(schema)
                 self._compiled(Grammar("grammar", self._call_of(tool)))
             except InputError as error:
-                said = _of_a_tool(error.reason)
-                raise InputError(Name("tools", i), f": parameters of {tool.name}", said) from None
+                reason = _explain_schema_error(error.reason)
+                raise InputError(Name("tools", i), f": parameters of {tool.name}", reason) from None
 
     def _call_of(self, tool: Tool) -> str:
         """The grammar of a call of one tool."""
@@ -259,37 +267,37 @@ class ToolUse:
 
     def free(self) -> None:
         """Require no more calls: the required one has been made. The next answer is a new one."""
-        self._thinking, self._begun = self._usual, None
+        self._thinking, self._opening_message = self._usual, None
         if self.choice.mode == "required":
             self.choice = replace(self.choice, mode="auto")
 
     def read(self, done: Any, request: str) -> Any:
         """The completion with its message parsed; or each of a list."""
         if isinstance(done, list):
-            return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
+            return [self.read(sample, f"{request}/{i}") for i, sample in enumerate(done)]
         completion: Completion = done
         reader = self.reader(request)
         for step in completion.steps:
             reader.push(step)
         reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
-        counted = reader.reasoning_tokens
+        reasoning_tokens = reader.reasoning_tokens
         message = self._whole(reader.message)
-        return replace(completion, new_messages=(message,), reasoning_tokens=counted)
+        return replace(completion, new_messages=(message,), reasoning_tokens=reasoning_tokens)
 
     def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message with what it continues."""
-        if self._begun is None:
+        """Join a message to the one that it continues."""
+        if self._opening_message is None:
             return message
-        content = self._begun["content"] + (message["content"] or "")
-        return {**self._begun, **message, "content": content}
+        content = self._opening_message["content"] + (message["content"] or "")
+        return {**self._opening_message, **message, "content": content}
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
         """Call the Python functions; returns a message with each result. Their errors are raised.
 
         InputError where a call was cut, before any is made, or where a result is not JSON.
         """
-        given = [(call, call.values()) for call in calls]
-        return [self.result(call, self.functions[call.name](**values)) for call, values in given]
+        pairs = [(call, call.values()) for call in calls]
+        return [self.result(call, self.functions[call.name](**values)) for call, values in pairs]
 
     @staticmethod
     def result(call: ToolCall, value: Any) -> dict[str, Any]:
@@ -304,14 +312,14 @@ class ToolUse:
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
-def _of_a_tool(said: str) -> str:
-    """Why a tool's parameters do not compile; said: by llguidance, of a grammar of ours."""
-    if names := re.search(r"Unimplemented keys: \[(.*?)\]", said):
+def _explain_schema_error(reason: str) -> str:
+    """Return why a tool's parameters do not compile. reason: llguidance's, of our grammar."""
+    if names := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
         return f": {names[1]} cannot be kept to in a call: leave it out"
-    return said
+    return reason
 
 
-def _listed(tools: Any) -> list[Any]:
+def _to_list(tools: Any) -> list[Any]:
     try:
         if isinstance(tools, (str, bytes, bytearray, memoryview, Mapping)):
             raise TypeError

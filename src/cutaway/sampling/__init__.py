@@ -1,4 +1,4 @@
-"""From a row of logits to a token: settings, the chain of stages, luck, the draw."""
+"""Sampling, from a row of logits to a token: settings, the chain of stages, luck, the draw."""
 
 from cutaway.sampling.chain import Stage, StageReport, apply, build_chain, logprob
 from cutaway.sampling.definitions import History, LogitsRow

@@ -18,7 +18,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.stages import STAGES
 
 TOP_REMOVED = 8  # how many removed tokens a report names
-_LITTLE = 2.0**-20  # a smaller share is too little for a difference, and is summed itself
+_LITTLE = 2.0**-20  # a smaller share would be lost in a difference, and is summed directly
 
 
 class Stage(NamedTuple):
@@ -32,8 +32,8 @@ class StageReport(NamedTuple):
     """What one stage did.
 
     survivors        how many tokens are left
-    removed_mass     the probability, before the stage, of those it removed
-    top_removed      the likeliest of them, at most eight
+    removed_mass     the probability, before the stage, of the tokens that it removed
+    top_removed      the likeliest tokens that it removed, at most eight
     log_sum_exp      of the survivors' logits, after the stage
     min_kept_logit   the lowest logit that survived; None where none was removed
     """
@@ -66,16 +66,16 @@ def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[S
 
 
 def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
-    gone = ~np.isin(before.ids, after.ids)
+    is_removed = ~np.isin(before.ids, after.ids)
     log_sum = log_sum_exp(after.logits.astype(np.float64))
-    if not gone.any():
+    if not is_removed.any():
         return StageReport(stage, len(after.ids), 0.0, (), log_sum, None)
-    lost, weights = before.keep(gone), before.weights()
+    removed, weights = before.keep(is_removed), before.weights()
     total = ordered_sum(weights)
-    mass = total - ordered_sum(weights[~gone])
+    mass = total - ordered_sum(weights[~is_removed])
     if mass < total * _LITTLE:
-        mass = ordered_sum(weights[gone])
-    top_removed = tuple(lost.ids[lost.best_first()[:TOP_REMOVED]].tolist())
+        mass = ordered_sum(weights[is_removed])
+    top_removed = tuple(removed.ids[removed.best_first()[:TOP_REMOVED]].tolist())
     min_kept_logit = float(after.logits.min()) + 0.0  # one zero, not two
     return StageReport(stage, len(after.ids), mass / total, top_removed, log_sum, min_kept_logit)
 
@@ -96,7 +96,7 @@ def reports(chain: Sequence[Stage], states: Sequence[Candidates]) -> tuple[Stage
 def apply(
     chain: Sequence[Stage], logits: LogitsRow, history: History
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
-    """What the stages leave of one row of finite logits (vocab,), and the ledger."""
+    """Return the candidates that the stages leave of finite logits (vocab,), and the ledger."""
     states = run_stages(chain, logits, Context(history))
     return states[-1], reports(chain, states)
 

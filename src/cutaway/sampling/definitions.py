@@ -31,7 +31,7 @@ class History(NamedTuple):
 
     @property
     def token_ids(self) -> list[int]:
-        """Both, in the order of the text."""
+        """The prompt's tokens and the output's, in the order of the text."""
         return [*self.prompt_token_ids, *self.output_token_ids]
 
 
@@ -80,9 +80,9 @@ class Candidates:
         """exp(logit - max), (n,): probabilities before they are divided by their sum."""
         return exp(-self.depths())
 
-    def keep(self, kept: NDArray[Any]) -> "Candidates":
-        """Those at these indices, ascending, or where a mask (n,) is true."""
-        return Candidates(self.ids[kept], self.logits[kept])
+    def keep(self, selection: NDArray[Any]) -> "Candidates":
+        """Select candidates by ascending indices, or by a mask (n,)."""
+        return Candidates(self.ids[selection], self.logits[selection])
 
 
 # -- the stages ------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ def penalties(c: Candidates, rule: Rule, context: Context) -> Candidates:
     factor = np.float32(rule["repetition"])
     logits[seen] = np.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
     output, counts = np.unique(np.array(history.output_token_ids, np.int64), return_counts=True)
-    found = np.isin(output, c.ids)
-    where = np.searchsorted(c.ids, output[found])
-    logits[where] -= np.float32(rule["presence"])
-    logits[where] -= np.float32(rule["frequency"]) * counts[found].astype(np.float32)
+    is_candidate = np.isin(output, c.ids)
+    indices = np.searchsorted(c.ids, output[is_candidate])
+    logits[indices] -= np.float32(rule["presence"])
+    logits[indices] -= np.float32(rule["frequency"]) * counts[is_candidate].astype(np.float32)
     return Candidates(c.ids, logits)
 
 
@@ -131,12 +131,12 @@ def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
 
 
 def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
-    """For each token that followed an earlier copy of the text's ending: that ending's length.
+    """Return, for each token after an earlier copy of the text's ending, that ending's length.
 
     The longest counts. An ending does not reach back over a breaker, and breakers are left out.
     """
     end = len(tokens)
-    found: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     limit = next((n for n, t in enumerate(reversed(tokens)) if t in breakers), end)
     for follower in range(1, end):
         length = 0
@@ -147,8 +147,8 @@ def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
             length += 1
         token_id = tokens[follower]
         if length and token_id not in breakers:
-            found[token_id] = max(found.get(token_id, 0), length)
-    return found
+            lengths[token_id] = max(lengths.get(token_id, 0), length)
+    return lengths
 
 
 def repeat_strength(base: float, beyond: int) -> float:
@@ -171,10 +171,10 @@ def processors(c: Candidates, rule: Rule, context: Context) -> Candidates:
     return Candidates(c.ids, logits).keep(~np.isneginf(logits))
 
 
-def _as_row(made: Any, shape: tuple[int, ...]) -> LogitsRow:
+def _as_row(processed: Any, shape: tuple[int, ...]) -> LogitsRow:
     try:
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes an infinity
-            row: LogitsRow = np.asarray(made, np.float32)
+            row: LogitsRow = np.asarray(processed, np.float32)
     except (TypeError, ValueError, OverflowError):
         row = np.empty(0, np.float32)
     if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
@@ -240,7 +240,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """With this chance, keep only the least likely of the tokens that reach the threshold."""
+    """Keep, with this chance, only the least likely of the tokens that reach the threshold."""
     if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()

@@ -56,12 +56,12 @@ def uniform(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
     never 1.
     """
     ids = token_ids.astype(np.uint64)
-    groups, where = np.unique(ids >> np.uint64(2), return_inverse=True)
+    groups, group_of_id = np.unique(ids >> np.uint64(2), return_inverse=True)
     at, redraw = (np.full_like(groups, word) for word in _split(place))
     purpose = np.full_like(groups, _TOKEN)
     words = np.stack(philox((groups, at, redraw, purpose), _split(seed)))
-    chosen: Words = words[ids & np.uint64(3), where]
-    return (chosen.astype(np.float64) + 0.5) * 2.0**-32
+    id_words: Words = words[ids & np.uint64(3), group_of_id]
+    return (id_words.astype(np.float64) + 0.5) * 2.0**-32
 
 
 def gumbel(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
@@ -71,20 +71,20 @@ def gumbel(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
 
 def coin(seed: int, place: int) -> float:
     """A number in (0, 1) per place, for a stage that acts at random."""
-    return float(_of_places(seed, [place], _COIN)[0])
+    return float(_uniform_at(seed, [place], _COIN)[0])
 
 
 def order_luck(seed: int, places: list[int]) -> Floats:
     """Numbers in (0, 1), one per place: which of the cells of a canvas are revealed."""
-    return _of_places(seed, places, _ORDER)
+    return _uniform_at(seed, places, _ORDER)
 
 
 def mask_luck(seed: int, places: list[int]) -> Floats:
     """Numbers in (0, 1), one per place: which cells of a canvas are masked again."""
-    return _of_places(seed, places, _MASK_AGAIN)
+    return _uniform_at(seed, places, _MASK_AGAIN)
 
 
-def _of_places(seed: int, places: list[int], purpose: int) -> Floats:
+def _uniform_at(seed: int, places: list[int], purpose: int) -> Floats:
     at, redraw = (np.array(words, np.uint64) for words in zip(*map(_split, places), strict=True))
     zero = np.zeros_like(at)
     first, *_ = philox((zero, at, redraw, zero + np.uint64(purpose)), _split(seed))
@@ -100,15 +100,15 @@ def text_luck(seed: int, n: int) -> Floats:
 
 def derive_seed(seed: int, n: int) -> int:
     """The seed of the n-th of n samples: the seed itself for n = 0, else Philox of (n, seed)."""
-    return _derived(seed, n, _SAMPLE) if n else seed
+    return _derive(seed, n, _SAMPLE) if n else seed
 
 
 def trial_seed(seed: int, n: int) -> int:
     """The seed of the n-th trial of a revision: Philox of (n, seed)."""
-    return _derived(seed, n, _TRIAL)
+    return _derive(seed, n, _TRIAL)
 
 
-def _derived(seed: int, n: int, purpose: int) -> int:
+def _derive(seed: int, n: int, purpose: int) -> int:
     word = np.array([n], dtype=np.uint64)
     zero = np.zeros(1, dtype=np.uint64)
     low, high, *_ = philox((word, zero, zero, zero + np.uint64(purpose)), _split(seed))

@@ -1,11 +1,11 @@
-"""From the rows of a step to its tokens: natively where that was built, else by the NumPy twin.
+"""Sample the rows of a step: natively where that was built, else by the NumPy twin.
 
 A chain is handed to native/sampler.cpp once per sequence; an error belongs to its row. chain.py and
-observe.py define all that it computes. They take its place where ``cutaway.base._native`` is
-missing, and for single rows: those with a user's processors, which are Python, and those whose
-logits a stage might carry beyond float32.
+observe.py, the twin, define all that it computes. They take its place where
+``cutaway.base._native`` is missing, and for single rows: those with a user's processors, which are
+Python, and those whose logits a stage might carry beyond float32.
 
-Rows are read without drawing, too: how likely the model found tokens that are known.
+Rows are also read without drawing: how likely the model makes tokens that are known.
 """
 
 from collections.abc import Sequence
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
 
 try:
     NATIVE: Any = import_module("cutaway.base._native")
-except ImportError:  # not built: the twin does everything; of other reasons a load tells
+except ImportError:  # not built: the twin does everything; loading a model reports other reasons
     NATIVE = None
-# Taken here, so that a build of an older source tree fails at once instead of sampling slowly.
+# Read here, so that a build of an older source tree fails at once instead of sampling slowly.
 _sample_rows: Any = NATIVE and NATIVE.sample_rows
 
 TWIN = "numpy"
-"""The tier of ``sample`` at which the NumPy twin does everything, as of the reference backend."""
+"""The tier at which the NumPy twin samples every row, as for the reference backend."""
 
-_DRAWN, _NOT_FINITE, _NOTHING_ALLOWED = 0, 1, 3
-_MANY = 2**31  # beyond any vocabulary
+_STATUS_DRAWN, _NOT_FINITE, _NOTHING_ALLOWED = 0, 1, 3
+_MAX_TOKEN_ID = 2**31  # beyond any vocabulary
 
 
 class Sampled(NamedTuple):
-    """What a row was turned into.
+    """The token that was drawn from a row, and its figures.
 
     sampled_id   what the sampler draws here: the token itself, unless that was forced
     survivors    how many tokens the chain left to draw from
@@ -88,7 +88,7 @@ class CompiledChain:
         self, chain: tuple[Stage, ...], params: SamplingParams, prompt: Sequence[int]
     ) -> None:
         self.chain, self.params = chain, params
-        self.native: Any = None  # where the twin has to do it
+        self.native: Any = None  # None where the twin has to do it
         if NATIVE and all(STAGES[stage.name].native for stage in chain):
             self.native = NATIVE.Chain(params.temperature == 0)
             for stage in chain:
@@ -98,11 +98,11 @@ class CompiledChain:
 
 
 class RowDraw(NamedTuple):
-    """What one row is to be turned into: the token at an absolute position.
+    """How to draw the token at an absolute position from a row.
 
-    redraw    which time this position is drawn, as luck counts; 0 the first
-    observe  what to note beside the token; None nothing
-    forced   the token, where it is given; the chain need not have kept it
+    redraw   how often this position was drawn before, which gives it other luck
+    observe  what to note beside the token; None: nothing
+    forced   the token, where it is forced; the chain need not have kept it
     mask     a bit per token id, uint32 (ceil(vocab / 32),), set where the token is allowed; for
              chains with the stage "constraint". None allows all
     """
@@ -118,7 +118,7 @@ class RowDraw(NamedTuple):
 
     @property
     def place(self) -> int:
-        """What its luck is a function of, beside the seed."""
+        """The position and the redraw as one number, of which luck is a function."""
         return place_of(self.position, self.redraw)
 
     @property
@@ -126,15 +126,15 @@ class RowDraw(NamedTuple):
         """Whether the row is to be drawn without the mask, too."""
         return self.mask is not None and self.observe is not None and self.observe.stages
 
-    def unmasked(self) -> "RowDraw":
-        """The same luck and chain, with nothing forbidden and nothing noted."""
+    def without_mask(self) -> "RowDraw":
+        """Return the draw with the same luck and chain, nothing forbidden and nothing noted."""
         return self._replace(observe=None, forced=None, mask=None)
 
 
 def _add(native: Any, stage: Stage) -> None:
     numbers, rule = STAGES[stage.name].native, stage.rule
     assert numbers is not None
-    bias = {i: by for i, by in rule.get("bias", {}).items() if i < _MANY}
+    bias = {i: by for i, by in rule.get("bias", {}).items() if i < _MAX_TOKEN_ID}
     native.add(stage.name, numbers(rule), bias, rule.get("breakers", ()))
 
 
@@ -151,10 +151,10 @@ def sample(
     ``Backend.tier``; empty is the machine's best, "numpy" the twin. pool: threads to share the
     rows, which must have nothing else to do. Neither changes the result.
 
-    In the place of a row that failed is its error, and the others do not notice: a
-    CutawayError where the logits are not finite, InputError where a mask leaves no token, a
-    processor returned no row of logits or an id to track or to force is outside the vocabulary,
-    and whatever a processor raised.
+    The result has a row's error in place of its token, which changes no other row: CutawayError
+    where the logits are not finite; InputError where a mask leaves no token, a processor returned
+    no row of logits, or an id to track or to force is outside the vocabulary; and what a processor
+    raised.
     """
     if len(logits) != len(draws):
         raise ValueError(f"{len(logits)} rows of logits for {len(draws)} draws")
@@ -170,17 +170,17 @@ def sample(
         and not check_vocabulary(draw.observe, draw.forced, vocab)
     ]
     again = [i for i in native if draws[i].asks_unconstrained]
-    drawn: dict[int, Any] = {}
+    sampled: dict[int, Any] = {}
     unconstrained: dict[int, Any] = {}
     if native:
         rows = logits if len(native) == len(draws) and not again else logits[native + again]
-        asked = [draws[i] for i in native] + [draws[i].unmasked() for i in again]
+        native_draws = [draws[i] for i in native] + [draws[i].without_mask() for i in again]
         rows = np.ascontiguousarray(rows, np.float32)
-        found = _sample_rows(rows, asked, tier, pool)
-        drawn = dict(zip(native, found, strict=False))
-        unconstrained = dict(zip(again, found[len(native) :], strict=True))
+        native_rows = _sample_rows(rows, native_draws, tier, pool)
+        sampled = dict(zip(native, native_rows, strict=False))
+        unconstrained = dict(zip(again, native_rows[len(native) :], strict=True))
     return [
-        _finish(draw, row, drawn.get(i), unconstrained.get(i))
+        _finish(draw, row, sampled.get(i), unconstrained.get(i))
         for i, (draw, row) in enumerate(zip(draws, logits, strict=True))
     ]
 
@@ -193,18 +193,18 @@ def _check_mask(draw: RowDraw, mask: NDArray[np.uint32], vocab: int) -> None:
 
 
 def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | Exception:
-    """native, free: what the native sampler made of the row, and of it without its mask."""
+    """native, free: the native sampler's results for the row, and for the row without its mask."""
     if native is None:
-        return _by_twin(draw, row)
+        return _sample_by_twin(draw, row)
     if native.status == _NOT_FINITE:
         return _not_finite(f"at position {draw.position}")
     if native.status == _NOTHING_ALLOWED:
         return _nothing_allowed(draw)
-    if native.status != _DRAWN:
-        return _by_twin(draw, row)
+    if native.status != _STATUS_DRAWN:
+        return _sample_by_twin(draw, row)
     unconstrained = None
     if free is not None:
-        without = _finish(draw.unmasked(), row, free, None)
+        without = _finish(draw.without_mask(), row, free, None)
         assert isinstance(without, Sampled)  # since the row is finite
         unconstrained = without.token_id
     observed = native.observed
@@ -223,22 +223,24 @@ def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
     *numbers, candidates, reports, histogram, after_chain = figures
     reported = zip(chain, reports, strict=False)  # none without the ledger
     stages = tuple(StageReport(stage, *report) for stage, report in reported)
-    noted = CandidateTable(candidates), stages, histogram, LikelyTable(after_chain)
-    fields = [*numbers, *noted]
+    rest = CandidateTable(candidates), stages, histogram, LikelyTable(after_chain)
+    fields = [*numbers, *rest]
     return Observation(*fields)
 
 
 @plainly
-def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
+def _sample_by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if not np.isfinite(row).all():
         return _not_finite(f"at position {draw.position}")
-    if (refused := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
-        return refused
+    if (vocabulary_error := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
+        return vocabulary_error
     chain, params = draw.compiled.chain, draw.compiled.params
     context = Context(draw.history, draw.mask, draw.seed, draw.place)
     try:
         states = run_stages(chain, row, context)
-        unconstrained = _unconstrained(draw, states, context) if draw.asks_unconstrained else None
+        unconstrained = (
+            _draw_unconstrained(draw, states, context) if draw.asks_unconstrained else None
+        )
     except NothingAllowedError:
         return _nothing_allowed(draw)
     except Exception as error:  # whatever a user's processor may raise
@@ -258,8 +260,10 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     )
 
 
-def _unconstrained(draw: RowDraw, states: Sequence[Candidates], context: Context) -> int | None:
-    """The draw of those that were in before the mask, which no processor sees again."""
+def _draw_unconstrained(
+    draw: RowDraw, states: Sequence[Candidates], context: Context
+) -> int | None:
+    """Draw from the candidates before the mask; None where a processor would see them again."""
     chain = draw.compiled.chain
     at = next(i for i, stage in enumerate(chain) if stage.name == "constraint")
     after = chain[at + 1 :]
@@ -271,8 +275,8 @@ def _unconstrained(draw: RowDraw, states: Sequence[Candidates], context: Context
     return choose(free, draw.compiled.params, draw.seed, draw.place)
 
 
-def _not_finite(where: str) -> CutawayError:
-    return CutawayError(f"the model's logits {where} are not finite")
+def _not_finite(place: str) -> CutawayError:
+    return CutawayError(f"the model's logits {place} are not finite")
 
 
 def _nothing_allowed(draw: RowDraw) -> InputError:
@@ -295,7 +299,7 @@ def read_rows(
     tier: str = "",
     pool: "Pool | None" = None,
 ) -> list[ReadRow | Exception]:
-    """The probability and rank of a given next token in each row, and the likeliest tokens.
+    """Return the probability and rank of a given next token in each row, and the likeliest tokens.
 
     logits: (rows, vocab), not changed. next_ids: one per row, None where no token is given. top:
     how many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.

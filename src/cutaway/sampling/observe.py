@@ -1,4 +1,4 @@
-"""What is noted of a row besides its token: its hash, likely tokens, what the chain did to some.
+"""What is noted of a row besides its token: its hash, its likely tokens and what the chain did.
 
 Equal hashes mean equal logits, to the last bit. A row's hash is a wrapping 64-bit sum, so that any
 order of adding gives the same number; the fingerprint of a run is a hash of the hashes of its rows.
@@ -70,7 +70,7 @@ class Logprobs(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """What the model's own logits say of the token that follows them.
+    """How likely the model's own logits make the next token.
 
     logprob, rank   of that token, 1 being the likeliest; None where no token was given
     top             the likeliest tokens
@@ -82,16 +82,16 @@ class ReadRow(NamedTuple):
 
 
 def likeliest(c: Candidates, count: int) -> Likeliest:
-    """The ``count`` likeliest candidates, or all where they are fewer."""
+    """Return the ``count`` likeliest candidates, or all where there are fewer."""
     best, wide = c.best_first()[:count], c.logits.astype(np.float64)
     total = log_sum_exp(wide)
     return tuple((int(c.ids[i]), float(wide[i]) - total) for i in best)
 
 
 def rank(logits: LogitsRow, index: int) -> int:
-    """1 for the likeliest of a vector; of equals the lowest index comes first."""
-    own = logits[index]
-    ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:index] == own)
+    """Return the rank of a logit: 1 for the highest; of equals the lowest index comes first."""
+    logit = logits[index]
+    ahead = np.count_nonzero(logits > logit) + np.count_nonzero(logits[:index] == logit)
     return 1 + int(ahead)
 
 
@@ -137,7 +137,7 @@ class Observe:
 
     @property
     def any_step(self) -> bool:
-        """Whether anything is to be noted of the steps, and not of the prompt alone."""
+        """Whether anything is noted of steps, and not of the prompt alone."""
         return bool(self.top or self.track or self.stages or self.after_chain)
 
 
@@ -222,13 +222,13 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class NumberTable(Sequence[Row]):
-    """Rows of numbers, which are tuples where they are read and one array where they are kept.
+    """Rows of numbers that are kept as one array, and become tuples when they are read.
 
     The steps of an answer may have a million candidates, and are kept until it is written. As
     tuples these took 300 bytes each, and a third of a second of the garbage collector, in which no
     thread of the process runs.
 
-    data: of rows as ``DTYPE``
+    data: the bytes of rows of ``DTYPE``
     """
 
     DTYPE: ClassVar[np.dtype[np.void]]
@@ -265,11 +265,11 @@ class NumberTable(Sequence[Row]):
         return self[:] == tuple(other) if isinstance(other, NumberTable | tuple) else NotImplemented
 
     def __hash__(self) -> int:
-        """As of a tuple of the rows."""
+        """Return the hash of the rows as a tuple."""
         return hash(self[:])
 
     def __repr__(self) -> str:
-        """As of a tuple of the rows."""
+        """Show the rows as a tuple."""
         return repr(self[:])
 
 
@@ -290,26 +290,26 @@ class CandidateTable(NumberTable[Candidate]):
         for name in ("removed_by", "final_logprob", "luck"):
             is_none = array[name] < 0 if name == "removed_by" else np.isnan(array[name])
             if is_none.any():
-                each = zip(columns[name], is_none.tolist(), strict=True)
-                columns[name] = [None if none else value for value, none in each]
+                values = zip(columns[name], is_none.tolist(), strict=True)
+                columns[name] = [None if none else value for value, none in values]
         return map(Candidate._make, zip(*columns.values(), strict=True))
 
     def likeliest(self, count: int, log_sum_exp: float) -> Likeliest:
-        """The first ``count``, with their log-probabilities."""
+        """Return the first ``count`` tokens with their log-probabilities."""
         best = self._array[:count]
         logprobs = best["logit"].astype(np.float64) - log_sum_exp
         return tuple(zip(best["id"].tolist(), logprobs.tolist(), strict=True))
 
 
 class LikelyTable(NumberTable[tuple[int, float]]):
-    """As ``Likeliest``."""
+    """The pairs of a ``Likeliest``."""
 
     DTYPE = np.dtype([("id", "u4"), ("logprob", "f8")], align=True)
     __slots__ = ()
 
 
 def observe(
-    wanted: Observe,
+    settings: Observe,
     chain: Sequence[Stage],
     states: Sequence[Candidates],
     token_id: int,
@@ -330,38 +330,43 @@ def observe(
         None if at is None else rank(last.logits, at),
         None if at is None else logprob(last.logits, at),
         log_sum_exp(last.logits.astype(np.float64)),
-        _candidates(wanted, chain, states, token_id, luck),
-        reports(chain, states) if wanted.stages else (),
+        _candidates(settings, chain, states, token_id, luck),
+        reports(chain, states) if settings.stages else (),
         logit_histogram(row),
-        likeliest(last, wanted.top) if wanted.after_chain else (),
+        likeliest(last, settings.top) if settings.after_chain else (),
     )
 
 
 def _candidates(
-    wanted: Observe,
+    settings: Observe,
     chain: Sequence[Stage],
     states: Sequence[Candidates],
     token_id: int,
     luck: tuple[int, int] | None,
 ) -> tuple[Candidate, ...]:
     row, last = states[0].logits, states[-1]
-    best = states[0].best_first()[: wanted.top].tolist()
-    ids = list(dict.fromkeys([*best, token_id, *wanted.track]))
+    best = states[0].best_first()[: settings.top].tolist()
+    ids = list(dict.fromkeys([*best, token_id, *settings.track]))
     noise = gumbel(*luck, np.array(ids, np.int64)).tolist() if luck else [None] * len(ids)
     total = log_sum_exp(last.logits.astype(np.float64))
-    found = []
-    for own, i in zip(noise, ids, strict=True):
-        removed_by, delta = _way(chain, states, i)
+    candidates = []
+    for token_luck, i in zip(noise, ids, strict=True):
+        removed_by, delta = _trace_token(chain, states, i)
         at = last.find(i)
         final = None if at is None else float(last.logits[at]) - total
-        found.append(Candidate(i, float(row[i]), delta, removed_by, final, own, rank(row, i)))
-    return tuple(found)
+        candidates.append(
+            Candidate(i, float(row[i]), delta, removed_by, final, token_luck, rank(row, i))
+        )
+    return tuple(candidates)
 
 
-def _way(
+def _trace_token(
     chain: Sequence[Stage], states: Sequence[Candidates], token_id: int
 ) -> tuple[int | None, float]:
-    """Which stage removed a token; what was added to its logit before that and the temperature."""
+    """Find the stage that removed a token, and what was added to its logit before it.
+
+    What is added after the temperature is not counted.
+    """
     raw = logit = states[0].logits[token_id]
     heated = False
     for n, (stage, after) in enumerate(zip(chain, states[1:], strict=True)):
@@ -380,12 +385,12 @@ def logit_histogram(row: LogitsRow) -> tuple[int, ...]:
     return tuple(np.bincount(bins, minlength=BINS).tolist())
 
 
-def check_vocabulary(wanted: Observe | None, forced: int | None, vocab: int) -> InputError | None:
+def check_vocabulary(settings: Observe | None, forced: int | None, vocab: int) -> InputError | None:
     """The error for a tracked or forced token id outside the vocabulary."""
-    named = [("track", i) for i in wanted.track] if wanted else []
+    named_ids = [("track", i) for i in settings.track] if settings else []
     if forced is not None:
-        named.append(("forced", forced))
-    for name, token_id in named:
+        named_ids.append(("forced", forced))
+    for name, token_id in named_ids:
         if not 0 <= token_id < vocab:
             return InputError(name, f": token id {token_id} is not between 0 and {vocab - 1}")
     return None

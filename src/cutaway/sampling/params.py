@@ -1,7 +1,7 @@
 """SamplingParams: a request's sampling settings, checked once.
 
-Their names, ranges, defaults and explanations: the command line, the server and the page take them
-from here. definitions.py says what they do.
+The command line, the server and the page take their names, ranges, defaults and explanations from
+here. definitions.py defines what they do.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Param(NamedTuple):
     """A setting that is one number.
 
-    low, high    its range; None where it has no end
-    above, below the end itself is excluded
+    low, high    its range; high is None where there is no upper end
+    above, below whether low, or high, is outside the range itself
     zero         what 0 means, where it is allowed besides the range
     off          the value at which the setting does nothing
     slider       low, high and step of a slider that shows the useful part
@@ -44,7 +44,7 @@ class Param(NamedTuple):
 
     @property
     def range(self) -> str:
-        """In words: "above 0 and at most 1"."""
+        """The range in words: "above 0 and at most 1"."""
         if self.high is None:
             return f"{self.low:g} or more"
         if self.above or self.below:
@@ -77,13 +77,19 @@ def _param(
     **more: Any,
 ) -> T:
     """A field of SamplingParams, with its Param as metadata."""
-    given: dict[str, Any] = {"default": default, "off": off, **more}
+    more_fields: dict[str, Any] = {"default": default, "off": off, **more}
     low, high = span
     param = Param(
-        type=type(default), help=help, metavar=metavar, low=low, high=high, slider=slider, **given
+        type=type(default),
+        help=help,
+        metavar=metavar,
+        low=low,
+        high=high,
+        slider=slider,
+        **more_fields,
     )
-    made: T = field(default=default, metadata={"param": param})
-    return made
+    value: T = field(default=default, metadata={"param": param})
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +185,8 @@ class SamplingParams:
         check_choice("preset", self.preset, PRESETS)
         if self.seed is not None:
             self._store("seed", check_int("seed", self.seed, 0, MAX_SEED))
-        many = isinstance(self.processors, (tuple, list))
-        if not (many and all(callable(processor) for processor in self.processors)):
+        is_list = isinstance(self.processors, (tuple, list))
+        if not (is_list and all(callable(processor) for processor in self.processors)):
             raise InputError(
                 "processors", f" must be a tuple of callables, not {shown(self.processors)}"
             )
@@ -196,10 +202,10 @@ class SamplingParams:
         return self.__dict__
 
     def with_seed(self, seed: int) -> Self:
-        """The same with this seed, already checked."""
-        made = object.__new__(type(self))  # replace() would check 100,000 biases for each sample
-        made.__dict__.update(self.__dict__, seed=seed)
-        return made
+        """Return the same settings with this seed, which has been checked."""
+        params = object.__new__(type(self))  # replace() would check 100,000 biases for each sample
+        params.__dict__.update(self.__dict__, seed=seed)
+        return params
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -228,23 +234,23 @@ class SamplingParams:
         self._store("logit_bias", dict(sorted(plain.items())))
 
     def _check_chain(self, chain: Any) -> None:
-        named = [*chain] if isinstance(chain, (tuple, list)) else None
-        if named is None or not all(isinstance(name, str) for name in named):
+        names = [*chain] if isinstance(chain, (tuple, list)) else None
+        if names is None or not all(isinstance(name, str) for name in names):
             raise InputError("chain", f" must be a list of stage names, not {shown(chain)}")
-        for n, name in enumerate(named):
+        for n, name in enumerate(names):
             if name not in STAGES:
                 raise InputError(
                     "chain", f": no stage is called {shown(name)}; {', '.join(STAGES)} are"
                 )
-            if name in named[:n]:
+            if name in names[:n]:
                 raise InputError("chain", f" has {name!r} twice: name each stage once")
-        self._store("chain", tuple(named))
+        self._store("chain", tuple(names))
         if self.preset != "cutaway":
             raise InputError(
                 "preset", " and chain both give the order of the stages: leave one out"
             )
         for name, stage in STAGES.items():
-            if name not in named:
+            if name not in names:
                 self._check_unused(name, stage.params)
 
     def _check_unused(self, stage: str, params: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """Luck in plain Python: the noise of a token as a pure function of (seed, position, token id).
 
 This file imports nothing of cutaway, and nothing outside Python: others may copy it, under the
-licence of cutaway (Apache 2.0). docs/luck.md specifies what it computes, and has test vectors. Of
-many tokens ``cutaway.sampling.luck`` computes the same, faster.
+licence of cutaway (Apache 2.0). docs/luck.md specifies what it computes, and has test vectors. For
+many tokens ``cutaway.sampling.luck`` computes the same faster.
 """
 
 from collections.abc import Mapping
@@ -53,8 +53,8 @@ def gumbel(seed: int, position: int, token_id: int) -> float:
 
 
 def draw(logits: Mapping[int, float], seed: int, position: int) -> int:
-    """The token drawn of those that are left: {token id: processed logit}; ties to the lowest id.
+    """Draw a token of those that are left, {token id: processed logit}; ties to the lowest id.
 
-    position: in the text, prompt included: that of the token that is drawn.
+    position: of the drawn token in the text, prompt included
     """
     return min(logits, key=lambda t: (-(logits[t] + gumbel(seed, position, t)), t))

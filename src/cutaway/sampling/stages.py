@@ -14,18 +14,18 @@ from cutaway.sampling import definitions
 from cutaway.sampling.definitions import Candidates, Context
 from cutaway.sampling.fixed_math import scalar_log
 
-_MANY = 2**31  # beyond any vocabulary
+_MAX_TOP_K = 2**31  # beyond any vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
     """One stage.
 
-    letter    its own in a ledger
+    letter    stands for the stage in a ledger
     help      what it does, in one sentence
     source    where it is defined
-    rule      by a setting's name in a chain: that of its field
-    switches  the fields that turn it on: it is off where all of them are
+    rule      a setting's name in the chain's rule -> its field of SamplingParams
+    switches  the fields that turn it on: it is off where all of them are off
     filter    whether it only removes tokens
     apply     its definition
     native    the numbers that its kernel takes; None where it has no kernel
@@ -137,7 +137,7 @@ STAGES: Mapping[str, StageSpec] = {
         rule={"k": "top_k"},
         switches=("top_k",),
         apply=definitions.top_k,
-        native=lambda rule: (min(rule["k"], _MANY),),
+        native=lambda rule: (min(rule["k"], _MAX_TOP_K),),
     ),
     "typical": StageSpec(
         letter="Y",

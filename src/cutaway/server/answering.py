@@ -127,7 +127,7 @@ async def prefill_texts(
 
 
 def _figures(reader: EndListener, seconds: float) -> RequestStats:
-    started, ended = reader.started, reader.ended
+    started, ended = reader.started, reader.end
     assert started is not None
     assert ended is not None
     return RequestStats(

@@ -59,7 +59,7 @@ class TextJob:
         given: Collection[str],
     ) -> None:
         self.given = given
-        self.texts: list[Generation] = texts.each
+        self.texts: list[Generation] = texts.generations
         self.traces, self.asked = traces, self.texts[0].watch.start
         self._metrics, self._reader, self._access = metrics, texts, access
         self.closed: Callable[[list[Generation]], object] = lambda _: None

@@ -19,8 +19,8 @@ from cutaway.compute.backends import KV_BLOCK
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine.canvas import most_computed
 from cutaway.errors import InputError
-from cutaway.methods.infill import DRAWN, WEIGHED
-from cutaway.requests.base import Message, Prompt, fitted, infills_by_bayes
+from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
+from cutaway.requests.base import Message, Prompt, fit_max_tokens, infills_by_bayes
 from cutaway.requests.options import Options
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
@@ -192,7 +192,7 @@ class Service:
             options["adapter"] = adapter
         parsed = await self._parse(options, trace=trace)
         if fill and not parsed.denoise:
-            parsed = fitted(parsed, self.room - len(prompts[0]))
+            parsed = fit_max_tokens(parsed, self.room - len(prompts[0]))
         self._check(prompts, parsed)
         if infills_by_bayes(self.llm, parsed):
             await self._check_infill(prompts, parsed, stream=stream, trace=trace)
@@ -289,8 +289,8 @@ class Service:
         self.llm.check_length(text)
         read = partial(self.llm.tokenize, text, add_bos=False)
         suffix = len(await self.llm.in_turn(len(text), read))
-        written = DRAWN * (min(options.stopping.max_tokens, self.room) + 1)
-        rows = len(prompts) * options.n * (written + WEIGHED * (suffix + KV_BLOCK))
+        written = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
+        rows = len(prompts) * options.n * (written + NUM_WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
             raise InputError(
                 "suffix",

@@ -238,7 +238,7 @@ async def test_a_check_that_throws_in_a_replica(models, expected, monkeypatch, e
         async def finish(options):
             texts = await front.submit([PROMPT], front.parse(options))
             await texts.finish()
-            return [told(text) for text in texts.each]
+            return [told(text) for text in texts.generations]
 
         beside = [asyncio.create_task(finish(LONG)) for _ in range(20)]
         bad = [asyncio.create_task(finish(BAD)) for _ in range(3)]

@@ -240,7 +240,7 @@ def table():
 
 
 def text_of(table, ids):
-    [logprobs] = table.known([ScoredText(ids, len(HEAD))])
+    [logprobs] = table.score_tokens([ScoredText(ids, len(HEAD))])
     return RevisedText(ids, len(HEAD), tuple(logprobs))
 
 

@@ -182,7 +182,7 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
 def _about(job: BulkJob) -> dict[str, Any]:
     """All that determines a row's text besides its own columns."""
     asked = {name: value for name, value in job.options.items() if name != "cache_salt"}
-    in_force = common_options(job.options).in_force(job.options.get("seed"))
+    in_force = common_options(job.options).to_json(job.options.get("seed"))
     return {
         "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
         "load": {name: str(value) for name, value in job.load.items()},

@@ -153,7 +153,7 @@ class Answer:
         else:
             ids = model.chat_prompt(said, use.tools)
         room = max(1, model.room - len(ids))
-        use.behind(ids)
+        use.set_prompt(ids)
         options = use.options({"max_tokens": room, **given})
         self._stream = model.stream(ids, **options)
         self._reader = use.reader(f"{len(said)}")

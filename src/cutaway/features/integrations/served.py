@@ -11,7 +11,7 @@ from math import fsum
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.requests.base import accepted
+from cutaway.requests.base import check_text
 from cutaway.requests.completion import ToolCall
 from cutaway.rerun.asking import AnswerPart, Server, UnreadableError
 from cutaway.text.grammar.compiler import Accepted
@@ -101,7 +101,7 @@ class ServedModel:
 
     def accepts(self, text: str, *, json_schema: Mapping[str, Any]) -> Accepted:
         """Whether a schema allows the text, by the grammars of this process."""
-        return accepted(text, json_schema=json_schema)
+        return check_text(text, json_schema=json_schema)
 
     def _answer(self, path: str, body: dict[str, Any]) -> ServedAnswer:
         asked = {"model": self.name, **body, "trace": True}

@@ -75,7 +75,7 @@ async def properties(request: Request, query: Annotated[ModelNamed, Query()]) ->
     eos = next(iter(tokenizer.end_ids), None)
     answer: Properties = {
         "default_generation_settings": {
-            "n_ctx": service.room, "params": _numbers(llm.parse({}).in_force(0)),
+            "n_ctx": service.room, "params": _numbers(llm.parse({}).to_json(0)),
         },
         "total_slots": llm.state().most_running,
         "model_alias": service.names.named(query.model),
@@ -104,7 +104,7 @@ async def slots(request: Request, query: Annotated[SlotsAsked, Query()]) -> Resp
 def _running(service: Service) -> Iterator[SequenceSlot]:
     texts = [text for job in service.jobs for text in job.texts if text.started and not text.ended]
     for i, text in enumerate(texts):
-        params = text.options.in_force(text.seed)
+        params = text.options.to_json(text.seed)
         written = len(text.steps)
         yield {
             **_slot(service, i), "speculative": params["speculate"] != "off",

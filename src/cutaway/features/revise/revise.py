@@ -261,7 +261,7 @@ def revise(
     allowed = adding_text(llm.tokenizer)
     model = Loop(llm, allowed)
     first = max(len(head), 1)  # the very first token has no context: it stays
-    [logprobs] = model.known([ScoredText(ids, first)])
+    [logprobs] = model.score_tokens([ScoredText(ids, first)])
     start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
     plan = (
         _plan(model, allowed, how, start)

@@ -30,7 +30,9 @@ class RevisionModel(Protocol):
         """See ``Causal``."""
         ...
 
-    def known(self, texts: Sequence[ScoredText], look: PerToken | None = None) -> list[list[float]]:
+    def score_tokens(
+        self, texts: Sequence[ScoredText], look: PerToken | None = None
+    ) -> list[list[float]]:
         """See ``Causal``."""
         ...
 
@@ -132,7 +134,9 @@ class PlaceReader:
         own = text.ids[position]  # its log-probabilities are known
         asked = [v for v in token_ids if v != own and v not in place.after]
         head, rest = text.ids[:position], text.ids[position + 1 :]
-        known = self._model.known([ScoredText((*head, v, *rest), position + 1) for v in asked])
+        known = self._model.score_tokens(
+            [ScoredText((*head, v, *rest), position + 1) for v in asked]
+        )
         found = dict(zip(asked, map(tuple, known), strict=True))
         if own in token_ids:
             found[own] = text.from_(position + 1)
@@ -232,8 +236,10 @@ class Metropolis:
         """See ``RevisionRule``."""
         head, end = text.ids[:position], self._end(text, position)
         ids = self._model.drawn(head, end - position, 1 / self._power, seed)
-        [logprobs] = self._model.known([ScoredText((*head, *ids, *text.ids[end:]), position)])
-        q = self._model.known(
+        [logprobs] = self._model.score_tokens(
+            [ScoredText((*head, *ids, *text.ids[end:]), position)]
+        )
+        q = self._model.score_tokens(
             [ScoredText((*head, *ids), position), ScoredText(text.ids[:end], position)],
             self._drawn_as,
         )

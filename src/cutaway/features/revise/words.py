@@ -90,7 +90,7 @@ class WordRule:
         if not texts:
             return Proposal(word.first, word.first, (), text.from_(word.first), -inf)
         parted = [_parted(text.ids, ids, text.given) for ids in texts]
-        known = self._judge.known([*map(ScoredText, texts, parted)])
+        known = self._judge.score_tokens([*map(ScoredText, texts, parted)])
         made = [
             _proposal(text, ids, first, tuple(logprobs))
             for ids, first, logprobs in zip(texts, parted, known, strict=True)

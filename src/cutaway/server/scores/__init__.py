@@ -41,7 +41,7 @@ def check_amount(field: str, answers: int, characters: int) -> None:
 
 def usage_of(readers: Sequence[EndListener]) -> TokensRead:
     """The tokens of all texts that were read, cached ones too."""
-    read = sum(reader.ended.usage.prompt_tokens for reader in readers if reader.ended)
+    read = sum(reader.end.usage.prompt_tokens for reader in readers if reader.end)
     return {"prompt_tokens": read, "total_tokens": read}
 
 

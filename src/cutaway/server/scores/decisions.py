@@ -328,7 +328,7 @@ def _answer(
 
 
 def _usage(readers: Sequence[EndListener]) -> ResponseUsage:
-    usages = [reader.ended.usage for reader in readers if reader.ended]
+    usages = [reader.end.usage for reader in readers if reader.end]
     read = sum(usage.prompt_tokens for usage in usages)
     cached = sum(usage.cached_tokens for usage in usages)
     return {

@@ -232,7 +232,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
     given = body.model_fields_set
-    method = reranking.checked_method(
+    method = reranking.check_method(
         service.llm, body.method,
         instruction="instruction" in given or None, wording="wording" in given or None,
     )  # fmt: skip

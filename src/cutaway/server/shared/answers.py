@@ -84,7 +84,7 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
 def settings(job: TextJob, body: Any) -> InForce:
     """The settings in force that requests of this form can have, and where each came from."""
     texts, first = job.texts, job.texts[0]
-    params = first.options.in_force(first.seed)
+    params = first.options.to_json(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])

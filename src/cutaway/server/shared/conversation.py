@@ -207,7 +207,7 @@ class Conversing(Body):
         said = await asyncio.to_thread(lambda: self.shown(self.use(service).tools))
         use = self.use(service)
         found = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
-        use.behind(found, said[-1] if self.goes_on else None)
+        use.set_prompt(found, said[-1] if self.goes_on else None)
         return found
 
     async def read(self, service: Service) -> Read:
