@@ -279,7 +279,7 @@ def test_the_panel_inside_needs_no_server(open_page, hosted, alone_folder):
     page.tab.get_by_text("heads give position 0 more than").wait_for()
     page.settle()
     assert page.tab.locator("inside-panel canvas").first.is_visible()
-    assert not page.tab.get_by_role("tab", name="Leave a word out").count()
+    assert not page.tab.get_by_role("tab", name="Leave out").count()
     assert not page.barriers()
 
 

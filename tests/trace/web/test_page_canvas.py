@@ -206,7 +206,7 @@ def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, 
     page.settle()
     assert cells.count() == 246  # 256, less the prompt's 10
     panels = page.tab.get_by_role("tablist", name="Panels").get_by_role("tab")
-    assert not {"Inside", "Leave a word out"} & {*panels.all_inner_texts()}
+    assert not {"Inside", "Leave out"} & {*panels.all_inner_texts()}
     page.go(kind="chat", panel="inside", runs=[])
     page.settle()
     page.tab.get_by_role("tab", name="Completion", selected=True).wait_for()

@@ -10,8 +10,8 @@ from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
 PANELS = (
-    "Step", "Timelines", "Inside", "Leave a word out", "Why it ended", "What if", "Branches",
-    "Compare runs", "Practice",
+    "Step", "Timelines", "Inside", "Leave out", "Why it ended", "What if", "Branches",
+    "Compare", "Practice",
 )  # fmt: skip
 
 

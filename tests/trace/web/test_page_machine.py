@@ -9,7 +9,7 @@ STATIONS = [
     "tokens", "embedding", "2 layers", "logits → softmax", "sampler settings", "luck", "token",
 ]  # fmt: skip
 OPENS = {
-    "tokens": "Leave a word out", "embedding": "Inside", "layers": "Inside", "logits": "Step",
+    "tokens": "Leave out", "embedding": "Inside", "layers": "Inside", "logits": "Step",
     "chain": "Step", "luck": "Practice", "token": "Branches",
 }  # fmt: skip
 
@@ -39,7 +39,7 @@ def test_the_figures_are_those_of_the_selected_step(open_page, tiny_server, tmp_
 @pytest.mark.parametrize(("name", "panel"), OPENS.items())
 def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server, name, panel):
     page = written(open_page(tiny_server.url))
-    page.tab.get_by_role("tab", name="Compare runs").click()
+    page.tab.get_by_role("tab", name="Compare", exact=True).click()
     page.settle()
     station(page, name).get_by_role("button").focus()
     page.press("Enter")

@@ -112,7 +112,7 @@ def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
 def test_two_runs_stand_side_by_side(page):
     page.write(PROMPT, **LUCKY)
     page.fork(1)
-    page.tab.get_by_role("tab", name="Compare runs").click()
+    page.tab.get_by_role("tab", name="Compare", exact=True).click()
     page.settle()
     told = page.tab.locator("run-compare").inner_text()
     assert "The prompts are equal" in told
@@ -380,7 +380,7 @@ def test_the_step_without_each_word(page, smollm2_alone, tmp_path):
     page.settle()
     trace = page.saved(tmp_path / "run.jsonl")
     found = ablate(smollm2_alone, trace, 0, by="word")
-    page.tab.get_by_role("tab", name="Leave a word out").click()
+    page.tab.get_by_role("tab", name="Leave out").click()
     panel = page.tab.locator("without-panel")
     panel.get_by_role("button", name="Leave it out").click()
     panel.locator("tbody tr").first.wait_for()

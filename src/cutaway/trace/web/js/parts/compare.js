@@ -1,5 +1,5 @@
 /**
- * The panel Compare runs: both texts side by side, cut where they diverge and agree again, with their figures.
+ * The panel Compare: both texts side by side, cut where they diverge and agree again, with their figures.
  *
  * Knows the result of diff.js. A growing run is compared again every 64 tokens; until then its new tokens join the
  * last stretch.

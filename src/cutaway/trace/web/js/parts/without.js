@@ -1,5 +1,5 @@
 /**
- * The panel Leave a word out: each part of the text before the selected step is left out in turn, and the model computes the step
+ * The panel Leave out: each part of the text before the selected step is left out in turn, and the model computes the step
  * again with the same luck. The text is tinted by the loss of log-probability; a table has the figures.
  */
 

@@ -13,11 +13,11 @@ export const ALL = [
   ["canvas", "Canvas", "canvas-panel"],
   ["timelines", "Timelines", "run-timelines"],
   ["inside", "Inside", "inside-panel"],
-  ["without", "Leave a word out", "without-panel"],
+  ["without", "Leave out", "without-panel"],
   ["why", "Why it ended", "why-panel"],
   ["what-if", "What if", "what-if"],
   ["tree", "Branches", "branch-tree"],
-  ["compare", "Compare runs", "run-compare"],
+  ["compare", "Compare", "run-compare"],
   ["lesson", "Practice", "lesson-panel"],
 ];
 
