@@ -196,7 +196,7 @@ def test_each_of_several_models_has_its_own(tiny_path, lora):
         assert [one.model.adapters for one in llms.values()] == [["poet"], []]
         assert llms["b"].name == "tiny+poet"
         names = names_of(llms, [])
-        assert [one.every for one in names] == [("a", "tiny", "poet"), ("b", "tiny+poet")]
+        assert [one.all for one in names] == [("a", "tiny", "poet"), ("b", "tiny+poet")]
         with LLM(tiny_path, lora=f"{lora}:0.5") as llm:
             assert llms["b"].model.identity == llm.model.identity
         for llm in llms.values():

@@ -163,7 +163,7 @@ async def test_once_stopped_nothing_is_loaded_and_what_is_loaded_is_used_on():
     tasks = [asyncio.ensure_future(slot.use()) for slot in (coming, absent)]
     await turns()
     cache.stop()
-    await cache.settled()
+    await cache.wait_until_idle()
     for task in [*tasks, asyncio.ensure_future(absent.use())]:
         with pytest.raises(CutawayError, match="the engine is closed"):
             await task
@@ -275,7 +275,7 @@ class Cache(RuleBasedStateMachine):
     def never_above_memory(self):
         taken = sum(fake.taken for fake in self.fakes)
         assert self.limit is None or taken <= self.limit
-        assert taken == self.cache.taken
+        assert taken == self.cache.memory_used
 
     @invariant()
     def the_cache_knows_who_uses_what(self):

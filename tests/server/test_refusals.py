@@ -21,7 +21,7 @@ from cutaway.errors import (
     QueueFullError,
 )
 from cutaway.server.body import StrictRoute, bodies
-from cutaway.server.http.errors import ApiError, of_text
+from cutaway.server.http.errors import ApiError, to_api_error
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.openai.chat import ChatRequest
@@ -391,6 +391,6 @@ def test_no_type_is_refused_and_no_body_needs_none(strict_app):
 
 def test_a_changed_file_is_told_by_its_name_alone():
     error = FileChangedError("/home/a/b: c/d.gguf", ": the file cannot be read: no: more")
-    answer = of_text(error)
+    answer = to_api_error(error)
     assert (answer.status, answer.code) == (503, "file_changed")
     assert answer.message == "d.gguf: the file cannot be read: no: more"

@@ -50,7 +50,7 @@ def read(metrics: Metrics) -> dict[tuple, float]:
 
 def test_a_finished_text_is_counted_by_all_its_figures():
     metrics = make_metrics()
-    metrics.finished(figures(proposed=7, accepted=3))
+    metrics.count_sequence(figures(proposed=7, accepted=3))
     page = read(metrics)
     assert page["cutaway_tokens_total", "prompt"] == 6
     assert page["cutaway_tokens_total", "cached"] == 4
@@ -70,7 +70,7 @@ def test_a_finished_text_is_counted_by_all_its_figures():
 def test_a_text_that_never_began_has_no_tokens_and_no_times_but_its_whole():
     metrics = make_metrics()
     never = {"cached_tokens": None, "completion_tokens": 0, "decode_s": None}
-    metrics.finished(figures(**never, queue_s=None, ttft_s=None, finish_reason="aborted"))
+    metrics.count_sequence(figures(**never, queue_s=None, ttft_s=None, finish_reason="aborted"))
     page = read(metrics)
     assert [page["cutaway_tokens_total", kind] for kind in ("prompt", "cached")] == [0, 0]
     assert page["cutaway_prefix_cache_query_tokens_total",] == 0
@@ -86,7 +86,7 @@ def test_a_text_that_never_began_has_no_tokens_and_no_times_but_its_whole():
 )
 def test_a_cancellation_is_counted_by_how_far_the_text_came(cached, completion, phase):
     metrics = make_metrics()
-    metrics.finished(
+    metrics.count_sequence(
         figures(cached_tokens=cached, completion_tokens=completion, finish_reason="aborted")
     )
     page = read(metrics)
@@ -171,9 +171,9 @@ def test_what_a_scrape_sees_in_the_middle_of_a_move_is_no_negative_number():
 
 def test_http_requests_by_path_method_and_status():
     metrics = make_metrics()
-    metrics.http("/v1/completions", "POST", 200, 0.5)
-    metrics.http("/v1/completions", "POST", 200, 0.25)
-    metrics.http(None, "GET", 404, 0.001)
+    metrics.count_http("/v1/completions", "POST", 200, 0.5)
+    metrics.count_http("/v1/completions", "POST", 200, 0.25)
+    metrics.count_http(None, "GET", 404, 0.001)
     page = read(metrics)
     assert page["cutaway_http_requests_total", "POST", "/v1/completions", "200"] == 2
     assert page["cutaway_http_requests_total", "GET", "other", "404"] == 1
@@ -184,7 +184,7 @@ def test_http_requests_by_path_method_and_status():
 def test_a_client_cannot_make_new_series(requests):
     metrics = make_metrics()
     for path, method, status in requests:
-        metrics.http(path, method, status % 600, 0.1)
+        metrics.count_http(path, method, status % 600, 0.1)
     series = {key[1:] for key in read(metrics) if key[0] == "cutaway_http_requests_total"}
     assert {key[1] for key in series} <= {*PATHS, "other"}
     assert {key[0] for key in series} <= {"GET", "HEAD", "POST", "PUT", "OPTIONS", "other"}
@@ -192,7 +192,7 @@ def test_a_client_cannot_make_new_series(requests):
 
 def test_a_finish_reason_that_is_none_is_other():
     metrics = make_metrics()
-    metrics.finished(figures(finish_reason="bored"))
+    metrics.count_sequence(figures(finish_reason="bored"))
     assert read(metrics)["cutaway_sequences_total", "other"] == 1
 
 
@@ -204,14 +204,14 @@ def test_build_and_process():
 
 def test_two_in_one_process_do_not_meet():
     one, other = make_metrics(), make_metrics()
-    one.finished(figures())
+    one.count_sequence(figures())
     assert read(one)["cutaway_sequences_total", "max_tokens"] == 1
     assert read(other)["cutaway_sequences_total", "max_tokens"] == 0
 
 
 def test_openmetrics_where_it_is_asked_for():
     metrics = make_metrics()
-    metrics.finished(figures())
+    metrics.count_sequence(figures())
     page, content_type = metrics.page(OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     families = {family.name: family for family in parse_openmetrics(page.decode())}

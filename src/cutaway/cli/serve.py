@@ -155,7 +155,7 @@ def _serve(args: Namespace) -> int:
             raise InputError(
                 f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
             ) from error
-        held.enter_context(log.configured(args.log))
+        held.enter_context(log.temporary_configuration(args.log))
         name = _in_url(_ALL.get(host, host))
         url = f"http://{name}:{sockets[0].getsockname()[1]}"
         held.push(stopped)

@@ -1,7 +1,7 @@
 """How a request is answered, whatever its protocol: texts, whole or streamed, and readings.
 
-Knows the jobs and functions that it starts and ends. Refuses to know any form of an answer: a
-protocol gives its own as ``Events``.
+Knows the jobs and functions that it starts and ends. Refuses to know any form of an answer: each
+protocol writes its own as ``Events``.
 """
 
 import asyncio
@@ -43,44 +43,44 @@ async def answer(
     request: Request,
     body: Any,
     make: Callable[[Service, Any, TextJob, str], Events],
-    begun: Callable[[], object] = lambda: None,
+    on_queued: Callable[[], object] = lambda: None,
 ) -> Response:
-    """Run a request and answer it; when the client disconnects, its sequences are aborted.
+    """Run a request and answer it; if the client disconnects, its sequences are aborted.
 
     body: the fields of a request for text; see ``TextFields``
-    make: the answer's builder
-    begun: called when its texts are in the queue
+    make: builds the answer
+    on_queued: called once its texts are in the queue
     """
-    service, access = admit(request, body.model, body.user, body.said)
+    service, access = admit(request, body.model, body.user, body.prompt_to_log)
     id = answer_id(request)
 
     async def start() -> TextJob:
-        prompts, given, use = await body.read(service)
+        prompts, keywords, use = await body.read(service)
         return await service.start(
-            prompts, given, use, access, adapter=service.names.adapter(body.model),
+            prompts, keywords, use, access, adapter=service.names.adapter(body.model),
             fill=body.FILL, stream=bool(body.stream), trace=body.trace,
         )  # fmt: skip
 
-    job = await cancel_on_disconnect(request.receive, _named(body, start()))
-    begun()
+    job = await cancel_on_disconnect(request.receive, _await_with_client_names(body, start()))
+    on_queued()
     if keep := request.app.state.keep:
-        job.closed = partial(keep, id)
+        job.on_closed = partial(keep, id)
     events = make(service, body, job, id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)
     with job:
         await cancel_on_disconnect(request.receive, job.finish())
-    # A long one may take a second, while other requests run.
+    # A long answer may take a second to write, while other requests run.
     whole = await asyncio.to_thread(lambda: dumps_by_parts(events.whole()))
     return Response(whole, media_type="application/json")
 
 
-async def _named(body: Any, work: Awaitable[T]) -> T:
-    """The result; an InputError has the name that the field has in this request."""
+async def _await_with_client_names(body: Any, work: Awaitable[T]) -> T:
+    """Await the work; an InputError gets the name that its field has in this request."""
     try:
         return await work
     except InputError as error:
-        name = body.called().get(error.field, error.field)
+        name = body.field_names().get(error.field, error.field)
         if name == error.field:
             raise
         raise type(error)(name, ": ", *error.args) from error
@@ -94,18 +94,18 @@ async def prefill_texts(
     model: str | None,
     ask: Callable[[Service], PrefillTask[R, T]],
     *,
-    said: Any,
+    prompt: Any,
     length: int,
     user: str | None = None,
     cache_salt: str | None = None,
 ) -> tuple[T, list[R]]:
-    """The answer to a task, and a reader of each of its requests, when all have ended.
+    """Return the answer to a task and a reader of each of its requests, once all have ended.
 
-    ask: reads the texts, in a thread; length: how many characters these are; said: for the log
-    cache_salt: see ``RunParams``
+    ask: reads the texts, in a thread; length: how many characters they have
+    prompt: what the log shows; cache_salt: see ``RunParams``
     """
     run = RunParams(cache_salt=cache_salt)
-    service, access = admit(request, model, user, lambda: said)
+    service, access = admit(request, model, user, lambda: prompt)
     adapter = service.llm.adapter_hash(service.names.adapter(model))
 
     async def queue(requests: Sequence[tuple[EngineRequest, int]]) -> ArrivalReader:
@@ -116,23 +116,23 @@ async def prefill_texts(
     async def read() -> tuple[T, list[R]]:
         started = perf_counter()
         task = await service.llm.in_turn(length, ask, service)
-        requests = (one.but(adapter=adapter or one.adapter, run=run) for one in task.requests)
+        requests = (r.but(adapter=adapter or r.adapter, run=run) for r in task.requests)
         readers = await read_all(queue, requests, task.reader)
-        access.texts = [_figures(one, perf_counter() - started) for one in readers]
+        access.texts = [_figures(reader, perf_counter() - started) for reader in readers]
         for figures in access.texts:
-            service.metrics.finished(figures)
+            service.metrics.count_sequence(figures)
         return task.answer(readers), readers
 
     return await cancel_on_disconnect(request.receive, read())
 
 
 def _figures(reader: EndListener, seconds: float) -> RequestStats:
-    started, ended = reader.started, reader.end
+    started, end = reader.started, reader.end
     assert started is not None
-    assert ended is not None
+    assert end is not None
     return RequestStats(
-        prompt_tokens=ended.usage.prompt_tokens, cached_tokens=ended.usage.cached_tokens,
-        completion_tokens=0, finish_reason=ended.reason, queue_s=started.queued_s, ttft_s=None,
+        prompt_tokens=end.usage.prompt_tokens, cached_tokens=end.usage.cached_tokens,
+        completion_tokens=0, finish_reason=end.reason, queue_s=started.queued_s, ttft_s=None,
         decode_s=None, duration_s=seconds,
     )  # fmt: skip
 
@@ -147,22 +147,23 @@ async def run_exclusive(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """The result of a function of the named model and the arguments; cancelled when the client
-    disconnects. All are pickled if the model is in another process. QueueFullError where too many
-    wait.
+    """Return what a function makes of the named model and the arguments.
+
+    It is cancelled if the client disconnects. All are pickled if the model is in another process.
+    QueueFullError if too many wait.
     """
     service = service_of(request, model)
     service.check_open()
     adapter = service.names.adapter(model)
-    doing = service.llm.run_in_turn(_under, adapter, function, args, kwargs)
-    return await cancel_on_disconnect(request.receive, doing)
+    result = service.llm.run_in_turn(_call_with_adapter, adapter, function, args, kwargs)
+    return await cancel_on_disconnect(request.receive, result)
 
 
-def _under(
+def _call_with_adapter(
     llm: LLM,
     adapter: str,
     function: Callable[..., T],
     args: Iterable[Any],
-    named: Mapping[str, Any],
+    kwargs: Mapping[str, Any],
 ) -> T:
-    return function(llm.with_adapter(adapter), *args, **named)
+    return function(llm.with_adapter(adapter), *args, **kwargs)

@@ -35,7 +35,7 @@ _ROUTERS = (openai, embeddings, relevance, decisions, fill, tokens, status, page
 _SCHEMAS = (shared, response_schemas, plain_schemas, score_schemas, errors)
 
 MODULES = (*_ROUTERS, *registry.endpoints())
-"""Those of all endpoints: the core's, and those of features, which the registry has."""
+"""The modules with endpoints: the core's, then those of the features in the registry."""
 ROUTERS = [module.router for module in MODULES]
 SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "SCHEMAS", ())))
 
@@ -43,7 +43,7 @@ SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "
 def create_app(
     llm: AsyncModel | Mapping[str, AsyncModel], settings: ServerSettings | None = None
 ) -> FastAPI:
-    """An ASGI application that serves a model, or several by name, and closes them at the end.
+    """Return an ASGI application that serves a model, or several by name, and closes them at last.
 
     Its ``state.models`` is shared by the endpoints.
     """
@@ -56,7 +56,7 @@ def create_app(
                 await stack.enter_async_context(service.llm)
                 await asyncio.to_thread(_prepare, service)
             stack.callback(app.state.bodies.close)
-            for context in reversed(contexts):  # what is listed first ends first
+            for context in reversed(contexts):  # the first in the list ends first
                 await stack.enter_async_context(context)
             yield
 
@@ -72,7 +72,7 @@ def create_app(
     app.state.responses = KeptResponses(settings.keep_responses)
     app.state.settings = settings
     app.state.bodies = bodies()
-    app.state.keep = None  # called with an answer's id and its texts, where somebody keeps them
+    app.state.keep = None  # a feature may set it; called with an answer's id and its texts
     installed = (module.install(app, settings) for module in MODULES if hasattr(module, "install"))
     contexts = [context for context in installed if context is not None]
     refusals.install(app, retry_after=lambda: models.retry_after)
@@ -91,19 +91,19 @@ def create_app(
 
 
 def _prepare(service: Service) -> None:
-    """What no request is to wait for, nor a text of another model."""
+    """Do now what the first request, or a text of another model, would otherwise wait for."""
     model = service.llm.model
     _ = model.identity  # reads the whole file, once
-    if model.graph.has_head:  # or it writes no text
+    if model.graph.has_head:  # a model without one writes no text
         model.grammars.prepare()
 
 
 def _models(
     llm: AsyncModel | Mapping[str, AsyncModel], settings: ServerSettings, app: FastAPI
 ) -> ServedModels:
-    given = llm if isinstance(llm, Mapping) else {"": llm}
-    each = zip(given.values(), names_of(given, settings.names), strict=True)
-    return ServedModels([_service(one, names, settings, app) for one, names in each])
+    llms = llm if isinstance(llm, Mapping) else {"": llm}
+    pairs = zip(llms.values(), names_of(llms, settings.names), strict=True)
+    return ServedModels([_service(model, names, settings, app) for model, names in pairs])
 
 
 def _service(llm: AsyncModel, names: Names, settings: ServerSettings, app: FastAPI) -> Service:
@@ -121,21 +121,23 @@ def _service(llm: AsyncModel, names: Names, settings: ServerSettings, app: FastA
 
 
 def _done(models: ServedModels) -> Callable[[Scope, int, float], None]:
-    """Counts and logs a request that has ended."""
+    """Return a function that counts and logs a request that has ended."""
 
     def done(scope: Scope, status: int, seconds: float) -> None:
         route, record = scope.get("route"), scope["state"].get("access")
-        models.first.metrics.http(getattr(route, "path", None), scope["method"], status, seconds)
+        models.first.metrics.count_http(
+            getattr(route, "path", None), scope["method"], status, seconds
+        )
         client = scope.get("client")
         access(
             id=scope["state"]["request_id"], client=client and client[0], method=scope["method"],
-            path=scope["path"], status=status, seconds=seconds, **_of_texts(record),
+            path=scope["path"], status=status, seconds=seconds, **_log_fields(record),
         )  # fmt: skip
 
     return done
 
 
-def _of_texts(access: AccessRecord | None) -> dict[str, Any]:
+def _log_fields(access: AccessRecord | None) -> dict[str, Any]:
     if access is None:
         return {}
     texts = access.texts

@@ -32,20 +32,22 @@ from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.http.refusals import problem
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
-"""A field that others have -> the values that ask for nothing, and what is said to other values."""
+"""A field that other servers have -> its harmless values, and the error for any other value."""
 
 MOST_STOPS = 64
-MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from them
+MOST_OF_STOPS = 4096  # characters in all: each text builds its automata from them
 _NULL = {"type": "null"}
 
 
-def refused(said: str, field: str | int | None = None, code: str | None = None) -> ValueError:
-    """For validators: what is said of a field, as it follows its path in the sentence.
+def refusal(sentence: str, field: str | int | None = None, code: str | None = None) -> ValueError:
+    """Return the error by which a validator refuses a field.
 
-    field  within the value that is validated; None: that value
-    code   of the answer's error
+    sentence  what follows the field's path in the message
+    field     within the value that is validated; None: that value itself
+    code      of the answer's error
     """
-    return PydanticCustomError("refused", "{said}", {"said": said, "field": field, "code": code})
+    context = {"sentence": sentence, "field": field, "code": code}
+    return PydanticCustomError("refused", "{sentence}", context)
 
 
 class Body(BaseModel):
@@ -61,45 +63,45 @@ class Body(BaseModel):
             return data
         if "interventions" in cls.model_fields:
             data = current_names(data)
-        for name, (harmless, why) in cls.unsupported.items():
-            if name in data and not _among(data[name], (None, *harmless)):
-                raise refused(f": {why}", name, "unsupported_parameter")
-        given = {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
-        return _with_one_unknown(given, {f.alias or n for n, f in cls.model_fields.items()})
+        for name, (harmless, message) in cls.unsupported.items():
+            if name in data and not _equals_any(data[name], (None, *harmless)):
+                raise refusal(f": {message}", name, "unsupported_parameter")
+        fields = {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
+        return _with_one_unknown(fields, {f.alias or n for n, f in cls.model_fields.items()})
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
-        """For the document, with what is said above of null and of inert fields."""
-        made = handler(core)
-        schema = handler.resolve_ref_schema(made)
-        needed = schema.get("required", ())
+        """Return the schema for the document, with null and the unsupported fields in it."""
+        reference = handler(core)
+        schema = handler.resolve_ref_schema(reference)
+        required = schema.get("required", ())
         fields = {
-            name: _described(field, null=name not in needed)
+            name: _describe_field(field, null=name not in required)
             for name, field in schema["properties"].items()
         }
         unsupported = {
-            name: {"enum": [None, *harmless], "description": why}
-            for name, (harmless, why) in cls.unsupported.items()
+            name: {"enum": [None, *harmless], "description": message}
+            for name, (harmless, message) in cls.unsupported.items()
         }
         schema |= {"properties": {**fields, **unsupported}, "additionalProperties": _NULL}
-        return made
+        return reference
 
 
-def _with_one_unknown(given: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """The fields without unknown ones but the first: pydantic takes 5 µs to refuse each."""
-    if len(given) <= len(known):
-        return given
-    first = next(name for name in given if name not in known)
-    return {name: value for name, value in given.items() if name in known or name == first}
+def _with_one_unknown(fields: dict[str, Any], known_names: set[str]) -> dict[str, Any]:
+    """Drop all unknown fields but the first: pydantic takes 5 µs to refuse each."""
+    if len(fields) <= len(known_names):
+        return fields
+    first = next(name for name in fields if name not in known_names)
+    return {name: value for name, value in fields.items() if name in known_names or name == first}
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
-    """Of a request, for the document."""
+    """Return the configuration of a request that has these examples in the document."""
     return ConfigDict(json_schema_extra={"examples": [*bodies]})
 
 
 def optional(description: str, **rules: Any) -> Any:
-    """A field that may be left out, which is then None. rules: of pydantic, such as ``ge``."""
+    """Return a field that is None if it is left out. rules: of pydantic, such as ``ge``."""
     return Field(None, description=description, **rules)
 
 
@@ -111,17 +113,17 @@ class ModelNamed(BaseModel):
 
 
 def doc(description: str, **rules: Any) -> Any:
-    """For ``Annotated``: what a value is. rules: of pydantic."""
+    """Return a description of a value, for ``Annotated``. rules: of pydantic."""
     return Field(description=description, **rules)
 
 
-def _among(value: Any, others: Sequence[Any]) -> bool:
-    """As JSON has it, where true is not 1."""
-    return any(type(value) is type(one) and value == one for one in others)
+def _equals_any(value: Any, candidates: Sequence[Any]) -> bool:
+    """Whether a value equals one of these in JSON, where true is not 1."""
+    return any(type(value) is type(candidate) and value == candidate for candidate in candidates)
 
 
-def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
-    """A field's schema, with null where it is allowed; its title would be its name again."""
+def _describe_field(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
+    """Return a field's schema, with null if allowed; a title would only repeat its name."""
     about = {k: v for k, v in field.items() if k in ("description", "default")}
     kind = {k: v for k, v in field.items() if k not in (*about, "title")}
     if null and _NULL not in kind.get("anyOf", ()):
@@ -129,18 +131,18 @@ def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
     return {**kind, **about}
 
 
-# -- fields that several have ----
+# -- fields of several requests ----------------------------------------------------------------
 
 
 def _stops(value: Any) -> Any:
-    """One string or a list of them, as a list."""
+    """Return one string or a list of them as a list."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise refused(" must be a string or a list of strings")
+        raise refusal(" must be a string or a list of strings")
     if len(stops) > MOST_STOPS:
-        raise refused(f" has {len(stops)} strings; at most {MOST_STOPS}")
+        raise refusal(f" has {len(stops)} strings; at most {MOST_STOPS}")
     if (length := sum(map(len, stops))) > MOST_OF_STOPS:
-        raise refused(f" has {length} characters; at most {MOST_OF_STOPS} in all")
+        raise refusal(f" has {length} characters; at most {MOST_OF_STOPS} in all")
     return stops
 
 
@@ -152,15 +154,15 @@ Stops = Annotated[
 
 
 def _one_or_many(value: Any) -> Any:
-    """A text or token ids, or a list of them, as a list."""
-    many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
-    texts = value if many else [value]
+    """Return a text or token ids, or a list of them, as a list."""
+    is_list = isinstance(value, list) and not (value and all(type(i) is int for i in value))
+    texts = value if is_list else [value]
     good = all(
         isinstance(p, str) or (isinstance(p, list) and all(type(i) is int for i in p))
         for p in texts
     )
     if not good or not texts:
-        raise refused(" must be a string, a list of token ids, or a list of either")
+        raise refusal(" must be a string, a list of token ids, or a list of either")
     return texts
 
 
@@ -173,10 +175,10 @@ _MOST_METADATA = 16
 
 
 def _few(value: Any) -> Any:
-    """Refuses too many before any is read: Pydantic counts an object's names after the last."""
+    """Refuse too many before any is read: Pydantic counts an object's names after the last."""
     if isinstance(value, dict) and len(value) > _MOST_METADATA:
-        most = {"field_type": "Dictionary", "max_length": _MOST_METADATA}
-        raise PydanticKnownError("too_long", {**most, "actual_length": len(value)})
+        limits = {"field_type": "Dictionary", "max_length": _MOST_METADATA}
+        raise PydanticKnownError("too_long", {**limits, "actual_length": len(value)})
     return value
 
 
@@ -187,14 +189,14 @@ MetadataField = Annotated[
 ]
 
 
-# -- routes that read them: a long one beside the event loop -----------------------------------
+# -- routes that read bodies: a long one outside the event loop --------------------------------
 
 
 _LONG = 1 << 15  # bytes: up to a twentieth of a second
 
 
 def bodies() -> ClientQueue:
-    """Who waits to have a long body read; the bodies of all are in memory."""
+    """Return the queue of clients whose long bodies are yet to be read; all are in memory."""
     return ClientQueue("large bodies wait to be read", most=64, most_of_client=16)
 
 
@@ -205,57 +207,58 @@ class StrictRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What FastAPI calls with each request."""
+        """Return the function that FastAPI calls with each request."""
         handle = super().get_route_handler()
         if self.body_field is None:
             return handle
 
         async def strict(request: Request) -> Response:
             CLIENT.set(request.client.host if request.client else "")
-            request = Request(_typed(request.scope), request.receive)
+            request = Request(_with_json_type(request.scope), request.receive)
             body = await request.body()
             if body.strip():
                 _check_type(request.headers.get("content-type", ""))
-            # FastAPI looks here for JSON, and leaves what is of the model already as it is.
-            request._json = await self._in_turn(request, body)
+            # FastAPI looks here for JSON, and leaves an instance of the model as it is.
+            request._json = await self._read_in_turn(request, body)
             return await handle(request)
 
         return strict
 
-    async def _in_turn(self, request: Request, body: bytes) -> Any:
+    async def _read_in_turn(self, request: Request, body: bytes) -> Any:
         if len(body) <= _LONG:
             return self._read(body)
         queue: ClientQueue = request.app.state.bodies
         return await cancel_on_disconnect(request.receive, queue.run(partial(self._read, body)))
 
     def _read(self, body: bytes) -> Any:
-        """The body as its model; ApiError 400 as parse, and for the first wrong field."""
+        """Return the body as its model; ApiError 400 if it is not JSON or a field is wrong."""
         try:
             value = parse(body)
         except InputError as error:
             raise ApiError(400, str(error), code="invalid_json") from None
         assert self.body_field
-        found, errors = self.body_field.validate(value, {}, loc=("body",))
+        validated, errors = self.body_field.validate(value, {}, loc=("body",))
         if errors:
             raise problem(errors, value, self)
-        return found
+        return validated
 
 
-def _typed(scope: Scope) -> Scope:
-    """A request of Ollama's clients as JSON: they, and curl as Ollama documents it, send another
-    type or none. A request with an Origin keeps its type, or a web page could send it without a
-    preflight.
+def _with_json_type(scope: Scope) -> Scope:
+    """Set the type of a request by Ollama's clients to JSON.
+
+    They send another type or none, as curl does in Ollama's documents. A request with an Origin
+    keeps its type, or a web page could send it without a preflight.
     """
     if not scope["path"].startswith("/api/") or "origin" in Headers(scope=scope):
         return scope
-    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
-    return {**scope, "headers": [*others, (b"content-type", b"application/json")]}
+    other_headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*other_headers, (b"content-type", b"application/json")]}
 
 
 def _check_type(content_type: str) -> None:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json" or re.fullmatch(r"application/[^/\s]+\+json", kind):
         return
-    given = f"not {kind[:80]!r}" if kind else "which is missing"
-    message = f"the body must be JSON; send the header 'Content-Type: application/json', {given}"
+    actual = f"not {kind[:80]!r}" if kind else "which is missing"
+    message = f"the body must be JSON; send the header 'Content-Type: application/json', {actual}"
     raise ApiError(415, message, code="unsupported_media_type")

@@ -19,11 +19,11 @@ from cutaway.server.http.settings import ServerSettings
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
 
-FIELDS = (400, 404, 415)
+FIELD_ERRORS = (400, 404, 415)
 """Errors of a request with a body that may name the model."""
-TEXT = (*FIELDS, 429, 503)
+QUEUE_ERRORS = (*FIELD_ERRORS, 429, 503)
 """Errors of a request that waits in the queue."""
-WRITTEN = (*TEXT, 409)
+GENERATION_ERRORS = (*QUEUE_ERRORS, 409)
 """Errors of a request for text, which may be a replay."""
 
 TAGS = [
@@ -34,7 +34,7 @@ TAGS = [
     {"name": "status", "description": "Models, health and metrics."},
 ]
 _MIDDLEWARE = (408, 413, 500)
-_REFUSED = {
+_DESCRIPTIONS = {
     400: "A field is wrong, unknown or missing, or the body is not JSON; the message says what.",
     401: "The key is missing or wrong.",
     403: "The Host header names a host that is not allowed.",
@@ -77,7 +77,7 @@ _REF = "#/components/schemas/"
 
 def replies(
     schema: type,
-    *refused: int,
+    *statuses: int,
     events: type | None = None,
     mark: bool = True,
     error: type = Error,
@@ -87,38 +87,38 @@ def replies(
 ) -> Answers:
     """The responses of an endpoint, for its ``responses``.
 
-    schema   of the response: a TypedDict of one of the schema modules
-    refused  statuses of its own errors; the middleware's are added to all endpoints
-    events   schema of a stream's events; mark: whether [DONE] is the last of them
-    error    what a stream ends with where it fails
-    lines    whether the stream is lines of JSON, as Ollama has it, instead
-    several  whether the response is a list of these
-    binary   another media type of the same, which has no schema
+    schema    of the response: a TypedDict of one of the schema modules
+    statuses  of its own errors; the middleware's are added to all endpoints
+    events    schema of a stream's events; mark: whether [DONE] is the last of them
+    error     with which a stream that fails ends
+    lines     whether the stream is lines of JSON, as Ollama's are, instead of events
+    several   whether the response is a list of these
+    binary    another media type of the same, which has no schema
     """
     whole = {"type": "array", "items": _ref(schema)} if several else _ref(schema)
     content = {"application/json": {"schema": whole}}
-    described = f"{schema.__doc__}"
+    description = f"{schema.__doc__}"
     if binary:
         content[binary] = {"schema": {"type": "string", "contentMediaType": binary}}
     if events and lines:
         schema_ = {"anyOf": [_ref(events), _ref(OllamaError)]}
         content["application/x-ndjson"] = {"schema": schema_}
-        described += " Without stream: false, lines of this, each with what is new."
+        description += " Without stream: false, lines of this, each with what is new."
     elif events:
         content["text/event-stream"] = {"schema": _event(events, mark, error)}
-        described += " A request with stream gets events"
-        described += ", the last of them with the data [DONE]." if mark else "."
-    return {200: {"description": described, "content": content}, **_refusals(refused)}
+        description += " A request with stream gets events"
+        description += ", the last of them with the data [DONE]." if mark else "."
+    return {200: {"description": description, "content": content}, **_refusals(statuses)}
 
 
 def _event(shape: type, mark: bool, error: type) -> dict[str, Any]:
     """The schema of one event: OpenAPI 3.1 cannot describe a stream."""
-    said = {
+    payload = {
         "type": "string",
         "contentMediaType": "application/json",
         "contentSchema": {"anyOf": [_ref(shape), _ref(error)]},
     }
-    data = {"anyOf": [said, *[{"const": "[DONE]"}] * mark]}
+    data = {"anyOf": [payload, *[{"const": "[DONE]"}] * mark]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
@@ -128,12 +128,12 @@ def _ref(shape: type) -> dict[str, Any]:
 
 def _refusals(statuses: Sequence[int]) -> Answers:
     return {
-        status: {"description": _REFUSED[status], "headers": _HEADERS.get(status, {})}
+        status: {"description": _DESCRIPTIONS[status], "headers": _HEADERS.get(status, {})}
         for status in statuses
     }
 
 
-# -- the whole ---------------------------------------------------------------------------------
+# -- the whole document ------------------------------------------------------------------------
 
 
 class Documented(FastAPI):
@@ -147,15 +147,15 @@ class Documented(FastAPI):
     ) -> None:
         super().__init__(
             openapi_tags=TAGS, generate_unique_id_function=_name,
-            redirect_slashes=False,  # it would go where the client's Host header says
+            redirect_slashes=False,  # it would redirect to what the client's Host header says
             **more,
         )  # fmt: skip
         self._settings, self._schemas = settings, schemas
 
     def openapi(self) -> dict[str, Any]:
-        """The document; made once."""
+        """Return the document, which is made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = _completed(
+            self.openapi_schema = _complete(
                 super().openapi(), _schemas(self._schemas), self._settings
             )
         return self.openapi_schema
@@ -165,7 +165,7 @@ def _name(route: Any) -> str:
     return str(route.name)
 
 
-def _completed(
+def _complete(
     document: dict[str, Any], shapes: Mapping[str, Any], settings: ServerSettings
 ) -> dict[str, Any]:
     """Add the schemas and the middleware's responses; remove FastAPI's own errors."""
@@ -188,7 +188,7 @@ def _completed(
 
 def _schemas(modules: Sequence[ModuleType]) -> dict[str, Any]:
     shapes = {name: shape for module in modules for name, shape in vars(module).items()}
-    _, made = TypeAdapter.json_schemas(
+    _, schema = TypeAdapter.json_schemas(
         [
             (name, "serialization", TypeAdapter(shape))
             for name, shape in shapes.items()
@@ -197,12 +197,12 @@ def _schemas(modules: Sequence[ModuleType]) -> dict[str, Any]:
         ref_template=_REF + "{model}",
         schema_generator=_Untitled,
     )
-    return dict(made["$defs"])
+    return dict(schema["$defs"])
 
 
 class _Untitled(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
-        """A field's title would be its name again."""
+        """Leave titles out: a field's title would only repeat its name."""
         return False
 
 
@@ -212,12 +212,12 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
             yield path, operation
 
 
-def _responses(given: Mapping[str, Any], common: Sequence[int], error: type) -> dict[str, Any]:
-    added = {str(status): answer for status, answer in _refusals(common).items()}
-    every = {**given, **added}
-    every.pop("422", None)  # which is 400 here
-    for status, answer in every.items():
+def _responses(declared: Mapping[str, Any], common: Sequence[int], error: type) -> dict[str, Any]:
+    common_responses = {str(status): answer for status, answer in _refusals(common).items()}
+    responses = {**declared, **common_responses}
+    responses.pop("422", None)  # FastAPI's own, which is 400 here
+    for status, answer in responses.items():
         answer["headers"] = {"x-request-id": _REQUEST_ID, **answer.get("headers", {})}
         if int(status) >= 400:
             answer["content"] = {"application/json": {"schema": _ref(error)}}
-    return dict(sorted(every.items()))
+    return dict(sorted(responses.items()))

@@ -1,7 +1,7 @@
 """Server-sent events and JSON: how an answer is written, whole or as a stream, whatever its form.
 
-Knows a job's end, errors and disconnects, and what would take others' time. Refuses to know what an
-answer says: a protocol gives that as ``Events``.
+Knows a job's end, errors and disconnects, and what would hold up other requests. Refuses to know
+what an answer says: a protocol writes that as ``Events``.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from starlette.types import Receive, Scope, Send
 
 from cutaway.engine import Arrival, Event
 from cutaway.errors import CutawayError
-from cutaway.server.http.errors import ApiError, of_text
+from cutaway.server.http.errors import ApiError, to_api_error
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
 
-# Line ends to str.splitlines, and so to clients that read a stream line by line, though JSON may
-# hold them as they are.
+# str.splitlines, and so a client that reads a stream line by line, ends a line at these, though
+# JSON may contain them unescaped.
 _LINE_ENDS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 _DEPTH, _FEW, _ITEMS = 7, 128, 16
-"""How deep parts are looked for; a list of more than so many is written some at a time."""
-_LONG_S = 0.005  # that others may wait
+"""How deep a document is split; how long a list is split by item; items at a time of a longer."""
+_LONG_S = 0.005  # how long the event loop may be held up
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
 
 def dumps(document: Any) -> bytes:
-    """JSON as it is sent: one line, whatever a client takes for a line's end."""
+    """Return JSON as it is sent: on one line, whatever a client takes for a line's end."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for end, escape in _LINE_ENDS.items():
         text = text.replace(end, escape)
@@ -45,9 +45,9 @@ def dumps(document: Any) -> bytes:
 
 
 def dumps_by_parts(document: Any) -> bytes:
-    """As dumps, for a large document in a thread: others run between its parts.
+    """Do what ``dumps`` does in parts, so that other threads run between those of a large document.
 
-    What of it is ``bytes`` was written before.
+    ``bytes`` in it are JSON already.
     """
     return b"".join(_parts(document, _DEPTH))
 
@@ -74,7 +74,7 @@ def _parts(value: Any, depth: int) -> Iterator[bytes]:
 
 
 def event(document: Any, name: str | None = None) -> bytes:
-    """One event; its data is one line."""
+    """Return one event, whose data is one line."""
     head = b"" if name is None else b"event: %s\n" % name.encode()
     return head + b"data: %s\n\n" % dumps(document)
 
@@ -85,35 +85,35 @@ class Events:
     MEDIA_TYPE: ClassVar[str] = "text/event-stream"
 
     def whole(self) -> Any:
-        """The whole response as JSON, once all sequences have ended."""
+        """Return the whole response as JSON, once all sequences have ended."""
         raise NotImplementedError
 
     def begin(self) -> Iterable[bytes]:
-        """Sent just before the first token."""
+        """Return what is sent just before the first token."""
         raise NotImplementedError
 
     def progress(self, index: int, event: Event) -> Iterable[bytes]:
-        """After a step of a text, its end, or a pass over its canvas: see ``TextJob.read``."""
+        """Return what is sent after a step, a pass or the end of a text: see ``TextJob.read``."""
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
-        """When all sequences have ended."""
+        """Return what is sent once all sequences have ended."""
         raise NotImplementedError
 
     def alive(self) -> bytes:
-        """After a long silence: a comment, which clients ignore."""
+        """Return what is sent after a long silence: a comment, which clients ignore."""
         return b": keep-alive\n\n"
 
-    def failed(self, refusal: ApiError) -> Iterable[bytes]:
-        """When generation failed."""
+    def fail(self, refusal: ApiError) -> Iterable[bytes]:
+        """Return what is sent if generation fails."""
         yield event(refusal.document())
 
 
 class EventStream(Response):
     """An ASGI response that reads a job to its end; a disconnect closes the job.
 
-    It begins with the first token, so that timing its first event measures that token. A failure
-    before it is a response of its own, unless a comment has kept the connection alive.
+    It begins with the first token, so that the time of its first event is that token's. A failure
+    before that is a response of its own, unless a comment has kept the connection alive.
     """
 
     def __init__(self, job: TextJob, events: Events, keep_alive: float) -> None:
@@ -122,19 +122,19 @@ class EventStream(Response):
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
-        self._answered, self._begun = False, False
-        self._event_s = inf  # processor time of an event; nothing is known of the first
+        self._headers_sent, self._opening_sent = False, False
+        self._event_s = inf  # processor time of an event; unknown before the first
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        """Send all of it."""
+        """Send the whole stream."""
         with self._job:
             await cancel_on_disconnect(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
         async with aclosing(self._parts()) as parts:
             async for part in parts:
-                if not self._answered:
-                    self._answered = True
+                if not self._headers_sent:
+                    self._headers_sent = True
                     headers = self.raw_headers
                     await send({"type": "http.response.start", "status": 200, "headers": headers})
                 if part:
@@ -142,7 +142,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """Events of one engine step are sent together."""
+        """Yield what is sent at a time: the events of one engine step together."""
         try:
             while True:
                 try:
@@ -151,30 +151,30 @@ class EventStream(Response):
                 except TimeoutError:
                     yield self._events.alive()
                     continue
-                yield await self._written(new)
+                yield await self._encode(new)
                 if not new:
                     break
             yield await asyncio.to_thread(lambda: b"".join(self._events.end()))
         except CutawayError as error:
-            if not self._answered:
+            if not self._headers_sent:
                 raise
-            yield b"".join([*self._begin(), *self._events.failed(of_text(error))])
+            yield b"".join([*self._begin(), *self._events.fail(to_api_error(error))])
         except Exception:
-            if self._answered:
+            if self._headers_sent:
                 message = "something went wrong in the server, and its log says what"
-                yield b"".join([*self._begin(), *self._events.failed(ApiError(500, message))])
+                yield b"".join([*self._begin(), *self._events.fail(ApiError(500, message))])
             raise
 
-    async def _written(self, new: Sequence[Arrival]) -> bytes:
-        """What the events add: beside the event loop where that takes long.
+    async def _encode(self, new: Sequence[Arrival]) -> bytes:
+        """Return these arrivals as events, made in a thread if that takes long.
 
-        Those of a reader who is slow are many, and so are the log-probabilities of 64 texts.
+        A slow reader gets many at once, and 64 texts have many log-probabilities.
         """
         if len(new) * self._event_s < _LONG_S:
-            return self._write(new)
-        return await asyncio.to_thread(self._write, new)
+            return self._encode_now(new)
+        return await asyncio.to_thread(self._encode_now, new)
 
-    def _write(self, new: Sequence[Arrival]) -> bytes:
+    def _encode_now(self, new: Sequence[Arrival]) -> bytes:
         began = thread_time()
         parts = (self._events.progress(arrival.sequence_index, arrival.event) for arrival in new)
         data = b"".join([*self._begin(), *chain.from_iterable(parts)])
@@ -182,6 +182,6 @@ class EventStream(Response):
         return data
 
     def _begin(self) -> Iterable[bytes]:
-        """The opening events, once."""
-        begun, self._begun = self._begun, True
-        return () if begun else self._events.begin()
+        """Return the opening events the first time, nothing after that."""
+        already_sent, self._opening_sent = self._opening_sent, True
+        return () if already_sent else self._events.begin()

@@ -1,4 +1,4 @@
-"""A job: the texts of one request, read by one reader, and what is counted of them."""
+"""A job: the texts of one request, which one reader reads, and the figures that are counted."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from cutaway.requests.generation import Generation, Generations
 from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
 
-_EARLY = ("aborted", "error")  # ends that no step makes
+_EARLY = ("aborted", "error")  # finish reasons that do not come with a step
 
 
 @dataclass
 class AccessRecord:
-    """What the log's line of a request says beside what HTTP knows."""
+    """What the log says of a request, beside what HTTP knows of it."""
 
     model: str
     user: str | None = None
@@ -27,13 +27,13 @@ class AccessRecord:
 
 
 def end_at(text: Generation, step: Step) -> Ended | None:
-    """How a text ended, if this step is its last; None for others, and for a text that failed."""
-    ended = text.ended if step is text.steps[-1] else None
-    return ended if ended and not ended.error else None
+    """Return how a text ended, if this step is its last and the text did not fail; else None."""
+    end = text.ended if step is text.steps[-1] else None
+    return end if end and not end.error else None
 
 
 def _is_shown(event: Event, *, traced: bool) -> bool:
-    """Whether an answer can have it. An end with an error is raised by the next read instead."""
+    """Whether an answer may show an event. The next read raises the error of a text that failed."""
     if isinstance(event, Ended):
         return event.error is None
     return isinstance(event, Step) or (traced and isinstance(event, Pass))
@@ -42,10 +42,10 @@ def _is_shown(event: Event, *, traced: bool) -> bool:
 class TextJob:
     """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
 
-    running  the jobs that have not ended, this one among them
-    traces   of each text, where they were asked for
-    given    the keywords that the client gave
-    closed   called with the texts once they have ended
+    running    the jobs that have not ended, this one among them
+    traces     of each text, if asked for
+    keywords   those that the client gave
+    on_closed  called with the texts once they have ended
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class TextJob:
         metrics: Metrics,
         running: "WeakSet[TextJob]",
         *,
-        given: Collection[str],
+        keywords: Collection[str],
     ) -> None:
-        self.given = given
+        self.keywords = keywords
         self.texts: list[Generation] = texts.generations
-        self.traces, self.asked = traces, self.texts[0].watch.start
+        self.traces, self.queued_at = traces, self.texts[0].watch.start
         self._metrics, self._reader, self._access = metrics, texts, access
-        self.closed: Callable[[list[Generation]], object] = lambda _: None
+        self.on_closed: Callable[[list[Generation]], object] = lambda _: None
         self._closed, self._running = False, running
         running.add(self)
 
@@ -74,7 +74,7 @@ class TextJob:
     async def read(self) -> list[Arrival]:
         """Wait for new steps and ends of texts, and passes over a canvas if they are traced.
 
-        [] at the end. Errors as of ``Generations.read``.
+        [] at the end. Raises what ``Generations.read`` raises.
         """
         while events := await self._reader.read():
             traced = bool(self.traces)
@@ -89,34 +89,34 @@ class TextJob:
 
     @property
     def route(self) -> Route | None:
-        """Which replicas write them; None where there are none."""
+        """The replicas that write the texts; None without replicas."""
         return self._reader.route
 
     @property
     def load_s(self) -> float:
-        """Seconds that it waited for its model to be loaded."""
+        """Seconds that the job waited for its model to be loaded."""
         return self._reader.load_s
 
-    def waited(self, index: int) -> float | None:
-        """Seconds in the queue; None where it is there still."""
+    def queue_seconds(self, index: int) -> float | None:
+        """Return a text's seconds in the queue; None while it is there."""
         started = self.texts[index].started
         return started.queued_s if started else None
 
     def close(self) -> None:
-        """End what has not ended, and count."""
+        """End the texts that have not ended, and count all."""
         if self._closed:
             return
         self._closed = True
         self._running.discard(self)
         self._reader.close()
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
-        for one in figures:
-            self._metrics.finished(one)
+        for stats in figures:
+            self._metrics.count_sequence(stats)
         self._access.texts, self._access.route = figures, self.route
         self._access.load_s = self.load_s
         if self.route:
-            self._metrics.resumed(self.route.resumed, self.route.replayed)
-        self.closed(self.texts)
+            self._metrics.count_resumed(self.route.resumed, self.route.replayed)
+        self.on_closed(self.texts)
 
     def __enter__(self) -> "TextJob":
         return self
@@ -133,7 +133,7 @@ class TextJob:
             cached_tokens=usage.cached_tokens if text.started else None,
             completion_tokens=usage.completion_tokens,
             finish_reason=text.finish_reason,
-            queue_s=self.waited(index),
+            queue_s=self.queue_seconds(index),
             ttft_s=None if first is None else first - watch.start,
             decode_s=None if first is None else watch.last - first,
             duration_s=(now if text.finish_reason in _EARLY else watch.last) - watch.start,

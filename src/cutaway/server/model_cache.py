@@ -1,8 +1,8 @@
 """Loads models when they are used, and unloads them when others need the memory.
 
 A model in use stays loaded. If another does not fit, the least recently used are unloaded, idle
-ones first; a model to be unloaded takes no new uses, so that the wait is only for uses that have
-begun. Models are loaded in the order in which they were first requested.
+ones first; a model that is to be unloaded takes no new uses, so that only those that have begun are
+waited for. Models are loaded in the order in which they were first requested.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ State = Literal["absent", "loading", "loaded", "unloading"]
 
 
 class Sized(Protocol):
-    """What has a size."""
+    """A model whose size is known."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name in messages."""
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes when it is loaded."""
+        """Bytes that it takes while loaded."""
 
 
 class Loadable(Sized, Protocol):
-    """What takes memory from the beginning of a load to the end of an unload."""
+    """A model that takes memory from the beginning of a load to the end of an unload."""
 
     async def load(self) -> None:
         """Load it; if this raises, it takes no memory."""
@@ -46,7 +46,7 @@ class Waiting(NamedTuple):
     """A use that waits for its model."""
 
     slot: "ModelSlot"
-    admitted: "asyncio.Future[None]"  # or cancelled, by who waits no longer
+    admitted: "asyncio.Future[None]"  # cancelled if the client stops waiting
 
     def fail(self, error: Exception) -> None:
         """End the wait with an error."""
@@ -55,7 +55,7 @@ class Waiting(NamedTuple):
 
 
 class ModelCache:
-    """All models that share some memory. Used in one event loop.
+    """The models that share some memory. Used in one event loop.
 
     limit        bytes that they may take together; None: no limit
     idle_s       seconds after which an idle model is unloaded; None: when its memory is needed
@@ -65,7 +65,7 @@ class ModelCache:
 
     def __init__(
         self, limit: int | None = None, *, idle_s: float | None = None,
-        max_waiting: int | None = None, tell: Callable[..., object] = lambda _what, **_more: None,
+        max_waiting: int | None = None, tell: Callable[..., object] = lambda _event, **_: None,
     ) -> None:  # fmt: skip
         self.limit, self.idle_s, self.max_waiting, self.tell = limit, idle_s, max_waiting, tell
         self.slots: list[ModelSlot] = []
@@ -91,7 +91,7 @@ class ModelCache:
             )
 
     @property
-    def taken(self) -> int:
+    def memory_used(self) -> int:
         """Bytes that are in use."""
         return sum(slot.model.memory for slot in self.slots if slot.state != "absent")
 
@@ -99,109 +99,109 @@ class ModelCache:
         """Load no more models: waiting uses get a CutawayError, loaded models stay usable."""
         self.stopped = True
         waiting, self.queue = self.queue, []
-        for one in waiting:
-            one.fail(closed())
+        for use in waiting:
+            use.fail(closed_error())
         for slot in self.slots:
             if slot.state == "loading":
                 slot.model.give_up()
 
-    async def settled(self) -> None:
-        """Once no model is being loaded or unloaded."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no model is being loaded or unloaded."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     # -- what is next --------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Begin all uses, unloads and loads that can begin."""
+        """Begin whatever can begin: uses, unloads and loads."""
         while not self.stopped:
-            going = self._going()
-            for one in [*self.queue]:
-                if one.slot.state == "loaded" and one.slot not in going:
-                    self.admit(one)
-            for slot in going:
+            outgoing = self._next_to_unload()
+            for use in [*self.queue]:
+                if use.slot.state == "loaded" and use.slot not in outgoing:
+                    self.admit(use)
+            for slot in outgoing:
                 if not slot.users:
                     slot.begin_unload()
-            wanted = self._wanted()
-            if wanted is None or self._missing(wanted) > 0:
+            next_slot = self._next_to_load()
+            if next_slot is None or self._missing(next_slot) > 0:
                 return
-            wanted.begin_load()
+            next_slot.begin_load()
 
-    def admit(self, one: Waiting) -> None:
+    def admit(self, use: Waiting) -> None:
         """Begin a use that waited."""
-        self.queue.remove(one)
-        if not one.admitted.done():
-            one.slot.begin_use()
-            one.admitted.set_result(None)
+        self.queue.remove(use)
+        if not use.admitted.done():
+            use.slot.begin_use()
+            use.admitted.set_result(None)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Load or unload."""
+        """Run a load or an unload as a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _wanted(self) -> "ModelSlot | None":
-        """The model to load next; None: none."""
-        return next((one.slot for one in self.queue if one.slot.state == "absent"), None)
+    def _next_to_load(self) -> "ModelSlot | None":
+        """Return the model to load next, if there is one."""
+        return next((use.slot for use in self.queue if use.slot.state == "absent"), None)
 
-    def _going(self) -> "list[ModelSlot]":
-        """Loaded models whose memory the next one needs."""
-        wanted, going = self._wanted(), list[ModelSlot]()
-        missing = 0 if wanted is None else self._missing(wanted)
+    def _next_to_unload(self) -> "list[ModelSlot]":
+        """Choose the loaded models whose memory the next one needs."""
+        next_slot, outgoing = self._next_to_load(), list[ModelSlot]()
+        missing = 0 if next_slot is None else self._missing(next_slot)
         missing -= sum(slot.model.memory for slot in self.slots if slot.state == "unloading")
         loaded = [slot for slot in self.slots if slot.state == "loaded"]
-        for slot in sorted(loaded, key=lambda slot: (slot.users > 0, slot.asked)):
+        for slot in sorted(loaded, key=lambda slot: (slot.users > 0, slot.last_used)):
             if missing > 0:
-                going.append(slot)
+                outgoing.append(slot)
                 missing -= slot.model.memory
-        return going
+        return outgoing
 
-    def _missing(self, wanted: "ModelSlot") -> int:
-        """Bytes that are missing for it."""
-        return 0 if self.limit is None else self.taken + wanted.model.memory - self.limit
+    def _missing(self, slot: "ModelSlot") -> int:
+        """Return how many bytes are missing to load a model."""
+        return 0 if self.limit is None else self.memory_used + slot.model.memory - self.limit
 
 
 class ModelSlot:
     """A model in the cache, and its state.
 
-    users    uses that have begun and not ended
-    asked    when the last one began, by the cache's clock
-    expires  when it is unloaded if idle until then, by the event loop's clock; None: never
+    users      uses that have begun and not ended
+    last_used  when the last one began, by the cache's clock
+    expires    when it is unloaded if idle until then, by the event loop's clock; None: never
     """
 
     def __init__(self, cache: ModelCache, model: Loadable, state: State) -> None:
-        self.model, self.state, self.users, self.asked = model, state, 0, 0
+        self.model, self.state, self.users, self.last_used = model, state, 0, 0
         self._cache, self._idle_s = cache, cache.idle_s
         self._timer: asyncio.TimerHandle | None = None
 
     async def use(self) -> float:
-        """Begin to use it, once it is loaded and may be used; seconds that this took.
+        """Wait until the model is loaded, begin a use, and return the seconds that this took.
 
-        Raises what its load raised, QueueFullError where too many wait, CutawayError once the cache
-        has stopped. May be cancelled, which stops no load.
+        Raises what the load raised, QueueFullError if too many wait, CutawayError once the cache
+        has stopped. May be cancelled, which does not stop the load.
         """
         cache, started = self._cache, perf_counter()
         if cache.stopped:
             if self.state != "loaded":
-                raise closed()
+                raise closed_error()
             self.begin_use()
             return 0.0
-        one = Waiting(self, asyncio.get_running_loop().create_future())
-        cache.queue.append(one)
+        use = Waiting(self, asyncio.get_running_loop().create_future())
+        cache.queue.append(use)
         cache.advance()
-        most = cache.max_waiting
-        if most is not None and len(cache.queue) > most and not one.admitted.done():
-            self._leave(one)
-            raise QueueFullError(f"the queue is full with {most} waiting: try again later")
+        max_waiting = cache.max_waiting
+        if max_waiting is not None and len(cache.queue) > max_waiting and not use.admitted.done():
+            self._leave(use)
+            raise QueueFullError(f"the queue is full with {max_waiting} waiting: try again later")
         try:
-            await one.admitted
+            await use.admitted
         except asyncio.CancelledError:
-            self._leave(one)
+            self._leave(use)
             raise
         return perf_counter() - started
 
     def stop(self) -> None:
-        """See ``ModelCache``: of all models that share it."""
+        """Load no more of the models that share this cache: see ``ModelCache``."""
         self._cache.stop()
 
     def done(self) -> None:
@@ -228,9 +228,9 @@ class ModelSlot:
     # -- its life ------------------------------------------------------------------------------
 
     def begin_use(self) -> None:
-        """Count one more use."""
+        """Count a use that begins."""
         self.users += 1
-        self.asked = next(self._cache.clock)
+        self.last_used = next(self._cache.clock)
         self._rest()
 
     def begin_load(self) -> None:
@@ -250,15 +250,15 @@ class ModelSlot:
             await self.model.load()
         except Exception as error:
             self.state = "absent"
-            for one in self._waiting():
-                cache.queue.remove(one)
-                one.fail(error)
+            for use in self._waiting():
+                cache.queue.remove(use)
+                use.fail(error)
         else:
             self.state = "loaded"
             seconds, memory = round(perf_counter() - started, 3), self.model.memory
             cache.tell("loaded", model=self.model.name, seconds=seconds, memory=memory)
-            for one in self._waiting():  # before it can be chosen to be unloaded
-                cache.admit(one)
+            for use in self._waiting():  # before it can be chosen to be unloaded
+                cache.admit(use)
             self._rest()
         cache.advance()
 
@@ -271,7 +271,7 @@ class ModelSlot:
             self._cache.advance()
 
     def _rest(self) -> None:
-        """Start the idle timer if it is idle, else stop it."""
+        """Start the idle timer if the model is idle, else stop it."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -284,17 +284,17 @@ class ModelSlot:
             self._timer = loop.call_later(self._idle_s, self.begin_unload)
 
     def _waiting(self) -> list[Waiting]:
-        return [one for one in self._cache.queue if one.slot is self]
+        return [use for use in self._cache.queue if use.slot is self]
 
-    def _leave(self, one: Waiting) -> None:
-        """It waits no longer, and may have been admitted before."""
-        if one in self._cache.queue:
-            self._cache.queue.remove(one)
+    def _leave(self, use: Waiting) -> None:
+        """Give up a use that nobody waits for; it may have been admitted meanwhile."""
+        if use in self._cache.queue:
+            self._cache.queue.remove(use)
             self._cache.advance()
-        elif not one.admitted.cancelled() and one.admitted.exception() is None:
+        elif not use.admitted.cancelled() and use.admitted.exception() is None:
             self.done()
 
 
-def closed() -> ClosedError:
-    """The error once the cache has stopped."""
+def closed_error() -> ClosedError:
+    """Return the error of a use after the cache has stopped."""
     return ClosedError("the engine is closed and takes no more requests")

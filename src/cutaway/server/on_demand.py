@@ -17,7 +17,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Arrival, ArrivalReader, AsyncEngine, EngineState, Policy, Request
 from cutaway.errors import CutawayError, InputError, ModelLoadError
 from cutaway.requests.base import common_options, make_engine
-from cutaway.server.model_cache import ModelCache, closed
+from cutaway.server.model_cache import ModelCache, closed_error
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -34,22 +34,22 @@ _NOTHING = EngineState(
 
 
 class _Running(NamedTuple):
-    """What exists while the weights are loaded."""
+    """An engine and its guests, which exist while the weights are loaded."""
 
     engine: AsyncEngine
     guests: Guests
 
 
 class OnDemandLLM(AsyncModel):
-    """A model that takes memory while it is used. ``async with`` closes it, and stops its cache.
+    """A model that takes memory while it is used. ``async with`` closes it and stops its cache.
 
-    model    opened without its weights, which may have been loaded since
-    cache    decides when they are loaded and unloaded
+    model    opened without its weights; they may have been loaded since
+    cache    decides when these are loaded and unloaded
     policy   of each engine
     options  defaults for the keywords of requests
 
-    Prompts, options and names need no weights. Raises InputError for a bad option, and where the
-    model can never fit.
+    Prompts, options and names need no weights. Raises InputError for a bad option, or a model that
+    can never fit.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class OnDemandLLM(AsyncModel):
         return self.model.memory
 
     async def load(self) -> None:
-        """Load the weights. ModelLoadError where they cannot be loaded."""
+        """Load the weights; ModelLoadError if they cannot be loaded."""
         self._unwanted.clear()
         await asyncio.to_thread(self._load)
         self._begin()
@@ -102,17 +102,17 @@ class OnDemandLLM(AsyncModel):
 
     def _load(self) -> None:
         try:
-            self.model.load(self._go_on)
+            self.model.load(self._check_wanted)
         except (CutawayError, OSError) as error:
             if self._unwanted.is_set():
-                raise closed() from error
+                raise closed_error() from error
             path = self.model.path  # which is private
             reason = str(error).replace(str(path), self.name).replace(f"{path.parent}{os.sep}", "")
             raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
 
-    def _go_on(self, _: int) -> None:
+    def _check_wanted(self, _: int) -> None:
         if self._unwanted.is_set():
-            raise closed()
+            raise closed_error()
 
     def _begin(self) -> None:
         engine = AsyncEngine(make_engine(self.model, self._policy))
@@ -120,11 +120,11 @@ class OnDemandLLM(AsyncModel):
 
     # -- what the engine does ------------------------------------------------------------------
 
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> "HeldReader":
-        """See ``AsyncModel``; ModelLoadError where the weights cannot be loaded."""
+    async def queue(self, requests: Sequence[tuple[Request, int]]) -> "HeldReader":
+        """See ``AsyncModel``; ModelLoadError if the weights cannot be loaded."""
         load_s = await self.slot.use()
         try:
-            reader = await self._here.engine.submit(asked)
+            reader = await self._loaded.engine.submit(requests)
         except BaseException:
             self.slot.done()
             raise
@@ -135,19 +135,21 @@ class OnDemandLLM(AsyncModel):
     ) -> T:
         """See ``AsyncModel``; as for ``queue``."""
         await self.slot.use()
-        ended = partial(_soon, asyncio.get_running_loop(), self.slot.done)
-        return await self._here.guests.call(lambda llm: function(llm, *args, **kwargs), ended)
+        on_ended = partial(_call_soon, asyncio.get_running_loop(), self.slot.done)
+        return await self._loaded.guests.call(lambda llm: function(llm, *args, **kwargs), on_ended)
 
     @property
-    def _here(self) -> _Running:
+    def _loaded(self) -> _Running:
         assert self._running is not None, "it is used while it is not loaded"
         return self._running
 
     def state(self) -> EngineState:
-        """See ``AsyncModel``; while it is not loaded, what was counted before."""
+        """See ``AsyncModel``; while not loaded, what earlier engines counted."""
         now = EngineState.read(self._running.engine.engine) if self._running else _NOTHING
-        most = now.most_running or (self._policy or Policy()).max_num_seqs
-        return replace(now, preemptions=now.preemptions + self._preemptions, most_running=most)
+        most_running = now.most_running or (self._policy or Policy()).max_num_seqs
+        return replace(
+            now, preemptions=now.preemptions + self._preemptions, most_running=most_running
+        )
 
     @property
     def alive(self) -> bool:
@@ -170,7 +172,7 @@ class OnDemandLLM(AsyncModel):
     async def aclose(self) -> None:
         """See ``AsyncModel``."""
         self.close()
-        await self._cache.settled()
+        await self._cache.wait_until_idle()
         if self._running:
             self._running.guests.close()
             await self._running.engine.aclose()
@@ -181,19 +183,19 @@ class OnDemandLLM(AsyncModel):
     async def drain(self, timeout: float | None = None) -> bool:
         """See ``AsyncModel``."""
         self._cache.stop()
-        ended = self._running is None or await self._running.engine.drain(timeout)
+        has_ended = self._running is None or await self._running.engine.drain(timeout)
         await self.aclose()
-        return ended
+        return has_ended
 
 
 class HeldReader:
-    """A ``ArrivalReader`` that uses a model to the end; dropping it closes it."""
+    """An ``ArrivalReader`` that keeps its model in use until it is read, closed or dropped."""
 
     route = None
 
     def __init__(self, reader: ArrivalReader, release: Callable[[], object], load_s: float) -> None:
         self._reader, self.load_s = reader, load_s
-        self._release = finalize(self, _soon, asyncio.get_running_loop(), release)
+        self._release = finalize(self, _call_soon, asyncio.get_running_loop(), release)
         self._release.atexit = False
 
     async def read(self) -> list[Arrival]:
@@ -208,7 +210,7 @@ class HeldReader:
         self._release()
 
 
-def _soon(loop: asyncio.AbstractEventLoop, release: Callable[[], object]) -> None:
-    """Call it in the event loop, from any thread, also a finalizer's."""
+def _call_soon(loop: asyncio.AbstractEventLoop, release: Callable[[], object]) -> None:
+    """Have a function called in the event loop; any thread may do so, also a finalizer's."""
     with suppress(RuntimeError):  # the event loop is closed
         loop.call_soon_threadsafe(release)

@@ -24,7 +24,7 @@ from cutaway.requests.base import Message, Prompt, fit_max_tokens, infills_by_ba
 from cutaway.requests.options import Options
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.metrics import Metrics, several
+from cutaway.server.http.metrics import Metrics, merged_page
 from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.model_cache import ModelSlot
 from cutaway.server.on_demand import OnDemandLLM
@@ -33,73 +33,73 @@ from cutaway.trace import TraceBuffer
 
 
 class Names:
-    """Those of one model.
+    """The names of one model.
 
     first  its name in answers to requests that name none
-    every  all of them, its own first, then those of adapters
+    all    the model's names first, then those of its adapters
     """
 
-    def __init__(self, model: LoadedModel, own: Sequence[str]) -> None:
-        self._model, self.first, self._own = model, own[0], tuple(own)
+    def __init__(self, model: LoadedModel, model_names: Sequence[str]) -> None:
+        self._model, self.first, self._model_names = model, model_names[0], tuple(model_names)
 
     @property
-    def every(self) -> tuple[str, ...]:
-        """See the class; adapters come and go."""
-        return (*self._own, *self._model.adapters)
+    def all(self) -> tuple[str, ...]:
+        """All names at this moment: adapters come and go."""
+        return (*self._model_names, *self._model.adapters)
 
-    def known(self, name: str) -> str | None:
-        """The name as this model has it; None if it is another model's."""
+    def find(self, name: str) -> str | None:
+        """Return the name as this model spells it; None if it is another model's."""
         bare = name.removesuffix(":latest")  # as Ollama's clients write it
-        return next((own for own in (name, bare) if own in self.every), None)
+        return next((spelling for spelling in (name, bare) if spelling in self.all), None)
 
-    def named(self, name: str | None) -> str:
-        """As ``known``, for a request to this model; without a name, the first."""
-        return (name and self.known(name)) or self.first
+    def resolve(self, name: str | None) -> str:
+        """Return the name, of the model or an adapter, that a request means; the first for None."""
+        return (name and self.find(name)) or self.first
 
     def adapter(self, name: str | None) -> str:
-        """The adapter of which this is the name; "": none."""
-        own = self.named(name)
-        return own if own in self._model.adapters else ""
+        """Return the adapter of this name; "" if it is not an adapter's."""
+        canonical = self.resolve(name)
+        return canonical if canonical in self._model.adapters else ""
 
     def model(self, name: str | None) -> LoadedModel:
-        """The model, with the adapter of which this is the name."""
+        """Return the model, with the adapter of this name if it is one's."""
         return self._model.with_adapter(self.adapter(name))
 
     def fingerprint(self, name: str | None) -> str:
-        """What computes: OpenAI's ``system_fingerprint``."""
+        """Return what computes, as OpenAI's ``system_fingerprint``."""
         return self.model(name).system_fingerprint
 
 
-def names_of(models: Mapping[str, AsyncModel], usual: Sequence[str]) -> list[Names]:
-    """Of each, by the name that it was given, by its own, and those of its adapters.
+def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> list[Names]:
+    """Return the names of each model: those it is served by, its own if unique, its adapters'.
 
-    usual: of one whose name is ""
-    InputError where an adapter has the name of a model, or of another adapter.
+    default_names: what a model is served by whose name is ""
+    InputError if an adapter has the name of a model, or of another adapter.
     """
-    own = Counter(one.name for one in models.values()) + Counter(models.keys())
-    found = []
-    for name, one in models.items():
-        called = [name] if name else usual
-        alone = [one.name] if own[one.name] == 1 or one.name == name else []
-        found.append(Names(one.model, [*dict.fromkeys([*called, *alone])]))
-    count = Counter(name for names in found for name in names.every)
-    for one in models.values():
-        for name in one.model.adapters:
-            if count[name] > 1:
+    counts = Counter(llm.name for llm in models.values()) + Counter(models.keys())
+    served = []
+    for name, llm in models.items():
+        primary = [name] if name else default_names
+        unique = [llm.name] if counts[llm.name] == 1 or llm.name == name else []
+        served.append(Names(llm.model, [*dict.fromkeys([*primary, *unique])]))
+    name_counts = Counter(name for names in served for name in names.all)
+    for llm in models.values():
+        for name in llm.model.adapters:
+            if name_counts[name] > 1:
                 raise InputError(
                     "adapters",
                     f": {name} is the name of a model or of another adapter: give another",
                 )
-    return found
+    return served
 
 
 # -- one model ---------------------------------------------------------------------------------
 
 
 MOST_TEXTS = 128
-"""Samples of all prompts of one request."""
+"""Samples of all prompts of one request at most."""
 MOST_ROWS = 1 << 17
-"""Tokens that one request may have computed: a minute or two of a small model."""
+"""Tokens that one request may have computed: a minute or two with a small model."""
 MOST_BESIDE = 1 << 20
 """Tokens that one request reports, tracks or biases beside its own; each takes 500 bytes."""
 
@@ -108,11 +108,11 @@ MOST_BESIDE = 1 << 20
 class Service:
     """One model, served.
 
-    names       by which it and its adapters may be asked for
+    names       of the model and its adapters
     created     when it was loaded, in seconds of the epoch
     log_prompts whether the log shows prompts
     keep_alive  seconds without an event after which a stream sends a keep-alive
-    draining    it accepts no more requests
+    draining    whether it accepts no more requests
     """
 
     llm: AsyncModel
@@ -127,14 +127,14 @@ class Service:
 
     @property
     def room(self) -> int:
-        """Tokens that a text can have at most, prompt included."""
+        """How many tokens a text can have, its prompt included."""
         return self.llm.room
 
     @property
     def retry_after(self) -> int:
         """Seconds after which a full queue may have room: as long as the oldest in it waits."""
         now = perf_counter()
-        waiting = [job.asked for job in self.jobs if job.waits]
+        waiting = [job.queued_at for job in self.jobs if job.waits]
         return max(1, round(now - min(waiting, default=now)))
 
     def _draft(self, kind: str) -> str:
@@ -147,12 +147,12 @@ class Service:
         return speculate
 
     def check_open(self) -> None:
-        """ApiError 503 where the server is stopping."""
+        """ApiError 503 if the server is stopping."""
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
 
     def check_interventions(self, interventions: Sequence[Any] | None) -> None:
-        """ApiError for a request with some where they are not allowed."""
+        """ApiError for a request with interventions if the server does not allow them."""
         if interventions and not self.allow_interventions:
             raise ApiError(
                 400, "interventions: not allowed here; start the server with --allow-interventions",
@@ -161,7 +161,7 @@ class Service:
 
     @property
     def slot(self) -> ModelSlot | None:
-        """Its place among models that are loaded when they are used; None: it stays loaded."""
+        """The model's slot in the cache if it is loaded on demand; None if it stays loaded."""
         return self.llm.slot if isinstance(self.llm, OnDemandLLM) else None
 
     def stop(self) -> None:
@@ -173,7 +173,7 @@ class Service:
     async def start(
         self,
         prompts: Sequence[Prompt],
-        given: dict[str, Any],
+        keywords: dict[str, Any],
         use: ToolUse | None,
         access: AccessRecord,
         *,
@@ -182,12 +182,12 @@ class Service:
         stream: bool,
         trace: bool,
     ) -> TextJob:
-        """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
+        """Queue the texts of a request; InputError, QueueFullError or ApiError if that cannot be.
 
-        given: the client's keywords; use: its tools; adapter: of the model that it names
-        fill: without a length given, a text may fill the context
+        keywords: of the client; use: its tools; adapter: of the model that it names
+        fill: a text without a maximal length may fill the context
         """
-        options = await self.llm.tool_options(use, given) if use else {**given}
+        options = await self.llm.tool_options(use, keywords) if use else {**keywords}
         if adapter:
             options["adapter"] = adapter
         parsed = await self._parse(options, trace=trace)
@@ -205,7 +205,7 @@ class Service:
         record = (lambda _: begin) if trace else None
         grammar = use.grammar if use else None
         texts = await self.llm.submit(prompts, parsed, grammar=grammar, record=record)
-        return TextJob(texts, traces, access, self.metrics, self.jobs, given=frozenset(given))
+        return TextJob(texts, traces, access, self.metrics, self.jobs, keywords=frozenset(keywords))
 
     async def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))
@@ -221,17 +221,17 @@ class Service:
         goes_on: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """The token ids of a conversation; others are served while a long one is read.
+        """Return the token ids of a conversation; others are served while a long one is read.
 
         goes_on: whether the answer continues the last message
         variables: of the template
         """
         read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
-        said = [*messages]
-        return await self.llm.in_turn(_length(said), read, said, tools)
+        conversation = [*messages]
+        return await self.llm.in_turn(_length(conversation), read, conversation, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for what would take all memory, or be dropped."""
+        """InputError for a request that would take all memory, or lose some of its texts."""
         texts = len(prompts) * options.n
         if texts > MOST_TEXTS:
             raise InputError(
@@ -240,27 +240,27 @@ class Service:
             )
         if options.run.replay and texts > 1:
             raise InputError("replay", " is of one text: ask for one prompt at a time")
-        most = options.stopping.max_tokens
+        max_tokens = options.stopping.max_tokens
         for name in ("forced", "replay"):
-            if (known := len(getattr(options.run, name))) > most:
+            if (length := len(getattr(options.run, name))) > max_tokens:
                 raise InputError(
                     name,
-                    f" has {known} token ids, and max_tokens is {most}: "
+                    f" has {length} token ids, and max_tokens is {max_tokens}: "
                     "raise max_tokens, or give fewer",
                 )
-        written = texts * min(options.stopping.max_tokens, self.room)
+        generated = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
-        for name, each, tokens in (
-            ("logprobs", options.logprobs, written),
+        for name, per_token, tokens in (
+            ("logprobs", options.logprobs, generated),
             ("logprobs", options.prompt_logprobs, read),
-            ("candidates", options.candidates, written),
-            ("track", len(options.track), written),
+            ("candidates", options.candidates, generated),
+            ("track", len(options.track), generated),
             ("logit_bias", len(options.sampling.logit_bias), texts),
         ):
-            if each * tokens > MOST_BESIDE:
+            if per_token * tokens > MOST_BESIDE:
                 raise InputError(
                     name,
-                    f": {each} for each of up to {tokens} are more than {MOST_BESIDE} in "
+                    f": {per_token} for each of up to {tokens} are more than {MOST_BESIDE} in "
                     "all; ask for fewer, or for less text",
                 )
         if options.denoise:
@@ -276,9 +276,9 @@ class Service:
     async def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
     ) -> None:
-        """InputError for a suffix without tokens for it: streamed, traced, too much to compute."""
-        for name, given in (("stream", stream), ("trace", trace)):
-            if given:
+        """InputError if Bayes' rule cannot fill in this: streamed, traced, too much to compute."""
+        for name, is_set in (("stream", stream), ("trace", trace)):
+            if is_set:
                 raise InputError(
                     name,
                     f": this model has no fill-in-the-middle tokens, so that a text "
@@ -289,8 +289,8 @@ class Service:
         self.llm.check_length(text)
         read = partial(self.llm.tokenize, text, add_bos=False)
         suffix = len(await self.llm.in_turn(len(text), read))
-        written = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
-        rows = len(prompts) * options.n * (written + NUM_WEIGHED * (suffix + KV_BLOCK))
+        generated = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
+        rows = len(prompts) * options.n * (generated + NUM_WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
             raise InputError(
                 "suffix",
@@ -300,36 +300,38 @@ class Service:
 
 
 def _length(messages: Sequence[Message]) -> int:
-    """How many characters their texts have."""
-    return sum(len(text) for said in messages for text in said.values() if isinstance(text, str))
+    """Return how many characters the texts of messages have."""
+    return sum(
+        len(text) for message in messages for text in message.values() if isinstance(text, str)
+    )
 
 
-# -- all that are served -----------------------------------------------------------------------
+# -- all models that are served ----------------------------------------------------------------
 
 
 class ServedModels:
-    """One or several; requests that name none are for the first."""
+    """One model or several; requests that name none are for the first."""
 
     def __init__(self, services: Sequence[Service]) -> None:
         self.services, self.first = services, services[0]
 
-    def named(self, name: str | None) -> Service:
-        """The model that a request asks for; ApiError for an unknown name."""
+    def resolve(self, name: str | None) -> Service:
+        """Return the model that a request asks for; ApiError for an unknown name."""
         if name is None:
             return self.first
         for service in self.services:
-            if service.names.known(name) is not None:
+            if service.names.find(name) is not None:
                 return service
-        known = ", ".join(self.names)
+        known_names = ", ".join(self.names)
         raise ApiError(
-            404, f"model {name!r:.100} is not here; this server has {known}",
+            404, f"model {name!r:.100} is not here; this server has {known_names}",
             param="model", code="model_not_found",
         )  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By which requests may ask for them."""
-        return tuple(name for service in self.services for name in service.names.every)
+        """All names that requests may use."""
+        return tuple(name for service in self.services for name in service.names.all)
 
     @property
     def jobs(self) -> Iterable[TextJob]:
@@ -348,14 +350,16 @@ class ServedModels:
 
     @property
     def alive(self) -> bool:
-        """Whether all of them take requests."""
+        """Whether all models take requests."""
         return all(service.llm.alive for service in self.services)
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """The page of metrics and its content type; of several models each sample has a label."""
+        """Return the page of metrics and its content type; several models' samples have labels."""
         if len(self.services) == 1:
             return self.first.metrics.page(accept)
-        return several({one.names.first: one.metrics for one in self.services}, accept)
+        return merged_page(
+            {service.names.first: service.metrics for service in self.services}, accept
+        )
 
     def stop(self) -> None:
         """Accept no more requests and load no more models; running requests finish."""
@@ -369,35 +373,35 @@ class ServedModels:
 
 
 def models_of(request: Request) -> ServedModels:
-    """The models of the request's server."""
+    """Return the models of the request's server."""
     models: ServedModels = request.app.state.models
     return models
 
 
 def admit(
-    request: Request, name: str | None, user: str | None, said: Callable[[], Any]
+    request: Request, name: str | None, user: str | None, read_prompt: Callable[[], Any]
 ) -> tuple[Service, AccessRecord]:
-    """The model that a request names, and its record for the log; ApiError 503 at the server's end.
+    """Return the model that a request names, and its record for the log; ApiError 503 at the end.
 
-    said: the prompt, which the log shows with --log-prompts
+    read_prompt: returns the prompt, which the log shows with --log-prompts
     """
     service = service_of(request, name)
     service.check_open()
-    access = AccessRecord(service.names.named(name), user)
-    access.prompt = said() if service.log_prompts else None
+    access = AccessRecord(service.names.resolve(name), user)
+    access.prompt = read_prompt() if service.log_prompts else None
     request.state.access = access
     return service, access
 
 
 def answer_id(request: Request) -> str:
-    """The request's id; where the client chose that, with a random end.
+    """Return the request's id; a random end makes one that the client chose unique.
 
-    Others may send the same, and what is kept of an answer is found by its id.
+    Other clients may send the same, and an answer that is kept is found by its id.
     """
     id: str = request.state.request_id
     return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id
 
 
 def service_of(request: Request, name: str | None) -> Service:
-    """The model that a request asks for; ApiError for an unknown name."""
-    return models_of(request).named(name)
+    """Return the model that a request asks for; ApiError for an unknown name."""
+    return models_of(request).resolve(name)

@@ -26,7 +26,7 @@ from cutaway.features.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
 from cutaway.server.body import StrictRoute
-from cutaway.server.document import FIELDS, WRITTEN, replies
+from cutaway.server.document import FIELD_ERRORS, GENERATION_ERRORS, replies
 from cutaway.server.event_stream import event as sent
 from cutaway.server.http.errors import ApiError, MessagesError
 from cutaway.server.http.limits import cancel_on_disconnect
@@ -142,7 +142,7 @@ class MessageAnswer(OneText):
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
         """What a token brought, with the trace so far if it was asked for."""
-        fields = self._beside(event)
+        fields = self._extra_fields(event)
         events = [*self._after(event)] if isinstance(event, Step) else []
         for kind, more in events or ([("ping", {})] if fields else []):
             yield self._event(kind, **more, **fields)
@@ -163,7 +163,7 @@ class MessageAnswer(OneText):
         """Anthropic's event for it."""
         return self._event("ping")
 
-    def failed(self, refusal: ApiError) -> Iterable[bytes]:
+    def fail(self, refusal: ApiError) -> Iterable[bytes]:
         """The error, for which Anthropic's clients raise."""
         yield sent(refusal.messages_document(), "error")
 
@@ -217,7 +217,9 @@ class MessageAnswer(OneText):
 SCHEMAS = (anthropic,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
-_MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, error=MessagesError)
+_MESSAGE = replies(
+    MessageAnswered, *GENERATION_ERRORS, events=MessageEvent, mark=False, error=MessagesError
+)
 
 
 @router.post("/v1/messages", responses=_MESSAGE)
@@ -226,7 +228,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     return await answer(request, body, MessageAnswer)
 
 
-@router.post("/v1/messages/count_tokens", responses=replies(InputTokens, *FIELDS))
+@router.post("/v1/messages/count_tokens", responses=replies(InputTokens, *FIELD_ERRORS))
 async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
     service = service_of(request, body.model)

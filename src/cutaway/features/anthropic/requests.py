@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Stops, Unsupported, doc, examples, optional, refused
+from cutaway.server.body import Body, Stops, Unsupported, doc, examples, optional, refusal
 from cutaway.server.service import Service
 from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages, only_types
 from cutaway.server.shared.fields import TextFields
@@ -115,7 +115,7 @@ def _own(tool: Any) -> Any:
     """Refuse, by name, tools that run at Anthropic."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in (None, "custom"):
-        raise refused(
+        raise refusal(
             f": type {kind!r:.40} is not known here; give tools with input_schema",
             code="unsupported_tool",
         )
@@ -144,7 +144,7 @@ class WithMessagesTools(Conversing):
     )
     tool_choice: MessagesToolChoice | None = optional("default auto")
 
-    def _checked(self, service: Service) -> ToolUse:
+    def _make_use(self, service: Service) -> ToolUse:
         choice = self.tool_choice or MessagesToolChoice.model_validate({"type": "auto"})
         if not self.tools and choice.type not in ("none", "auto"):
             raise InputError("tool_choice", " needs tools")
@@ -227,7 +227,7 @@ class MessagesThinking(Body):
     @model_validator(mode="after")
     def _thinks(self) -> "MessagesThinking":
         if self.type == "disabled" and self.budget_tokens is not None:
-            raise refused(": without thoughts there is no budget; leave it out", "budget_tokens")
+            raise refusal(": without thoughts there is no budget; leave it out", "budget_tokens")
         return self
 
 
@@ -256,7 +256,7 @@ class MessagesConversation(WithMessagesTools):
         config = self.output_config
         return config.format.schema_ if config and config.format else None
 
-    def shown(self, tools: Sequence[Tool]) -> Messages:
+    def shown_conversation(self, tools: Sequence[Tool]) -> Messages:
         """See ``Conversing``; InputError for a result of no call before it."""
         called = set[str]()
         for i, turn in enumerate(self.messages):
@@ -270,7 +270,7 @@ class MessagesConversation(WithMessagesTools):
                         f" must be the id of a tool_use block in an earlier message, "
                         f"not {shown(block.tool_use_id)}",
                     )
-        return super().shown(tools)
+        return super().shown_conversation(tools)
 
     def conversation(self) -> Messages:
         """The messages as chat templates take them."""
@@ -441,4 +441,4 @@ class MessagesRequest(TextFields, CountRequest):
         effort = self.output_config and self.output_config.effort
         if effort and self.wish(service).think != effort:
             yield "output_config.effort: ignored; this model's template has no such level"
-        yield from self.settled
+        yield from self.use_notes

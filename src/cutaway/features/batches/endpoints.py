@@ -26,7 +26,7 @@ from cutaway.features.batches import (
 from cutaway.features.batches.folder import BatchFolder
 from cutaway.features.batches.runner import BatchRunner, ask
 from cutaway.server.body import Body, MetadataField, StrictRoute, Unsupported, examples, optional
-from cutaway.server.document import FIELDS, Answers, replies
+from cutaway.server.document import FIELD_ERRORS, Answers, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.settings import ServerSettings
 
@@ -290,7 +290,7 @@ class BatchRequest(Body):
     }
 
 
-@router.post("/v1/batches", responses=replies(BatchObject, *FIELDS, 507))
+@router.post("/v1/batches", responses=replies(BatchObject, *FIELD_ERRORS, 507))
 async def create_batch(body: BatchRequest, request: Request) -> Response:
     """Answer the requests of a file, in the background."""
     runner = runner_of(request)

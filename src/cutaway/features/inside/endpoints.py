@@ -24,7 +24,7 @@ from cutaway.features.inside.texts import text_attention
 from cutaway.methods.nearness import splits
 from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional
-from cutaway.server.document import WRITTEN, replies
+from cutaway.server.document import GENERATION_ERRORS, replies
 from cutaway.server.event_stream import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import service_of
@@ -81,7 +81,7 @@ class InsideRequest(StepOfText):
     format: Literal["json", "safetensors"] | None = optional("left out: as the Accept header asks")
 
 
-@router.post("/v1/inside", responses=replies(InsideOfStep, *WRITTEN, binary=_BYTES))
+@router.post("/v1/inside", responses=replies(InsideOfStep, *GENERATION_ERRORS, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: attention, logit attribution, what each layer would say."""
     binary = _is_binary(body, request)
@@ -177,7 +177,7 @@ class AblateRequest(StepOfText):
 
 
 @router.post("/v1/inside/without", include_in_schema=False)  # its earlier name
-@router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *WRITTEN))
+@router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *GENERATION_ERRORS))
 async def left_out(body: AblateRequest, request: Request) -> Response:
     """The step without each part of the text before it, with the same luck."""
     data = await run_look(request, body, _ablation)

@@ -19,7 +19,7 @@ from cutaway.features.llama_cpp import Infilling, StopType, Timings
 from cutaway.requests.keywords import fields_at
 from cutaway.server.answering import answer
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
-from cutaway.server.document import WRITTEN, replies
+from cutaway.server.document import GENERATION_ERRORS, replies
 from cutaway.server.event_stream import event as sent
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
@@ -92,7 +92,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         told = [n for name, (none, n) in _NOTES.items() if getattr(self, name) not in (None, none)]
         return [*super().readings, *told]
 
-    def called(self) -> Mapping[str, str]:
+    def field_names(self) -> Mapping[str, str]:
         """A keyword -> the name of its field in this request."""
         return {
             **fields_at(self.FACE), "prompt": "input_prefix", "max_tokens": "n_predict",
@@ -200,7 +200,7 @@ class InfillAnswer(OneText):
         """What a token brought."""
         if isinstance(event, Step):
             piece = self._piece(event.text, [event.token_id], self._probable(event))
-            yield sent({**piece, **self._so_far(), **self._beside(event)})
+            yield sent({**piece, **self._so_far(), **self._extra_fields(event)})
         elif isinstance(event, Ended) and event.held_text:
             yield sent({**self._piece(event.held_text, [], []), **self._so_far()})
 
@@ -215,7 +215,7 @@ class InfillAnswer(OneText):
         return {**piece, "completion_probabilities": self._form(entries)} if entries else piece
 
     def _probable(self, step: Step) -> list[Entry]:
-        return self._entries.after(step) if self._body.n_probs else []
+        return self._entries.push(step) if self._body.n_probs else []
 
     def _form(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As chats have them, with the tokens' ids."""
@@ -253,7 +253,7 @@ class InfillAnswer(OneText):
 
     def _timings(self) -> Timings:
         used, watch = self._text.usage(), self._text.watch
-        queued, first = self._job.waited(0) or 0.0, watch.first
+        queued, first = self._job.queue_seconds(0) or 0.0, watch.first
         read, written = used.prompt_tokens - used.cached_tokens, used.completion_tokens - 1
         prompt_s = None if first is None else first - watch.start - queued
         predicted_s = None if first is None else watch.last - first
@@ -295,7 +295,9 @@ SCHEMAS = (llama_cpp,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
-@router.post("/infill", responses=replies(Infilling, *WRITTEN, events=Infilling, mark=False))
+@router.post(
+    "/infill", responses=replies(Infilling, *GENERATION_ERRORS, events=Infilling, mark=False)
+)
 async def infill(body: InfillRequest, request: Request) -> Response:
     """Write what is between two texts, in llama-server's form."""
     return await answer(request, body, InfillAnswer)

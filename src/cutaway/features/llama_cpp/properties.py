@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 from cutaway.features.llama_cpp import Done, Properties, SequenceSlot, TemplateApplied
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import FIELD_ERRORS, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
@@ -45,7 +45,7 @@ class SlotsAsked(ModelNamed):
     fail_on_no_slot: bool = Field(False, description="error 503 where none is idle")
 
 
-@router.post("/apply-template", responses=replies(TemplateApplied, *FIELDS), tags=["tokens"])
+@router.post("/apply-template", responses=replies(TemplateApplied, *FIELD_ERRORS), tags=["tokens"])
 async def apply_template(body: TemplateRequest, request: Request) -> Response:
     """The prompt of a conversation as a text, in the model's own template."""
     service = service_of(request, body.model)
@@ -78,7 +78,7 @@ async def properties(request: Request, query: Annotated[ModelNamed, Query()]) ->
             "n_ctx": service.room, "params": _numbers(llm.parse({}).to_json(0)),
         },
         "total_slots": llm.state().most_running,
-        "model_alias": service.names.named(query.model),
+        "model_alias": service.names.resolve(query.model),
         "model_path": llm.model.path.name,
         "chat_template": llm.template.source if llm.template else "",
         "bos_token": "" if tokenizer.bos_id is None else tokenizer.token_name(tokenizer.bos_id),
@@ -135,7 +135,7 @@ class LoadRequest(Body):
     model: str = Field(description="one of /v1/models")
 
 
-@router.post("/models/load", responses=replies(Done, *FIELDS, 429, 503))
+@router.post("/models/load", responses=replies(Done, *FIELD_ERRORS, 429, 503))
 async def load(body: LoadRequest, request: Request) -> Response:
     """Load a model; the answer comes when it is loaded."""
     service = service_of(request, body.model)
@@ -147,7 +147,7 @@ async def load(body: LoadRequest, request: Request) -> Response:
     return _done()
 
 
-@router.post("/models/unload", responses=replies(Done, *FIELDS))
+@router.post("/models/unload", responses=replies(Done, *FIELD_ERRORS))
 async def unload(body: LoadRequest, request: Request) -> Response:
     """Unload a model, once the texts that it writes have ended."""
     slot = service_of(request, body.model).slot

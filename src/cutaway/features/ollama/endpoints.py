@@ -33,7 +33,7 @@ from cutaway.features.ollama.requests import (
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
 from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
-from cutaway.server.document import TEXT, WRITTEN, replies
+from cutaway.server.document import GENERATION_ERRORS, QUEUE_ERRORS, replies
 from cutaway.server.event_stream import Events, dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
@@ -131,14 +131,14 @@ class OllamaAnswer(OneText):
         """A line that adds nothing."""
         return _line(self._line([], []))
 
-    def failed(self, refusal: ApiError) -> Iterable[bytes]:
+    def fail(self, refusal: ApiError) -> Iterable[bytes]:
         """The error, for which Ollama's clients raise."""
         yield _line(refusal.ollama_document())
 
     # -- parts ---------------------------------------------------------------------------------
 
     def _logged(self, step: Step) -> list[Entry]:
-        return self._entries.after(step) if self._body.logprobs else []
+        return self._entries.push(step) if self._body.logprobs else []
 
     def _line(self, deltas: Sequence[AnswerPart], entries: Sequence[Entry]) -> dict[str, Any]:
         content = "".join(d.text for d in deltas if isinstance(d, Content))
@@ -161,11 +161,11 @@ class OllamaAnswer(OneText):
         assert ended is not None
         ours = self._ending()
         ours["notes"] += [*self._notes, *self._cut()]
-        first, queued = watch.first or watch.last, self._job.waited(0) or 0.0
+        first, queued = watch.first or watch.last, self._job.queue_seconds(0) or 0.0
         return {
             "done": True,
             "done_reason": finish_reason(ended),
-            "total_duration": nanoseconds(perf_counter() - self._job.asked),
+            "total_duration": nanoseconds(perf_counter() - self._job.queued_at),
             "load_duration": round(self._job.load_s * 1e9),
             "prompt_eval_count": used.prompt_tokens,
             "prompt_eval_duration": nanoseconds(first - watch.start - queued),
@@ -231,8 +231,8 @@ def _line(document: Mapping[str, Any]) -> bytes:
 SCHEMAS = (ollama,)
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
-_CHAT = replies(OllamaChat, *WRITTEN, events=OllamaChat, lines=True)
-_GENERATED = replies(OllamaGenerated, *WRITTEN, events=OllamaGenerated, lines=True)
+_CHAT = replies(OllamaChat, *GENERATION_ERRORS, events=OllamaChat, lines=True)
+_GENERATED = replies(OllamaGenerated, *GENERATION_ERRORS, events=OllamaGenerated, lines=True)
 
 
 @router.post("/api/chat", responses=_CHAT)
@@ -292,7 +292,7 @@ class EmbeddingRequest(Body):
     keep_alive: KeepAlive = optional(STAYS)
 
 
-@router.post("/api/embed", responses=replies(OllamaEmbedded, *TEXT))
+@router.post("/api/embed", responses=replies(OllamaEmbedded, *QUEUE_ERRORS))
 async def embed(body: EmbedRequest, request: Request) -> Response:
     """A vector of each text, in Ollama's form."""
     started, service = perf_counter(), service_of(request, body.model)
@@ -313,7 +313,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     return Response(await asyncio.to_thread(dumps, answer), media_type="application/json")
 
 
-@router.post("/api/embeddings", responses=replies(OllamaVector, *TEXT))
+@router.post("/api/embeddings", responses=replies(OllamaVector, *QUEUE_ERRORS))
 async def embedding(body: EmbeddingRequest, request: Request) -> Response:
     """The vector of a text, in Ollama's older form."""
     keep = keep_alive_setter(service_of(request, body.model).slot, body.keep_alive)

@@ -20,7 +20,7 @@ from cutaway.features.ollama import (
 )
 from cutaway.features.ollama.endpoints import when
 from cutaway.server.body import Body, StrictRoute, examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import FIELD_ERRORS, replies
 from cutaway.server.service import Service, models_of, service_of
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
@@ -46,7 +46,7 @@ class ShowRequest(Body):
 @router.get("/api/tags", responses=replies(OllamaTags))
 async def tags(request: Request) -> Response:
     """The names that requests may use for a model, in Ollama's form."""
-    each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
+    each = [_model(one, name) for one in models_of(request).services for name in one.names.all]
     answer: OllamaTags = {"models": each}
     return JSONResponse(answer)
 
@@ -67,11 +67,11 @@ async def version() -> Response:
     return JSONResponse(answer)
 
 
-@router.post("/api/show", responses=replies(OllamaShown, *FIELDS))
+@router.post("/api/show", responses=replies(OllamaShown, *FIELD_ERRORS))
 async def show(body: ShowRequest, request: Request) -> Response:
     """What is known of the model, in Ollama's form."""
     service = service_of(request, body.model or body.name)
-    name, llm = service.names.named(body.model or body.name), service.llm
+    name, llm = service.names.resolve(body.model or body.name), service.llm
     template = llm.model.template
     answer: OllamaShown = {
         "modelfile": _modelfile(service, name),

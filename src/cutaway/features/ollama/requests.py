@@ -119,7 +119,7 @@ class OllamaFields(ThinkingFields, Conversing):
         """The prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
-    def called(self) -> Mapping[str, str]:
+    def field_names(self) -> Mapping[str, str]:
         """A keyword -> the name of its field in this request."""
         renamed = {"repetition_penalty": "repeat_penalty"}
         return {"prompt": self.PROMPT, **fields_at("ollama"), **renamed}
@@ -139,7 +139,7 @@ class OllamaFields(ThinkingFields, Conversing):
         """Of the format; "json" has none."""
         return self.format if isinstance(self.format, dict) else None
 
-    def _checked(self, service: Service) -> ToolUse:
+    def _make_use(self, service: Service) -> ToolUse:
         """InputError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise InputError(
@@ -151,7 +151,7 @@ class OllamaFields(ThinkingFields, Conversing):
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
         """What it says of thinking."""
-        return self.asked(self.think, "think")
+        return self.make_wish(self.think, "think")
 
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""
@@ -159,7 +159,7 @@ class OllamaFields(ThinkingFields, Conversing):
 
     def notes(self, service: Service) -> Iterator[str]:
         """What has no effect here."""
-        yield from self.settled
+        yield from self.use_notes
         room = self.options and self.options.num_ctx
         if room and room > service.room:
             yield f"num_ctx: the server has room for {service.room} tokens; --context says so"

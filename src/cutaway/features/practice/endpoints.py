@@ -60,7 +60,7 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
 async def lesson_ways(model: str | None, request: Request) -> Lessons:
     """What the model writes in each way that it has."""
     known: OrderedDict[str, Lessons] = request.app.state.lessons
-    key = f"ways of {service_of(request, model).names.named(model)}"
+    key = f"ways of {service_of(request, model).names.resolve(model)}"
     if key not in known:
         known[key] = await run_exclusive(request, model, _ways)
     return known[key]

@@ -94,7 +94,7 @@ class OllamaError(TypedDict):
 class ApiError(CutawayError):
     """An error response.
 
-    status   of HTTP, 400 to 599
+    status   HTTP's, 400 to 599
     message  one sentence that names the field and the fix
     param    the field, where there is one
     code     an identifier for programs
@@ -119,7 +119,7 @@ class ApiError(CutawayError):
         return whole, (self.status, self.message)
 
     def document(self) -> Error:
-        """OpenAI's error object: {"error": {"message", "type", "param", "code"}}."""
+        """Return OpenAI's error object: {"error": {"message", "type", "param", "code"}}."""
         usual: ErrorType = "invalid_request_error" if self.status < 500 else "server_error"
         kind = _TYPES.get(self.status, usual)
         error: Fault = {
@@ -131,9 +131,9 @@ class ApiError(CutawayError):
         return {"error": error}
 
     def messages_document(self) -> MessagesError:
-        """Anthropic's: {"type": "error", "error": {"type", "message"}}.
+        """Return Anthropic's: {"type": "error", "error": {"type", "message"}}.
 
-        Its clients know a prompt that is too long by these words alone, and shorten it.
+        Its clients recognise a prompt that is too long by the prefix alone, and shorten it.
         """
         usual: MessagesErrorType = "invalid_request_error" if self.status < 500 else "api_error"
         prefix = "prompt is too long: " if self.code == TOO_LONG else ""
@@ -141,11 +141,11 @@ class ApiError(CutawayError):
         return {"type": "error", "error": {"type": kind, "message": prefix + self.message}}
 
     def ollama_document(self) -> OllamaError:
-        """Ollama's: {"error": message}."""
+        """Return Ollama's: {"error": message}."""
         return {"error": self.message}
 
     def body(self, path: str) -> bytes:
-        """The document as JSON bytes, in the form that the path is of."""
+        """Return the document as JSON bytes, in the form of the path's API."""
         document: Any = self.ollama_document() if is_ollama(path) else self.document()
         if is_messages(path):
             document = self.messages_document()
@@ -162,8 +162,8 @@ def is_ollama(path: str) -> bool:
     return path.startswith("/api/")
 
 
-def of_text(error: CutawayError) -> ApiError:
-    """For what a text failed with while it was written."""
+def to_api_error(error: CutawayError) -> ApiError:
+    """Return the response to an error with which a text failed while it was written."""
     if isinstance(error, ReplayError):
         return ApiError(409, str(error), param="replay", code="replay_differs")
     if isinstance(error, ReplicaLostError):

@@ -20,7 +20,7 @@ from cutaway.server.http.settings import check_key
 
 OPEN_PATHS = ("/", "/health", "/ready")
 
-_MOST_BODIES = 16  # of the largest size, that are received at once
+_MOST_BODIES = 16  # of the largest size that are received at once
 _ABSOLUTE = re.compile(r"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _log = logging.getLogger("cutaway.server")
@@ -32,13 +32,13 @@ class Guard:
     api_key        bearer key, or x-api-key, that all paths but the open ones need; None: no key is
                    needed
     allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
-    root_path      where a proxy has put the server: taken off paths that begin with it
-    open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
+    root_path      where a proxy has put the server: stripped from paths that begin with it
+    open_paths     need no key; one that ends in "/" includes all paths under it, except "/" itself
     max_body       largest request body, in bytes; 16 of them may be received at once
     read_timeout   seconds for the whole body to arrive
     write_timeout  seconds for the client to read one message
-    done           called once after each request with its scope, the status (499: the client
-                   disconnected before a response began) and how long it took, in seconds
+    done           called after each request with its scope, the status (499: the client
+                   disconnected before a response began) and how many seconds it took
 
     HEAD is handled as GET, whose body the server does not send. An absolute request target
     (RFC 9112, 3.2.2) is handled as its path, with its own host. ``scope["state"]["request_id"]`` is
@@ -73,9 +73,9 @@ class Guard:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began, method = perf_counter(), scope["method"]
-        scope = _in_origin_form({**scope, "method": "GET" if method == "HEAD" else method})
+        scope = _to_origin_form({**scope, "method": "GET" if method == "HEAD" else method})
         at_root = self._root != "" and scope["path"] == self._root
-        scope = _below(self._root, scope)
+        scope = _strip_root(self._root, scope)
         id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = id
         exchange = HttpExchange(id, scope, receive, send, self._write_timeout)
@@ -120,19 +120,19 @@ class Guard:
         )
 
 
-def _in_origin_form(scope: Scope) -> Scope:
-    """The scope of an absolute request target with its path as path, and its host as Host."""
+def _to_origin_form(scope: Scope) -> Scope:
+    """Return the scope with the path and the host of an absolute request target, if it has one."""
     target = _ABSOLUTE.fullmatch(scope["path"])
     if target is None:
         return scope
     host, path = target[1], target[2] or "/"
-    others = [header for header in scope["headers"] if header[0] != b"host"]
+    other_headers = [header for header in scope["headers"] if header[0] != b"host"]
     return {**scope, "path": path, "raw_path": quote(path).encode(),
-            "headers": [(b"host", host.encode()), *others]}  # fmt: skip
+            "headers": [(b"host", host.encode()), *other_headers]}  # fmt: skip
 
 
-def _below(root: str, scope: Scope) -> Scope:
-    """The scope without the root of its path, which not every proxy takes off."""
+def _strip_root(root: str, scope: Scope) -> Scope:
+    """Return the scope without the root of its path, which not every proxy strips."""
     path = scope["path"].removeprefix(root) or "/"
     if not root or path == scope["path"] or path[0] != "/":
         return scope
@@ -140,22 +140,22 @@ def _below(root: str, scope: Scope) -> Scope:
 
 
 def _request_id(scope: Scope) -> str:
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given.decode() if _REQUEST_ID.fullmatch(given) else uuid4().hex
+    client_id = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return client_id.decode() if _REQUEST_ID.fullmatch(client_id) else uuid4().hex
 
 
 def _name(host: str) -> str:
-    """A host without its port, in lower case."""
+    """Return a host without its port, in lower case."""
     return re.sub(r":\d*$", "", host.strip().lower())
 
 
-def _names(given: Iterable[str]) -> frozenset[str]:
-    """What may stand in Host beside an address: this machine's names, and those that are given."""
-    return frozenset({"localhost", _name(gethostname()), *map(_name, given)})
+def _names(names: Iterable[str]) -> frozenset[str]:
+    """Return what Host may be beside an address: this machine's names, and the given ones."""
+    return frozenset({"localhost", _name(gethostname()), *map(_name, names)})
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host is an IP address: a page's domain that is led to this server never is."""
+    """Whether a Host is an IP address: a page's domain that resolves to this server never is."""
     try:
         if host.startswith("[") and host.endswith("]"):
             return bool(IPv6Address(host[1:-1]))
@@ -165,10 +165,10 @@ def _is_address(host: str) -> bool:
 
 
 def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
-    """Of either header: Anthropic's clients send theirs, or both."""
-    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    """Check the key in either header: Anthropic's clients send their own, or both."""
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
     bearer, other = scheme.lower() == b"bearer", headers.get(b"x-api-key", b"")
-    good = hmac.compare_digest(given.strip(), key) and bearer
+    good = hmac.compare_digest(credentials.strip(), key) and bearer
     if not (hmac.compare_digest(other.strip(), key) or good):
         message = "the API key is wrong" if bearer or other else "an API key is needed"
         message += "; send the header 'Authorization: Bearer KEY' with the server's key"
@@ -177,7 +177,7 @@ def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
 
 
 def internal_error(id: str) -> ApiError:
-    """The response to a bug: it names the log's entry, and says nothing of the error itself."""
+    """Return the response to a bug: it names the log's entry, and nothing of the error itself."""
     message = f"the server failed; its log has the reason under request {id}"
     return ApiError(500, message, code="internal_error")
 
@@ -185,7 +185,7 @@ def internal_error(id: str) -> ApiError:
 async def _fail(exchange: HttpExchange, error: Exception) -> None:
     """Log an error that is not a disconnect, and answer it unless a response has begun.
 
-    It is not raised again: uvicorn would log the same traceback once more.
+    It is not raised again: uvicorn would log the same traceback twice.
     """
     _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # of a task group too
     if exchange.left and not other:

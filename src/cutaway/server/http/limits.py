@@ -1,6 +1,6 @@
 """One HTTP request and its response, with limits on the body's size and on how long each takes.
 
-Knows when the client has gone, and ends what works for it.
+Knows when the client has disconnected, and cancels the work that was for it.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ _SMALL = 64 << 10
 class BodyBudget:
     """Memory for all bodies that are being received at once.
 
-    The first 64 KiB of each are not counted: clients that send large ones slowly keep out
-    others' large ones, but no chat. left: bytes
+    The first 64 KiB of each are not counted: clients that send large bodies slowly keep out other
+    large bodies, but no chat. left: bytes
     """
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def take(self, before: int, after: int) -> None:
-        """Let a body grow to this size; ApiError 503 where no room is left."""
-        size = _counted(after) - _counted(before)
+        """Let a body grow from one size to another; ApiError 503 if no room is left."""
+        size = _budgeted_size(after) - _budgeted_size(before)
         if size > self.left:
             raise ApiError(
                 503, "too many large bodies arrive at once; send it again in a moment",
@@ -43,11 +43,11 @@ class BodyBudget:
         self.left -= size
 
     def free(self, size: int) -> None:
-        """Take back what a body of this size has."""
-        self.left += _counted(size)
+        """Take back the room of a body of this size."""
+        self.left += _budgeted_size(size)
 
 
-def _counted(size: int) -> int:
+def _budgeted_size(size: int) -> int:
     return max(0, size - _SMALL)
 
 
@@ -55,7 +55,7 @@ class HttpExchange:
     """The messages between a client and the app.
 
     id      of the request; the response carries it as x-request-id
-    status  of HTTP; 0 until it is known, 499 where the client disconnected first
+    status  HTTP's; 0 until it is known, 499 if the client disconnected first
     began   whether the response has begun
     left    whether the client disconnected, or has stopped reading
     """
@@ -67,7 +67,7 @@ class HttpExchange:
         self.headers: dict[bytes, bytes] = dict(reversed([*scope["headers"]]))  # the first counts
         self._receive, self._send, self._write_timeout = receive, send, write_timeout
         self._path: str = scope["path"]
-        self._more = True  # of the body may arrive
+        self._more = True  # whether more of the body may arrive
         self._body: bytes | None = None
         self._stalled = False
 
@@ -84,21 +84,21 @@ class HttpExchange:
                 400, "the request has both Content-Length and Transfer-Encoding; send one of them",
                 headers={"connection": "close"},  # RFC 9112, 6.3: it may be a smuggled request
             )  # fmt: skip
-        if self._announced() > limit:
+        if self._content_length() > limit:
             raise _too_long(limit)
         try:
             async with asyncio.timeout(seconds):
-                body = await self._whole(limit, budget)
+                body = await self._read_body(limit, budget)
         except TimeoutError:
             message = f"the body did not arrive within {seconds:g} seconds; send it again, faster"
             raise ApiError(408, message, code="request_timeout") from None
-        self._body = _decoded(body, self.headers.get(b"content-encoding", b""), limit)
+        self._body = _decode(body, self.headers.get(b"content-encoding", b""), limit)
 
-    async def _whole(self, limit: int, budget: BodyBudget) -> bytes:
+    async def _read_body(self, limit: int, budget: BodyBudget) -> bytes:
         body, size = bytearray(), 0
         try:
             while self._more:
-                part = await self._part()
+                part = await self._read_part()
                 if size + len(part) > limit:
                     raise _too_long(limit)
                 budget.take(size, size + len(part))
@@ -108,7 +108,7 @@ class HttpExchange:
             budget.free(size)
         return bytes(body)
 
-    async def _part(self) -> bytes:
+    async def _read_part(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._hang_up()
@@ -117,13 +117,13 @@ class HttpExchange:
         part: bytes = message.get("body", b"")
         return part
 
-    def _announced(self) -> int:
-        """Content-Length in bytes; 0 where there is none."""
+    def _content_length(self) -> int:
+        """Return Content-Length in bytes; 0 if there is none."""
         length = self.headers.get(b"content-length", b"")
         return int(length[:20]) if length.isdigit() else 0  # 20 digits are too many in any case
 
     async def receive(self) -> Message:
-        """For the app: the body in one message, then the server's messages."""
+        """Return the app's next message: the whole body, then the server's messages."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
@@ -139,15 +139,17 @@ class HttpExchange:
     # -- the answer --------------------------------------------------------------------------
 
     async def send(self, message: Message) -> None:
-        """For the app. ConnectionAbortedError when the client has stopped reading.
+        """Send the app's message; ConnectionAbortedError if the client has stopped reading.
 
         The timeout is for one message: a client that does not empty the server's buffer (64 KiB)
         in that time would keep a sequence running for nothing, even if it reads a little.
         """
         if message["type"] == "http.response.start":
             self.began, self.status = True, self.status or message["status"]
-            others = [h for h in message.get("headers", ()) if h[0].lower() != b"x-request-id"]
-            message = {**message, "headers": [*others, (b"x-request-id", self.id.encode())]}
+            other_headers = [
+                h for h in message.get("headers", ()) if h[0].lower() != b"x-request-id"
+            ]
+            message = {**message, "headers": [*other_headers, (b"x-request-id", self.id.encode())]}
         if not self._stalled:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._write_timeout):
@@ -156,9 +158,9 @@ class HttpExchange:
         raise ConnectionAbortedError(f"the client did not read for {self._write_timeout:g} seconds")
 
     async def refuse(self, error: ApiError) -> None:
-        """Respond with an error, and read on for a moment if the client still sends.
+        """Respond with an error, and read on for a moment if the client is still sending.
 
-        A connection that is closed while data arrive is reset, and the response lost with it.
+        A connection that is closed while data arrive is reset, and the response is lost with it.
         """
         body, closing = error.body(self._path), self._more and self._has_body()
         headers = {
@@ -176,26 +178,26 @@ class HttpExchange:
                 await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _has_body(self) -> bool:
-        return self._announced() > 0 or b"transfer-encoding" in self.headers
+        return self._content_length() > 0 or b"transfer-encoding" in self.headers
 
     async def _drain(self) -> None:
         read = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while self._more and read < _DRAIN_BYTES:
-                    read += len(await self._part())
+                    read += len(await self._read_part())
 
 
-def _decoded(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """The body as it was before its Content-Encoding; ApiError where this is none that is known."""
+def _decode(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """Undo the body's Content-Encoding; ApiError if it is unknown or the body is not in it."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
         return body
     if name != b"gzip":
-        said = (
+        message = (
             f"Content-Encoding {name.decode('latin-1')[:40]!r} is not read here; send gzip or none"
         )
-        raise ApiError(415, said, code="unsupported_encoding")
+        raise ApiError(415, message, code="unsupported_encoding")
     gunzip = zlib.decompressobj(wbits=31)  # gzip's own header
     try:
         plain = gunzip.decompress(body, limit + 1)
@@ -214,22 +216,21 @@ def _too_long(limit: int) -> ApiError:
     return ApiError(413, message, code="body_too_large")
 
 
-# -- work that ends where the client disconnects -----------------------------------------------
+# -- work that ends when the client disconnects ------------------------------------------------
 
 
 async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of ``work``; if the client disconnects first, it is cancelled and ClientDisconnect
-    raised."""
-    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    """Return the result of ``work``; cancel it and raise ClientDisconnect on a disconnect."""
+    result, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
+        await asyncio.wait({result, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
             raise ClientDisconnect
-        return doing.result()
+        return result.result()
     finally:
-        for task in (doing, gone):
+        for task in (result, disconnect):
             task.cancel()
-        await asyncio.gather(doing, gone, return_exceptions=True)
+        await asyncio.gather(result, disconnect, return_exceptions=True)
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""The server's log: one line an event, as text for people or as JSON for programs.
+"""The server's log: one line per event, as text for people or as JSON for programs.
 
 Only the loggers "cutaway.server", uvicorn's and asyncio's are configured, never the root.
 """
@@ -37,7 +37,7 @@ def configure(mode: Mode, stream: TextIO | None = None) -> None:
     """
     handler = _handler(mode, sys.stderr if stream is None else stream)
     for logger in (_LOGGER, _UVICORN, _ASYNCIO):
-        for old in [h for h in logger.handlers if isinstance(h, _Ours)]:
+        for old in [h for h in logger.handlers if isinstance(h, _CutawayHandler)]:
             logger.removeHandler(old)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if logger is _LOGGER else logging.WARNING)
@@ -46,17 +46,17 @@ def configure(mode: Mode, stream: TextIO | None = None) -> None:
 
 
 @contextmanager
-def configured(mode: Mode) -> Iterator[None]:
-    """``configure`` for a block; afterwards a host's loggers are as they were."""
+def temporary_configuration(mode: Mode) -> Iterator[None]:
+    """Configure the log for a block, and put the loggers back as a host had them."""
     loggers = (_LOGGER, _UVICORN, _ASYNCIO, _ACCESS)
-    before = [([*each.handlers], each.level, each.propagate) for each in loggers]
+    before = [([*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     configure(mode)
     try:
         yield
     finally:
-        for each, (handlers, level, propagate) in zip(loggers, before, strict=True):
-            each.handlers[:], each.propagate = handlers, propagate
-            each.setLevel(level)
+        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def event(
@@ -94,11 +94,11 @@ def access(
 ) -> None:
     """Write the line of a request that was answered, without the fields that are None.
 
-    path    without its query, which may hold secrets
+    path    without its query, which may contain secrets
     prompt  only with --log-prompts
     """
-    given = dict(locals())
-    fields = {name: value for name, value in given.items() if value is not None}
+    arguments = dict(locals())
+    fields = {name: value for name, value in arguments.items() if value is not None}
     if finish_reasons is not None:
         fields["finish_reasons"] = [str(reason) for reason in finish_reasons]
     for name in fields.keys() & {"seconds", "queue_s", "ttft_s", "load_s"}:
@@ -110,17 +110,17 @@ def access(
 # -- handlers ----------------------------------------------------------------------------------
 
 
-class _Ours:
+class _CutawayHandler:
     """Marks the handlers that ``configure`` added and may remove."""
 
 
-class _Silence(_Ours, logging.NullHandler):
-    """Without any handler, Python would write warnings to standard error."""
+class _Silence(_CutawayHandler, logging.NullHandler):
+    """A handler that drops all: without any, Python would write warnings to standard error."""
 
 
-class _Lines(_Ours, logging.StreamHandler[TextIO]):
+class _Lines(_CutawayHandler, logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Drop the line where the stream is full or closed, instead of failing the request."""
+        """Drop the line if the stream is full or closed, instead of failing the request."""
         if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
             super().handleError(record)
 
@@ -137,7 +137,7 @@ def _handler(mode: Mode, stream: TextIO) -> logging.Handler:
 
 
 def _head(record: logging.LogRecord) -> dict[str, Any]:
-    """Time, level and event name, of our own events and of other loggers' records."""
+    """Return time, level and event name, of our own events and of other loggers' records."""
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     name = getattr(record, "event", record.name)
     return {
@@ -153,7 +153,7 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 def _failure(record: logging.LogRecord) -> dict[str, str]:
-    """The exception in one line, and its traceback."""
+    """Return the exception in one line, and its traceback."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return {}
@@ -162,7 +162,7 @@ def _failure(record: logging.LogRecord) -> dict[str, str]:
 
 
 class _Json(logging.Formatter):
-    """A JSON object a line, in ASCII where the stream's encoding is not UTF-8."""
+    """One JSON object per line, in ASCII if the stream's encoding is not UTF-8."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -172,24 +172,24 @@ class _Json(logging.Formatter):
         head = _head(record)
         line = head | {**_fields(record)} | _failure(record) | head
         text = json.dumps(_plain(line), ensure_ascii=self._ascii)
-        return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _plain(value: object) -> object:
-    """The value in JSON's own types; NaN and infinities become strings."""
+    """Return the value in JSON's own types; NaN and infinities become strings."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {_whole(str(key)): _plain(each) for key, each in value.items()}
+        return {_whole(str(key)): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(inner) for inner in value]
     return _whole(str(value))
 
 
 def _whole(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode."""
+    """Return the text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -206,32 +206,32 @@ class _Human(logging.Formatter):
         head, failure = _head(record), _failure(record)
         trace = failure.pop("traceback", "").splitlines()
         when, level = datetime.fromtimestamp(record.created), head["level"]
-        shown = {**_fields(record)} | failure
-        words = [f"{name}={_shown(value)}" for name, value in shown.items()]
+        fields = {**_fields(record)} | failure
+        words = [f"{name}={_to_word(value)}" for name, value in fields.items()]
         start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
         line = f"{self._paint(start, '2')} {self._paint(f'{level:<7}', _COLOURS.get(level))}"
-        line += f" {_escaped(str(head['event'])):<12} {' '.join(words)}"
-        text = "\n".join([line.rstrip(), *(f"    {_escaped(row)}" for row in trace)])
+        line += f" {_escape(str(head['event'])):<12} {' '.join(words)}"
+        text = "\n".join([line.rstrip(), *(f"    {_escape(row)}" for row in trace)])
         return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _paint(self, text: str, colour: str | None) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and colour else text
 
 
-def _shown(value: object) -> str:
-    """A value as one word, quoted where it would be read as several."""
+def _to_word(value: object) -> str:
+    """Return a value as one word, quoted if it would be read as several."""
     if isinstance(value, (list, tuple)):
-        return ",".join(map(_shown, value))
-    text = _escaped(str(value))
+        return ",".join(map(_to_word, value))
+    text = _escape(str(value))
     if text and not set(text) & set(' ,="'):
         return text
     return '"' + text.replace('"', '\\"') + '"'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape control characters, so that the text cannot begin a line or steer a terminal."""
-    return "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
+    return "".join(c if c.isprintable() and c != "\\" else _escape_character(c) for c in text)
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -21,7 +21,7 @@ Phase = Literal["queue", "prefill", "decode"]
 _REASONS = tuple(map(str, FinishReason))
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-_OF_SERVER = ("process_", "cutaway_http_")  # and of no model
+_OF_SERVER = ("process_", "cutaway_http_")  # prefixes of metrics that no model has
 
 # A CPU takes 3 to 100 ms for a token, and a second or more to read a long prompt.
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -35,12 +35,12 @@ class RequestStats:
     """One sequence that has ended; each of n samples is one.
 
     prompt_tokens      all of the prompt
-    cached_tokens      of these, how many the prefix cache had; None where it never began
+    cached_tokens      of these, how many the prefix cache had; None if the sequence never began
     completion_tokens  new tokens, the one that ended the sequence included
     finish_reason      a FinishReason
-    queue_s            from arrival until it left the queue; None where it did not
-    ttft_s             from arrival until its first token; None where it had none
-    decode_s           from its first token until its last; None where it had none
+    queue_s            from arrival until it left the queue; None if it never did
+    ttft_s             from arrival until its first token; None if it had none
+    decode_s           from its first token until its last; None if it had none
     duration_s         from arrival until its end
     proposed           draft tokens
     accepted           of these, how many were accepted
@@ -68,7 +68,7 @@ class RequestStats:
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds for each token after the first; None where there was none."""
+        """Seconds per token after the first; None if there was none."""
         if self.decode_s is None or self.completion_tokens < 2:
             return None
         return self.decode_s / (self.completion_tokens - 1)
@@ -77,13 +77,13 @@ class RequestStats:
 class Metrics:
     """All metrics, on a registry of their own. Used by one thread.
 
-    state    how busy the engine is, asked at each scrape
-    replicas the same of each replica, where there are some
-    computer what computes, asked as well
-    version  of cutaway
-    model    the name under which it is served
-    paths    the path templates used as label values; all others are "other"
-    loaded   whether the model is in memory, where it may not be
+    state     returns how busy the engine is, called at each scrape
+    computer  returns what computes, called likewise
+    replicas  returns the state of each replica
+    version   of cutaway
+    model     the name under which it is served
+    paths     the path templates used as label values; all others are "other"
+    loaded    returns whether the model is in memory; None if it always is
     """
 
     def __init__(
@@ -101,17 +101,17 @@ class Metrics:
         self._paths = frozenset(paths)
         self._add_counters()
         self._add_histograms()
-        self._read(lambda: of_engine(state()))
-        self._read(lambda: of_replicas(replicas()))
+        self._read(lambda: engine_metrics(state()))
+        self._read(lambda: replica_metrics(replicas()))
         ProcessCollector(registry=self.registry)
-        self._read(lambda: of_build(version, model, computer()))
+        self._read(lambda: build_metrics(version, model, computer()))
         if loaded:
-            self._read(lambda: of_loading(loaded()))
+            self._read(lambda: loading_metrics(loaded()))
 
-    def finished(self, text: RequestStats) -> None:
+    def count_sequence(self, text: RequestStats) -> None:
         """Count a sequence that has ended. Call it once for each."""
         self._count_tokens(text)
-        self._texts.labels(_known(text.finish_reason, _REASONS)).inc()
+        self._texts.labels(_label_value(text.finish_reason, _REASONS)).inc()
         if text.finish_reason == FinishReason.ABORTED:
             self._cancelled.labels(text.phase).inc()
         for histogram, seconds in (
@@ -123,20 +123,22 @@ class Metrics:
             if seconds is not None:
                 histogram.observe(seconds)
 
-    def resumed(self, times: int, tokens: int) -> None:
-        """Count that texts went on at another replica, and how many tokens were written again."""
+    def count_resumed(self, times: int, tokens: int) -> None:
+        """Count texts that another replica continued, and the tokens that it wrote again."""
         self._resumed.inc(times)
         self._replayed.inc(tokens)
 
-    def http(self, path_template: str | None, method: str, status: int, seconds: float) -> None:
+    def count_http(
+        self, path_template: str | None, method: str, status: int, seconds: float
+    ) -> None:
         """Count a request that was answered, and the time until its response's last byte."""
-        path, method = _known(path_template, self._paths), _known(method, _METHODS)
+        path, method = _label_value(path_template, self._paths), _label_value(method, _METHODS)
         code = str(status) if 100 <= status <= 599 else "other"
         self._http_requests.labels(path, method, code).inc()
         self._http_seconds.labels(path, method).observe(seconds)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """The metrics and their content type, in the format that an Accept header asks for."""
+        """Return the metrics in the format that an Accept header asks for, and their type."""
         return _page(self.registry, accept)
 
     # -- what is counted ---------------------------------------------------------------------
@@ -155,11 +157,14 @@ class Metrics:
         self.registry.register(AtEachScrape(read))
 
     def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
-        """values: of its one label, present from the start, so that a rate sees them rise."""
-        made = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
+        """Add a counter.
+
+        values: of its one label, present from the start, so that a rate sees them rise
+        """
+        counter = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
         for value in values:
-            made.labels(value)
-        return made
+            counter.labels(value)
+        return counter
 
     def _histogram(
         self, name: str, help: str, buckets: tuple[float, ...], *labels: str
@@ -234,28 +239,28 @@ class Metrics:
         )
 
 
-def several(each: Mapping[str, Metrics], accept: str = "") -> tuple[bytes, str]:
-    """As ``Metrics.page``, of several models: each sample says by a label of which.
+def merged_page(by_model: Mapping[str, Metrics], accept: str = "") -> tuple[bytes, str]:
+    """Return the page of several models, each sample labelled with its model's name.
 
-    What is of the server itself is counted by the first.
+    The server's own metrics are counted by the first.
     """
     registry = CollectorRegistry()
-    registry.register(AtEachScrape(lambda: _merged(each)))
+    registry.register(AtEachScrape(lambda: _merge_families(by_model)))
     return _page(registry, accept)
 
 
 def _page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     try:
         encode, content_type = choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is none
+    except (TypeError, ValueError):  # the header's version is not a number
         encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 
-def _merged(each: Mapping[str, Metrics]) -> Iterable[Metric]:
-    """What several models count, family by family, as a page must have them."""
+def _merge_families(by_model: Mapping[str, Metrics]) -> Iterable[Metric]:
+    """Merge the metrics of several models family by family, as a page must have them."""
     families: dict[str, Metric] = {}
-    for i, (model, metrics) in enumerate(each.items()):
+    for i, (model, metrics) in enumerate(by_model.items()):
         for family in metrics.registry.collect():
             of_server = family.name.startswith(_OF_SERVER)
             if of_server and i > 0:
@@ -268,8 +273,8 @@ def _merged(each: Mapping[str, Metrics]) -> Iterable[Metric]:
     return families.values()
 
 
-def _known(value: str | None, values: Collection[str]) -> str:
-    """A label's value, one of a few: clients must not be able to create new ones."""
+def _label_value(value: str | None, values: Collection[str]) -> str:
+    """Return a label's value, one of a few: clients must not be able to create new ones."""
     return value if value is not None and value in values else "other"
 
 
@@ -283,17 +288,17 @@ class AtEachScrape(Collector):
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """At this moment."""
+        """Return the metrics at this moment."""
         return self._read()
 
 
-def of_loading(is_loaded: bool) -> Iterator[Metric]:
-    """Whether a model is in memory."""
+def loading_metrics(is_loaded: bool) -> Iterator[Metric]:
+    """Yield whether a model is in memory."""
     yield _gauge("model_loaded", "Whether the model is in memory, 0 or 1.", is_loaded)
 
 
-def of_build(version: str, model: str, computer: Computer) -> Iterator[Metric]:
-    """What is running, in the labels of one sample."""
+def build_metrics(version: str, model: str, computer: Computer) -> Iterator[Metric]:
+    """Yield what is running, in the labels of one sample."""
     family = GaugeMetricFamily(
         "cutaway_build_info", "What is running; always 1.",
         labels=("version", "model", "backend", "tier"),
@@ -302,12 +307,12 @@ def of_build(version: str, model: str, computer: Computer) -> Iterator[Metric]:
     yield family
 
 
-def of_engine(state: EngineState) -> Iterator[Metric]:
-    """How busy the engine is."""
-    each = "Each of n samples is one."
-    yield _gauge("requests_running", f"Sequences that hold KV blocks. {each}", state.running)
-    yield _gauge("requests_waiting", f"Sequences in the queue. {each}", state.waiting)
-    yield from _of_blocks(state)
+def engine_metrics(state: EngineState) -> Iterator[Metric]:
+    """Yield how busy the engine is."""
+    note = "Each of n samples is one."
+    yield _gauge("requests_running", f"Sequences that hold KV blocks. {note}", state.running)
+    yield _gauge("requests_waiting", f"Sequences in the queue. {note}", state.waiting)
+    yield from _block_metrics(state)
     yield CounterMetricFamily(
         "cutaway_preemptions",
         "Sequences that were preempted: they wait again and are recomputed.",
@@ -315,8 +320,8 @@ def of_engine(state: EngineState) -> Iterator[Metric]:
     )
 
 
-def of_replicas(replicas: Mapping[str, EngineState]) -> Iterator[Metric]:
-    """How busy each replica was when it reported last."""
+def replica_metrics(replicas: Mapping[str, EngineState]) -> Iterator[Metric]:
+    """Yield how busy each replica was when it reported last."""
     for name, help, read in _OF_REPLICAS if replicas else ():
         family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
         for replica, state in replicas.items():
@@ -333,7 +338,7 @@ _OF_REPLICAS: tuple[tuple[str, str, Callable[[EngineState], float]], ...] = (
 )
 
 
-def _of_blocks(state: EngineState) -> Iterator[Metric]:
+def _block_metrics(state: EngineState) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "cutaway_kv_blocks",
         "KV blocks: held by running sequences, or free, those of the prefix cache included. "

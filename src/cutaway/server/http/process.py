@@ -1,6 +1,6 @@
 """The serving process: signals, shutdown in stages, and running out of connections.
 
-Knows sockets and uvicorn; the application is something that it runs.
+Knows sockets and uvicorn; any ASGI application will do.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from cutaway.server.http.log import event
 from cutaway.server.http.sockets import ListeningSocket
 
 CUT_AFTER_S = 3.0
-"""How long answers may take to end once grace is over."""
+"""How long answers may take to end after grace."""
 HEAD_WITHIN_S = 10.0
 """How long a connection may be idle before its request's head has arrived."""
 
@@ -31,8 +31,8 @@ _WARN_EVERY_S = 10.0
 _SWITCH_S = 0.002
 """How long a thread keeps the interpreter while another waits for it.
 
-The event loop waits for it after each of its reads and writes. With Python's 5 ms that made 0.3 s
-beside a thread that wrote a large answer (``bench/largest_answers.py``).
+The event loop waits so long after each of its reads and writes. With Python's 5 ms, requests took
+0.3 s longer beside a thread that wrote a large answer (``bench/largest_answers.py``).
 """
 
 
@@ -47,16 +47,16 @@ def run(
 ) -> int:
     """Serve until SIGTERM, SIGHUP or SIGINT, and return the exit code: 0, or 130 after SIGINT.
 
-    sockets        as ``bind`` gave them; they are closed at the end
+    sockets        from ``bind``; they are closed at the end
     grace          seconds that running answers have after the signal
     on_ready       called once requests are answered
     on_stop        called at the signal, when no more connections are accepted
-    on_grace_over  called after ``grace``, or at a second signal, if answers still run: end them.
-                   What is not done CUT_AFTER_S later, or at a third signal, is cut; one more
-                   signal kills the process
+    on_grace_over  called after ``grace``, or at a second signal, to end the answers that still run.
+                   Connections that are open CUT_AFTER_S later, or at a third signal, are cut; one
+                   more signal kills the process
 
     Threads take turns sooner meanwhile. A signal during the start ends it at once. Raises what the
-    application's lifespan raised, or CutawayError where it only reported a failure. Call it on the
+    application's lifespan raised, or CutawayError if it only reported a failure. Call it on the
     main thread.
     """
     watched = _Watched(app)
@@ -65,9 +65,9 @@ def run(
         log_config=None, access_log=False, server_header=False,
     )  # fmt: skip
     server = _Server(config, grace, on_ready, on_stop, on_grace_over)
-    for each in sockets:
-        each.make_room = server.make_room
-    before = {number: signal.getsignal(number) for number in server.heard}
+    for listener in sockets:
+        listener.make_room = server.make_room
+    before = {number: signal.getsignal(number) for number in server.ending_signals}
     switch_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -76,8 +76,8 @@ def run(
         sys.setswitchinterval(switch_s)
         for number, handler in before.items():
             signal.signal(number, handler)
-        for each in sockets:
-            each.close()
+        for listener in sockets:
+            listener.close()
     if watched.error:
         raise watched.error
     return 130 if server.signal == signal.SIGINT else 0
@@ -93,8 +93,8 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """uvicorn's server, ending in stages: the next begins after its time, or with a signal.
 
-    signal  the first that came
-    heard   those that end it; nohup leaves SIGHUP out
+    signal          the first that came
+    ending_signals  those that end it; under nohup, SIGHUP does not
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.signal: int | None = None
         ending = [n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN]
-        self.heard = {signal.SIGTERM, signal.SIGINT, *ending}
+        self.ending_signals = {signal.SIGTERM, signal.SIGINT, *ending}
         self._on_ready, self._on_stop = on_ready, on_stop
         self._stages: Iterator[tuple[Callable[[], object], float | None]] = iter(
             [(self._stop, grace), (on_grace_over, CUT_AFTER_S), (self._cut, None)]
@@ -122,10 +122,10 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals here: uvicorn would raise them again at the end, and die of them."""
+        """Handle signals here: uvicorn would raise them again at the end, and be killed by them."""
         loop = asyncio.get_running_loop()
-        for number in self.heard:
-            loop.add_signal_handler(number, self._signalled, number)
+        for number in self.ending_signals:
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
@@ -146,7 +146,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for answers, then end the lifespan, also where uvicorn would skip that."""
+        """Wait for answers, then end the lifespan, even if uvicorn would skip that."""
         await super().shutdown(sockets)
         if self._timer:
             self._timer.cancel()
@@ -156,7 +156,7 @@ class _Server(uvicorn.Server):
     async def _start(self, sockets: list[socket.socket] | None) -> None:
         try:
             await super().startup(sockets)
-        except SystemExit:  # the lifespan failed, and ``run`` knows with what
+        except SystemExit:  # the lifespan failed, and ``run`` raises its error
             self.should_exit = True
 
     def make_room(self) -> bool:
@@ -171,7 +171,7 @@ class _Server(uvicorn.Server):
 
     # -- the end, stage by stage -------------------------------------------------------------
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self.signal = self.signal or number
         self._next_stage()
 
@@ -195,7 +195,7 @@ class _Server(uvicorn.Server):
         self._on_stop()
 
     def _cut(self) -> None:
-        """Abort what is left."""
+        """Abort all connections and tasks."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
             connection.transport.abort()  # since 3.12 asyncio's server waits for each
@@ -204,16 +204,16 @@ class _Server(uvicorn.Server):
         self._remove_handlers()
 
     def _remove_handlers(self) -> None:
-        for number in self.heard:
+        for number in self.ending_signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
 class _Watched:
-    """The application, and the error of its lifespan, which uvicorn logs and forgets."""
+    """The application, with the error of its lifespan, which uvicorn would log and forget."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._sent = ""
+        self._last_message = ""
         self.error: BaseException | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -224,18 +224,20 @@ class _Watched:
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_on(message: Message) -> None:
-            self._sent = message["type"]
-            if self._sent.endswith(".failed"):
+            self._last_message = message["type"]
+            if self._last_message.endswith(".failed"):
                 reason = message.get("message") or "it gave no reason"
-                self.error = CutawayError(f"the application sent {self._sent}: {reason}")
-            await send({"type": self._sent})
+                self.error = CutawayError(f"the application sent {self._last_message}: {reason}")
+            await send({"type": self._last_message})
 
         try:
             await self._app(scope, receive, send_on)
         except BaseException as error:
             self.error = None if isinstance(error, asyncio.CancelledError) else error
-            if not self._sent.endswith(".failed"):  # or uvicorn would write the traceback, too
-                stage = "shutdown" if self._sent else "startup"
+            if not self._last_message.endswith(
+                ".failed"
+            ):  # or uvicorn would write the traceback, too
+                stage = "shutdown" if self._last_message else "startup"
                 await send({"type": f"lifespan.{stage}.failed"})
             raise
 
@@ -243,11 +245,11 @@ class _Watched:
 # -- connections on which no request runs ------------------------------------------------------
 # They are closed, so that they cannot use up all file descriptors. Only the time until a request's
 # head has arrived is limited here: bodies and responses have timeouts of their own (guard.py), and
-# uvicorn limits how long a connection waits for its next request.
+# uvicorn limits the time between two requests.
 
 
 _Idle = tuple[Any, float]
-"""The connection's last request, if there was one, and since when there is no newer one."""
+"""A connection's last request, if there was one, and the time since when it is the last."""
 
 
 class IdleConnections:
@@ -270,7 +272,7 @@ class IdleConnections:
                 connection.transport.close()
 
     def close_longest(self, connections: Iterable[Any], now: float) -> bool:
-        """Close the connection that has been idle longest; False where none is."""
+        """Close the connection that has been idle longest; False if none is idle."""
         idle = [c for c in connections if _is_idle(c) and not c.transport.is_closing()]
         longest = min(idle, key=lambda c: self._seen.get(c, (None, now))[1], default=None)
         if longest is not None:

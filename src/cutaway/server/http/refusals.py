@@ -32,7 +32,7 @@ from cutaway.errors import (
     ReplicaLostError,
     TooLongError,
 )
-from cutaway.server.http.errors import TOO_LONG, ApiError, of_text
+from cutaway.server.http.errors import TOO_LONG, ApiError, to_api_error
 from cutaway.server.http.guard import internal_error
 
 E = TypeVar("E", bound=Exception)
@@ -49,33 +49,33 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     retry_after  estimated seconds until the queue has room
     """
 
-    def full(_: Request, error: QueueFullError) -> ApiError:
+    def explain_full_queue(_: Request, error: QueueFullError) -> ApiError:
         headers = {"Retry-After": str(max(1, ceil(retry_after())))}
         return ApiError(429, str(error), code="queue_full", headers=headers)
 
-    def routed(request: Request, error: HTTPException) -> ApiError:
-        return _of_http(app, request, error)
+    def explain_http(request: Request, error: HTTPException) -> ApiError:
+        return _explain_http(app, request, error)
 
     _answer_with(app, ApiError, lambda _, error: error)
-    _answer_with(app, RequestValidationError, _of_validation)
-    _answer_with(app, HTTPException, routed)
-    _answer_with(app, InputError, _of_input)
-    _answer_with(app, QueueFullError, full)
+    _answer_with(app, RequestValidationError, _explain_validation)
+    _answer_with(app, HTTPException, explain_http)
+    _answer_with(app, InputError, _explain_input)
+    _answer_with(app, QueueFullError, explain_full_queue)
     for kind in (ReplayError, ReplicaLostError, FileChangedError):
-        _answer_with(app, kind, lambda _, error: of_text(error))
-    _answer_with(app, ModelLoadError, _of_load)
-    _answer_with(app, ClosedError, _of_closing)
-    _answer_with(app, DiskFullError, _of_full_disk)
-    _answer_with(app, CutawayError, _of_cutaway)
+        _answer_with(app, kind, lambda _, error: to_api_error(error))
+    _answer_with(app, ModelLoadError, _explain_load_failure)
+    _answer_with(app, ClosedError, _explain_closing)
+    _answer_with(app, DiskFullError, _explain_full_disk)
+    _answer_with(app, CutawayError, _explain_failure)
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 
 
 def _answer_with(app: FastAPI, kind: type[E], explain: Callable[[Request, E], ApiError]) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, kind)
-        said = explain(request, error)
-        body = said.body(request.scope["path"])
-        return Response(body, said.status, said.headers, media_type="application/json")
+        answer = explain(request, error)
+        body = answer.body(request.scope["path"])
+        return Response(body, answer.status, answer.headers, media_type="application/json")
 
     app.add_exception_handler(kind, handle)
 
@@ -84,65 +84,65 @@ def _id(request: Request) -> str:
     return getattr(request.state, "request_id", "without an id")  # the Guard sets it
 
 
-def _of_validation(request: Request, error: RequestValidationError) -> ApiError:
+def _explain_validation(request: Request, error: RequestValidationError) -> ApiError:
     return problem(error.errors(), error.body, request.scope.get("route"))
 
 
-def _of_input(request: Request, error: InputError) -> ApiError:
-    """What it is about is the param, if the request has a field of that name."""
+def _explain_input(request: Request, error: InputError) -> ApiError:
+    """Return the response, with the error's field as param if the request has that field."""
     is_there = error.field in fields_of(request.scope.get("route"))
     param = str(Name(*error.path)) if is_there else None
     code = TOO_LONG if isinstance(error, TooLongError) else None
     return ApiError(400, str(error), param=param, code=code)
 
 
-def _of_load(request: Request, error: ModelLoadError) -> ApiError:
+def _explain_load_failure(request: Request, error: ModelLoadError) -> ApiError:
     _log.error("request %s failed: %s", _id(request), error)
     return ApiError(503, str(error), param="model", code="model_not_loaded")
 
 
-def _of_cutaway(request: Request, error: CutawayError) -> ApiError:
+def _explain_failure(request: Request, error: CutawayError) -> ApiError:
     _log.error("request %s failed: %s", _id(request), error)
     return ApiError(500, str(error), code="internal_error")
 
 
-def _of_closing(_: Request, __: ClosedError) -> ApiError:
+def _explain_closing(_: Request, __: ClosedError) -> ApiError:
     return ApiError(503, "the server is shutting down; try again later", code="shutting_down")
 
 
-def _of_full_disk(request: Request, error: DiskFullError) -> ApiError:
-    _log.error("request %s failed: %s", _id(request), error)  # paths are the server's own affair
-    said = "the server's disk is full: try again when its operator has made room"
-    return ApiError(507, said, code="disk_full")
+def _explain_full_disk(request: Request, error: DiskFullError) -> ApiError:
+    _log.error("request %s failed: %s", _id(request), error)  # its paths are not for the client
+    message = "the server's disk is full: try again when its operator has made room"
+    return ApiError(507, message, code="disk_full")
 
 
-def _of_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
+def _explain_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
     path, headers = request.scope["path"], error.headers or {}
     message = str(error.detail)
     if (error.status_code, message) == (404, "Not Found"):  # Starlette's own word
         message = _no_path(path, [*_UNDOCUMENTED, *app.openapi()["paths"]])
     elif error.status_code == 405 and (allowed := headers.get("Allow")):
-        allowed = _allowed(app, path, allowed)
+        allowed = _allowed_methods(app, path, allowed)
         message, headers = f"{path} takes {allowed}, not {request.method}", {"Allow": allowed}
     return ApiError(error.status_code, message, headers=headers)
 
 
-def _allowed(app: FastAPI, path: str, first: str) -> str:
-    """The methods of a path; first: those of the first of its routes."""
+def _allowed_methods(app: FastAPI, path: str, first: str) -> str:
+    """Return all methods of a path. first: those of the first of its routes"""
     methods = set(first.split(", "))
-    for known, told in app.openapi()["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path):
-            methods |= {method.upper() for method in told}
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            methods |= {method.upper() for method in operations}
     if "GET" in methods:
-        methods.add("HEAD")  # which the Guard makes a GET
+        methods.add("HEAD")  # the Guard makes it a GET
     return ", ".join(sorted(methods))
 
 
-def _no_path(path: str, known: list[str]) -> str:
+def _no_path(path: str, paths: list[str]) -> str:
     if path.startswith(_OF_MODELS):
         return f"there is no path {path[:100]!r}; models are named to cutaway serve, by --model"
-    close = get_close_matches(path[:100], [name for name in known if name != "/"], n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the paths are {', '.join(sorted(known))}"
+    close = get_close_matches(path[:100], [name for name in paths if name != "/"], n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the paths are {', '.join(sorted(paths))}"
     return f"there is no path {path[:100]!r}; {hint}"
 
 
@@ -170,46 +170,50 @@ _KINDS = {
     "none_required": "null",
 }
 _WORDS: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
-_MANY = 1000  # a hostile request has many more errors, and those of one field are neighbours
-_SHOWN = 40  # characters of a value
+_MOST_ERRORS = 1000  # a hostile request has many more, but those of one field are neighbours
+_MOST_CHARACTERS = 40  # characters of a value
 _PARTS = json.JSONEncoder(default=str)
 _MISSING = ("missing", "union_tag_not_found")
 
 
 def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
-    """The first problem, with the path of the field that it is about.
+    """Return the response to the first problem, with the path of its field.
 
     errors  as pydantic lists them, one at least
     body    the parsed request
-    route   FastAPI's route, whose model knows which fields there are
+    route   FastAPI's route, whose model has the fields
     """
     path = _path(_first(errors), body)
-    others = [(e, p) for e in errors[:_MANY] if (p := _path(e, body))[: len(path)] == path]
-    deepest = max((p for _, p in others), key=len, default=path)  # a union's best fitting branch
-    deep = [error for error, p in others if p == deepest] or [_first(errors)]
-    field = _written(deepest)
+    same_field = [
+        (e, p) for e in errors[:_MOST_ERRORS] if (p := _path(e, body))[: len(path)] == path
+    ]
+    deepest = max(
+        (p for _, p in same_field), key=len, default=path
+    )  # a union's best fitting branch
+    deep = [error for error, p in same_field if p == deepest] or [_first(errors)]
+    field = _format_path(deepest)
     code = next((e["ctx"]["code"] for e in deep if e["type"] == "refused"), None)
-    said = _sentence(deep, deepest, field or "the body", route)
-    return ApiError(400, said, param=field or None, code=code)
+    sentence = _sentence(deep, deepest, field or "the body", route)
+    return ApiError(400, sentence, param=field or None, code=code)
 
 
 def _first(errors: Sequence[_Error]) -> _Error:
-    """An unknown field comes before a missing one, of which it may be a misspelling."""
+    """Return the first error, but an unknown field before a missing one it may be meant for."""
     unknown = (e for e in errors if e["type"] == "extra_forbidden" and len(e["loc"]) == 2)
     return next(unknown, errors[0])
 
 
 def _path(error: _Error, body: Any) -> _Path:
-    """The field's path in the request: pydantic's location without the names of union members."""
+    """Return the field's path in the request: pydantic's location without union members' names."""
     source, *parts = error["loc"]
     if source != "body":  # of a query or a header
         return tuple(parts)
     if parts and parts[-1] == "[key]":
         parts = parts[:-2]
     path: list[str | int] = []
-    missing = parts[-1:] if error["type"] == "missing" else []  # or null, which is no value
+    missing = parts[-1:] if error["type"] == "missing" else []  # absent, or null
     for part in parts[: len(parts) - len(missing)]:
-        if _leads(body, part):
+        if _has_part(body, part):
             path.append(part)
             body = body[part]
     path += missing
@@ -220,14 +224,14 @@ def _path(error: _Error, body: Any) -> _Path:
     return tuple(path)
 
 
-def _leads(value: Any, part: str | int) -> bool:
+def _has_part(value: Any, part: str | int) -> bool:
     if isinstance(value, list):
         return isinstance(part, int) and part < len(value)
     return isinstance(value, dict) and part in value
 
 
-def _written(path: _Path) -> str:
-    """The path as a program would write it: messages[0].content"""
+def _format_path(path: _Path) -> str:
+    """Return the path as a program would write it: messages[0].content"""
     text = ""
     for part in path:
         if isinstance(part, str) and part.isidentifier():
@@ -240,58 +244,60 @@ def _written(path: _Path) -> str:
 def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> str:
     error = next((e for e in errors if e["type"] == "refused"), errors[0])
     if error["type"] == "refused":
-        return f"{field}{error['ctx']['said']}"
+        return f"{field}{error['ctx']['sentence']}"
     if error["type"] == "extra_forbidden":
         return _unknown(field, path, route)
     if error["type"] in _MISSING:
         return f"{field} is missing; add it"
-    given = _called(error["input"])
-    if error["loc"][-1] == "[key]":  # which JSON always has as a string
-        field, given, errors = f"each key of {field}", _shown(error["input"]), errors[:1]
+    actual = _describe_value(error["input"])
+    if error["loc"][-1] == "[key]":  # a name, which is always a string in JSON
+        field, actual, errors = f"each key of {field}", _excerpt(error["input"]), errors[:1]
     kinds = dict.fromkeys(_KINDS.get(e["type"]) for e in errors)
     if None not in kinds:
-        return f"{field} must be {' or '.join(map(str, kinds))}, not {given}"
-    said = _reworded(next(e for e in errors if e["type"] not in _KINDS), path, field)
-    others = [kind for kind in kinds if kind and errors[-1]["type"] == "literal_error"]
-    return said.replace(" must be ", " ".join((" must be", *(f"{k} or" for k in others), "")), 1)
+        return f"{field} must be {' or '.join(map(str, kinds))}, not {actual}"
+    sentence = _reword(next(e for e in errors if e["type"] not in _KINDS), path, field)
+    alternatives = [kind for kind in kinds if kind and errors[-1]["type"] == "literal_error"]
+    return sentence.replace(
+        " must be ", " ".join((" must be", *(f"{k} or" for k in alternatives), "")), 1
+    )
 
 
-def _reworded(error: _Error, path: _Path, field: str) -> str:
-    """The message of pydantic or of one of our validators, as a sentence about the field."""
-    context, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
+def _reword(error: _Error, path: _Path, field: str) -> str:
+    """Return the message of pydantic or of our validators as a sentence about the field."""
+    context, sentence = error.get("ctx", {}), error["msg"].replace(" after validation", "")
     if cause := context.get("error"):
         is_its = isinstance(cause, InputError) and path and cause.path[: len(path)] == path
         return str(cause) if is_its else f"{field}: {cause}"
     if tags := context.get("expected_tags"):
-        return f"{field} must be one of {tags}, not {_shown(context['tag'])}"
-    said, found = re.subn(r"^\w+ should", f"{field} must", said)
-    if not found:
-        return f"{field}: {said[0].lower()}{said[1:]}"
-    return said if ", not " in said else f"{said}, not {_shown(error['input'])}"
+        return f"{field} must be one of {tags}, not {_excerpt(context['tag'])}"
+    sentence, replaced = re.subn(r"^\w+ should", f"{field} must", sentence)
+    if not replaced:
+        return f"{field}: {sentence[0].lower()}{sentence[1:]}"
+    return sentence if ", not " in sentence else f"{sentence}, not {_excerpt(error['input'])}"
 
 
-def _called(value: Any) -> str:
-    return _WORDS.get(type(value)) or _shown(value)
+def _describe_value(value: Any) -> str:
+    return _WORDS.get(type(value)) or _excerpt(value)
 
 
-def _shown(value: Any) -> str:
-    """Its beginning; of a megabyte no more is written."""
+def _excerpt(value: Any) -> str:
+    """Return a value's beginning, without writing all of what may be a megabyte."""
     if isinstance(value, str):
-        shown = repr(value[: _SHOWN + 1])
+        text = repr(value[: _MOST_CHARACTERS + 1])
     else:
-        shown = ""
+        text = ""
         for part in _PARTS.iterencode(value):
-            if len(shown) > _SHOWN:
+            if len(text) > _MOST_CHARACTERS:
                 break
-            shown += part
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+            text += part
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 # -- which fields there are ------------------------------------------------------------------
 
 
 def fields_of(route: object, path: _Path = ()) -> set[str]:
-    """The names of the fields at ``path`` of a route's body; empty where that is not known."""
+    """Return the names of the fields at ``path`` of a route's body; empty if not known."""
     body = getattr(getattr(route, "body_field", None), "field_info", None)
     models = _models(getattr(body, "annotation", None))
     for part in path:
@@ -312,7 +318,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _unknown(field: str, path: _Path, route: object) -> str:
-    known = fields_of(route, path[:-1])
-    close = get_close_matches(str(path[-1])[:80], known, n=1)
+    names = fields_of(route, path[:-1])
+    close = get_close_matches(str(path[-1])[:80], names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else "leave it out"
     return f"unknown field '{field}'; {hint}"

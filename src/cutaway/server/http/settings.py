@@ -85,9 +85,9 @@ class ServerSettings:
 
 
 def key_in_environment() -> str | None:
-    """The key of a server that is given none otherwise; InputError where it is set and empty."""
+    """Return the key in the environment, if there is one; InputError if it is set and empty."""
     key = os.environ.get(KEY_VARIABLE)
-    if key == "":  # as of a Secret that lacks its value
+    if key == "":  # as from a Kubernetes Secret without its value
         raise InputError(
             f"{KEY_VARIABLE} is set and empty: give it a key, or unset it to serve without"
         )

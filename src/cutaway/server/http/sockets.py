@@ -1,4 +1,4 @@
-"""Listening sockets: from --host and --port to bound sockets, or a sentence that says why not."""
+"""Listening sockets, bound to --host and --port, or a sentence that says why they cannot be."""
 
 import errno
 import os
@@ -12,16 +12,16 @@ from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16
 _WAITING = 2048
-"""Connections that wait to be accepted, as while models are loaded: one more would try again after
-a second, then after two, and so on. The system may allow fewer (net.core.somaxconn)."""
+"""How many connections may wait to be accepted, as while models are loaded. One more would try
+again after a second, then after two, and so on. The system may allow fewer (net.core.somaxconn)."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class ListeningSocket(socket.socket):
-    """A listening socket for the case that no file descriptor is free for a connection.
+    """A listening socket that can do without a free file descriptor for the next connection.
 
     asyncio would write a traceback for each attempt to accept, thousands a second.
-    make_room  closes another connection soon; False where it cannot
+    make_room  closes another connection soon; False if it cannot
     """
 
     def __init__(self, *args: Any) -> None:
@@ -30,7 +30,7 @@ class ListeningSocket(socket.socket):
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As a socket does. BlockingIOError where no descriptor is free: asyncio tries again."""
+        """Accept a connection; BlockingIOError if no descriptor is free: asyncio tries again."""
         try:
             return super().accept()
         except OSError as error:
@@ -60,15 +60,15 @@ class ListeningSocket(socket.socket):
 
 
 _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
-"""As getaddrinfo has it: (host, port) or, of IPv6, (host, port, flow, scope)."""
+"""A family, and getaddrinfo's address: (host, port), or (host, port, flow, scope) of IPv6."""
 
 
 def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocket]:
-    """Sockets that listen on every address of a host; for port 0 a free one is chosen for all.
+    """Listen on every address of a host; for port 0, on one port that is free on all.
 
     patience: seconds after which the connection of a client that takes no data is closed (Linux)
     ``getsockname()[1]`` is the port. Clients can connect at once, and wait until ``run`` answers.
-    InputError or CutawayError, naming --host or --port, where that cannot be.
+    InputError or CutawayError, naming --host or --port, if that cannot be.
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port must be from 0 to 65535, not {port}")
@@ -79,21 +79,21 @@ def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocke
         except OSError as error:
             # A port that the first address chose may be taken on the second.
             if port or error.errno != errno.EADDRINUSE:
-                raise _explained(error, host, port) from error
+                raise _explain(error, host, port) from error
     raise CutawayError(f"no port is free on all addresses of --host {host}: name a --port")
 
 
 def _addresses(host: str) -> list[_Address]:
-    """The addresses of a host, each once."""
+    """Return the addresses of a host, each once."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError, ValueError) as error:
         raise InputError(f"--host {host!r} is no address and no known name: {error}") from error
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
 
 
 def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[ListeningSocket]:
-    """One socket for each address that this machine has; OSError where it has none of them."""
+    """Bind a socket to each address that this machine has; OSError if it has none of them."""
     sockets: list[ListeningSocket] = []
     missing: OSError | None = None
     try:
@@ -107,8 +107,8 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
             else:
                 port = sockets[0].getsockname()[1]
     except OSError:
-        for each in sockets:
-            each.close()
+        for listener in sockets:
+            listener.close()
         raise
     if missing and not sockets:
         raise missing
@@ -117,25 +117,25 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
 
 def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
     family, (name, _, *scope) = address
-    # Named as TCP, or asyncio does not see that it is, and lets packets wait for each other.
-    made = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # IPPROTO_TCP is named, or asyncio would not see that it is TCP, and leave Nagle's delay on.
+    listener = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if not system.IS_WINDOWS:  # there it would let two programs have the port
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot hang up by itself
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind((name, port, *scope))
-        made.listen(_WAITING)  # or another program that starts now could still take the port
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((name, port, *scope))
+        listener.listen(_WAITING)  # or another program that starts now could still take the port
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
-def _explained(error: OSError, host: str, port: int) -> CutawayError:
-    """The same failure in one sentence."""
+def _explain(error: OSError, host: str, port: int) -> CutawayError:
+    """Return the same failure in one sentence."""
     if error.errno == errno.EADDRINUSE:
         return CutawayError(f"--port {port} of {host} is in use: choose another, or 0 for any")
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.server.answering import answer
 from cutaway.server.body import StrictRoute
-from cutaway.server.document import WRITTEN, replies
+from cutaway.server.document import GENERATION_ERRORS, replies
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
 from cutaway.server.openai.response_schemas import Response as ResponseShape
@@ -21,26 +21,33 @@ from cutaway.server.shared import ChatChunk, ChatCompletion, CompletionChunk, Te
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
-@router.post("/v1/completions", responses=replies(TextCompletion, *WRITTEN, events=CompletionChunk))
+@router.post(
+    "/v1/completions", responses=replies(TextCompletion, *GENERATION_ERRORS, events=CompletionChunk)
+)
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
     return await answer(request, body, CompletionChoices)
 
 
-@router.post("/v1/chat/completions", responses=replies(ChatCompletion, *WRITTEN, events=ChatChunk))
+@router.post(
+    "/v1/chat/completions", responses=replies(ChatCompletion, *GENERATION_ERRORS, events=ChatChunk)
+)
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
     return await answer(request, body, ChatChoices)
 
 
 @router.post(
-    "/v1/responses", responses=replies(ResponseShape, *WRITTEN, events=ResponseEvent, mark=False)
+    "/v1/responses",
+    responses=replies(ResponseShape, *GENERATION_ERRORS, events=ResponseEvent, mark=False),
 )
 async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation, or continue from an answer that is kept."""
-    kept: KeptResponses = request.app.state.responses
-    await asyncio.to_thread(body.follow, kept)  # a long conversation takes a while to read
-    return await answer(request, body, partial(ResponsesAnswer, kept=kept))
+    kept_responses: KeptResponses = request.app.state.responses
+    await asyncio.to_thread(
+        body.follow, kept_responses
+    )  # a long conversation takes a while to read
+    return await answer(request, body, partial(ResponsesAnswer, kept_responses=kept_responses))
 
 
 ResponseId = Annotated[

@@ -76,21 +76,21 @@ class Message(BaseMessage):
     @model_validator(mode="before")
     @classmethod
     def _only_calls(cls, data: Any) -> Any:
-        """Who calls need not say anything."""
+        """Give a message without content an empty one if it has calls."""
         if isinstance(data, dict) and data.get("tool_calls") and data.get("content") is None:
             return {**data, "content": ""}
         return data
 
     def plain(self) -> dict[str, Any]:
-        """The message as chat templates take it."""
-        said: dict[str, Any] = super().plain()
+        """Return the message as chat templates take it."""
+        message: dict[str, Any] = super().plain()
         more = {
             "tool_calls": self.tool_calls,
             "tool_call_id": self.tool_call_id,
             "reasoning_content": self.reasoning_content,
             "name": self.name,
         }
-        return said | {name: value for name, value in more.items() if value is not None}
+        return message | {name: value for name, value in more.items() if value is not None}
 
 
 class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
@@ -139,22 +139,22 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
     }
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given = super().keywords()
-        most = {self.max_tokens, self.max_completion_tokens} - {None}
-        if len(most) > 1:
+        """Return the keywords that were given."""
+        keywords = super().keywords()
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
             raise ApiError(400, "max_tokens is max_completion_tokens: give one", param="max_tokens")
-        if most:
-            given["max_tokens"] = most.pop()
+        if limits:
+            keywords["max_tokens"] = limits.pop()
         if self.top_logprobs is not None and not self.logprobs:
             raise InputError("top_logprobs", " needs logprobs: true")
         if self.logprobs:
-            given["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
-        return given | constraint("response_format", self.response_format, given)
+            keywords["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
+        return keywords | constraint("response_format", self.response_format, keywords)
 
-    def called(self) -> Mapping[str, str]:
-        """The schema may be the format's, and max_tokens have its older name."""
-        names = {**super().called()}
+    def field_names(self) -> Mapping[str, str]:
+        """Return the fields' names: schemas may be the format's, and max_tokens has two."""
+        names = {**super().field_names()}
         if self.response_format:
             names["json_schema"] = "response_format"
         if self.max_completion_tokens is None:
@@ -163,30 +163,32 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
 
     @property
     def own_schema(self) -> Any:
-        """Of the format."""
-        asked = self.response_format
-        return schema_of(asked) if isinstance(asked, ChatSchema) else None
+        """The schema of the format, if it has one."""
+        text_format = self.response_format
+        return schema_of(text_format) if isinstance(text_format, ChatSchema) else None
 
     @property
     def readings(self) -> list[str]:
-        """Of names and thinking, too."""
-        return [*super().readings, *self.settled, *([_NAMELESS] if self._nameless else [])]
+        """Notes on how fields were read, with those on thinking and names."""
+        return [*super().readings, *self.use_notes, *([_NAMELESS] if self._nameless else [])]
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them."""
+        """Return the messages as chat templates take them."""
         return [message.plain() for message in self.messages]
 
     async def read(self, service: Service) -> Read:
-        """As of any conversation; notes whether the template shows the names of speakers."""
+        """Read the conversation, and note whether the template shows the names of speakers."""
         read, template = await super().read(service), service.llm.model.template
-        named = {one.plain_role for one in self.messages if one.name is not None} - {"tool"}
-        if named and template:
-            self._nameless = named.isdisjoint(template.named_roles)
+        named_roles = {
+            message.plain_role for message in self.messages if message.name is not None
+        } - {"tool"}
+        if named_roles and template:
+            self._nameless = named_roles.isdisjoint(template.named_roles)
         return read
 
 
 class ChatChoices(Choices):
-    """An answer, in the form that has messages."""
+    """The answer to a chat: each choice has a message."""
 
     PREFIX, WHOLE, CHUNK = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
@@ -198,27 +200,27 @@ class ChatChoices(Choices):
         self._readers = [self._use.reader(f"{id}/{i}") for i in range(len(job.texts))]
         self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
-    def shown(self, index: int, step: Step) -> Delta:
-        """What a step adds, parsed for calls."""
+    def read_step(self, index: int, step: Step) -> Delta:
+        """Return what a step adds, after looking for calls in it."""
         self._deltas[index] = self._readers[index].push(step)
         if end_at(self.job.texts[index], step):
             self._deltas[index] += self._readers[index].finish()
-        return super().shown(index, step)
+        return super().read_step(index, step)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """As of all choices; an end that comes after its last step shows what was held back."""
+        """Return the events; an end that comes after its last step brings what was held back."""
         if isinstance(event, Ended):
             self._deltas[index] += self._readers[index].finish()
         return super().progress(index, event)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """Thoughts, text and pieces of calls; log-probabilities go with the first."""
+        """Yield thoughts, text and pieces of calls; log-probabilities go with the first."""
         deltas, self._deltas[index] = self._deltas[index], []
         if not self._splits:
             yield from super().pieces(index, text, entries)
             return
-        said = [self._delta(index, d) for d in deltas if not isinstance(d, CallEnd)]
-        for delta in said or ([ChatDelta()] if entries else []):
+        chat_deltas = [self._delta(index, d) for d in deltas if not isinstance(d, CallEnd)]
+        for delta in chat_deltas or ([ChatDelta()] if entries else []):
             yield {"delta": delta, "logprobs": self._logprobs(entries)}
             entries = []
 
@@ -230,34 +232,34 @@ class ChatChoices(Choices):
         return {"tool_calls": [piece(delta, self._readers[index])]}
 
     def usage(self) -> CompletionUsage:
-        """With the tokens of thoughts."""
+        """Return tokens in and out, with those of thoughts."""
         usage = super().usage()
-        thought = sum(reader.reasoning_tokens for reader in self._readers)
-        usage["completion_tokens_details"]["reasoning_tokens"] = thought
+        reasoning_tokens = sum(reader.reasoning_tokens for reader in self._readers)
+        usage["completion_tokens_details"]["reasoning_tokens"] = reasoning_tokens
         return usage
 
-    def finish_reason(self, index: int, ended: Ended) -> str:
-        """A call has a word of its own."""
-        return finish_reason(self._use, self._readers[index], ended)
+    def finish_reason(self, index: int, end: Ended) -> str:
+        """Return OpenAI's word for how a choice ended; a call has one of its own."""
+        return finish_reason(self._use, self._readers[index], end)
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """What is added to the message."""
+        """Return what is added to the message."""
         delta: ChatDelta = {"content": text} if text else {}
         return {"delta": delta, "logprobs": self._logprobs(entries)}
 
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """The message."""
-        said: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
+        """Return the whole message."""
+        message: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
         if self._splits:
-            said |= cast(ChatMessage, self._readers[index].message)
-        return {"message": said, "logprobs": self._logprobs(entries)}
+            message |= cast(ChatMessage, self._readers[index].message)
+        return {"message": message, "logprobs": self._logprobs(entries)}
 
     def first(self) -> dict[str, Any]:
-        """Who speaks."""
+        """Return the speaker's role."""
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def whole(self) -> dict[str, Any]:
-        """The answer; its choices share one prompt."""
+        """Return the answer; its choices share one prompt."""
         return {**super().whole(), **self.prompt_logprobs(0)}
 
     def _logprobs(self, entries: list[Entry]) -> ChatLogprobs | None:

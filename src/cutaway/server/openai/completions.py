@@ -1,6 +1,6 @@
 """A job's texts as OpenAI's ``choices``, and ``/v1/completions``, whose choices are plain text.
 
-Knows both forms, whole and streamed; chats have their own choices (``chat.py``).
+Knows what both forms share, whole and streamed; chats add their own (``chat.py``).
 """
 
 import asyncio
@@ -16,23 +16,30 @@ from cutaway.errors import InputError
 from cutaway.methods.importance import align
 from cutaway.server.body import Texts, Unsupported, examples, optional
 from cutaway.server.event_stream import Events, dumps_by_parts
-from cutaway.server.event_stream import event as sent
+from cutaway.server.event_stream import event as encode_event
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import CompletionEnding, CompletionUsage, Infilled, InForce, answers
-from cutaway.server.shared.answers import Entries, Entry, completion_form, of_prompt, prompt_form
+from cutaway.server.shared.answers import (
+    Entries,
+    Entry,
+    completion_form,
+    prompt_entries,
+    prompt_form,
+)
 from cutaway.server.shared.fields import Read, SampledFields, own_form, with_keywords
 
 Delta = tuple[str, list[Entry]]
-"""Text, and its tokens' log-probabilities where they are wanted."""
+"""Text, and its tokens' log-probabilities if they are wanted."""
 
 
 class Choices(Events):
     """One answer.
 
-    PREFIX, WHOLE, CHUNK  of the answer's id, and what it is called whole and in events
-    top                   how many likeliest tokens beside each; None: no log-probabilities
-    samples               texts of each prompt
+    PREFIX   of the answer's id
+    WHOLE    the ``object`` of a whole answer; CHUNK: of an event
+    top      how many of the likeliest tokens go with each; None: no log-probabilities
+    samples  texts of each prompt
     """
 
     PREFIX: ClassVar[str]
@@ -44,26 +51,26 @@ class Choices(Events):
     ) -> None:
         self.job, self.tokenizer, self.top = job, service.llm.tokenizer, top
         self.samples = job.texts[0].options.n
-        self._body, self._sent = body, 0  # tokens of all texts, streamed so far
+        self._body, self._streamed_tokens = body, 0  # of all texts
         self._frame = {
             "id": f"{self.PREFIX}-{id}",
             "created": int(time()),
-            "model": service.names.named(body.model),
+            "model": service.names.resolve(body.model),
             "system_fingerprint": service.names.fingerprint(body.model),
         }
 
-    # -- what differs --------------------------------------------------------------------------
+    # -- what each form does its own way -------------------------------------------------------
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """A choice's fields for a piece of text in an event."""
+        """Return a choice's fields for a piece of text in an event."""
         raise NotImplementedError
 
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """A choice's fields for its whole text."""
+        """Return a choice's fields for its whole text."""
         raise NotImplementedError
 
     def first(self) -> dict[str, Any]:
-        """A choice's fields in its first event, which says nothing of its text."""
+        """Return a choice's fields in its first event, which has no text yet."""
         raise NotImplementedError
 
     def pieces(
@@ -72,27 +79,27 @@ class Choices(Events):
         text: str,
         entries: list[Entry],
     ) -> Iterable[dict[str, Any]]:
-        """The fields of the events that show a piece of text: one, or none where it is empty."""
+        """Return the fields of the events that show a piece of text: none for an empty one."""
         return [self.part(text, entries)] if text or entries else []
 
-    def finish_reason(self, index: int, ended: Ended) -> str:  # noqa: ARG002 - others need it
-        """OpenAI's word for how a choice ended."""
-        return answers.finish_reason(ended)
+    def finish_reason(self, index: int, end: Ended) -> str:  # noqa: ARG002 - others need it
+        """Return OpenAI's word for how a choice ended."""
+        return answers.finish_reason(end)
 
     def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
-        """The text before the first token."""
+        """Return the text before the first token."""
         return "", []
 
-    def shown(self, index: int, step: Step) -> Delta:
-        """What a step adds."""
-        return step.text, [] if self.top is None else self._entries[index].after(step)
+    def read_step(self, index: int, step: Step) -> Delta:
+        """Return what a step adds."""
+        return step.text, [] if self.top is None else self._entries[index].push(step)
 
     def usage(self) -> CompletionUsage:
-        """Tokens in and out."""
+        """Return tokens in and out."""
         return answers.usage(self.job.texts, self.samples)
 
     def prompt_logprobs(self, index: int) -> dict[str, Any]:
-        """Those of a text's prompt, as a field, if they are asked for."""
+        """Return the field with the log-probabilities of a text's prompt, if asked for."""
         if (top := self._body.prompt_logprobs) is None:
             return {}
         text = self.job.texts[index]
@@ -101,41 +108,43 @@ class Choices(Events):
     # -- whole ---------------------------------------------------------------------------------
 
     def whole(self) -> dict[str, Any]:
-        """The answer, once all texts have ended."""
+        """Return the answer, once all texts have ended."""
         texts, options = self.job.texts, self.job.texts[0].options
         choices: Iterable[Any] = map(self._whole_choice, range(len(texts)))
         if options.align:
-            every = [*choices]
-            choices = [self._aligned(every, i) for i in range(0, len(texts), self.samples)]
-        # One is there at a time: a large answer has a million lists and objects, and while the
-        # garbage collector looks at them no thread of the process runs.
-        written = [dumps_by_parts(choice) for choice in choices]
-        ours = self._settings()
+            all_choices = [*choices]
+            choices = [
+                self._choose_aligned(all_choices, i) for i in range(0, len(texts), self.samples)
+            ]
+        # They exist one at a time: a large answer has a million lists and objects, and no thread of
+        # the process runs while the garbage collector looks at them.
+        encoded = [dumps_by_parts(choice) for choice in choices]
+        in_force = self._settings()
         estimates = answers.estimates(texts, self.samples) if self.samples > 1 else []
         if any(estimates):
-            ours["constraint_estimates"] = estimates
-        more = {"usage": self.usage(), "cutaway": ours}
-        return {**self._frame, "object": self.WHOLE, "choices": written, **more}
+            in_force["constraint_estimates"] = estimates
+        more = {"usage": self.usage(), "cutaway": in_force}
+        return {**self._frame, "object": self.WHOLE, "choices": encoded, **more}
 
-    def _aligned(self, choices: list[dict[str, Any]], first: int) -> dict[str, Any]:
-        """The choice that is taken of those of a prompt."""
-        own = slice(first, first + self.samples)
-        aligned = align([text.completion() for text in self.job.texts[own]]).aligned
+    def _choose_aligned(self, choices: list[dict[str, Any]], first: int) -> dict[str, Any]:
+        """Return the choice that alignment takes among those of a prompt."""
+        samples = slice(first, first + self.samples)
+        aligned = align([text.completion() for text in self.job.texts[samples]]).aligned
         assert aligned is not None
-        taken = choices[own][aligned.chosen]
-        taken["cutaway"]["aligned"] = aligned._asdict()
-        return {**taken, "index": first // self.samples}
+        choice = choices[samples][aligned.chosen]
+        choice["cutaway"]["aligned"] = aligned._asdict()
+        return {**choice, "index": first // self.samples}
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
-        steps, ended = self.job.texts[index].steps, self.job.texts[index].ended
-        assert ended is not None  # whole answers are written when all texts have ended
-        parts = [self.opening(index), *[self.shown(index, step) for step in steps]]
-        text = "".join(shown for shown, _ in parts)
+        steps, end = self.job.texts[index].steps, self.job.texts[index].ended
+        assert end is not None  # whole answers are written when all texts have ended
+        parts = [self.opening(index), *[self.read_step(index, step) for step in steps]]
+        text = "".join(piece for piece, _ in parts)
         entries = [entry for _, more in parts for entry in more]
         choice = {
             "index": index,
             **self.message(index, text, entries),
-            **self._ending(index, ended),
+            **self._ending(index, end),
         }
         if self._body.return_token_ids:
             choice["token_ids"] = [step.token_id for step in steps]
@@ -144,20 +153,20 @@ class Choices(Events):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """That every choice is there, and the settings in force."""
+        """Yield the first event of each choice; the very first has the settings in force."""
         more = {"cutaway": self._settings()}
         for index in range(len(self.job.texts)):
             yield self._event({"index": index, **self.first()}, **more)
             more = {}
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """The text that a token brought, or how the text ended; of a pass its record alone."""
+        """Yield the text that a token adds, or how the text ended; for a pass, only its record."""
         text, entries, ids = "", list[Entry](), list[int]()
         begins = isinstance(event, Ended) and not self.job.texts[index].steps
         if isinstance(event, Step):
-            text, entries = self.shown(index, event)
+            text, entries = self.read_step(index, event)
             begins, ids = event.index == 0, [event.token_id]
-            self._sent += 1
+            self._streamed_tokens += 1
         if begins:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
@@ -173,7 +182,7 @@ class Choices(Events):
             yield self._event({"index": index, **self.part("", []), **self._ending(index, event)})
 
     def end(self) -> Iterable[bytes]:
-        """The usage, and OpenAI's mark."""
+        """Yield the usage and OpenAI's mark."""
         if self._body.include_usage:
             yield self._event(None, usage=self.usage())
         yield b"data: [DONE]\n\n"
@@ -183,19 +192,21 @@ class Choices(Events):
             {"usage": None} if self._body.include_usage else {}
         )
         if self._body.continuous_usage:
-            usage["usage"] = self._so_far()
+            usage["usage"] = self._usage_so_far()
         choices = [] if choice is None else [{"finish_reason": None, **choice}]
-        return sent({**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more})
+        return encode_event(
+            {**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more}
+        )
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _so_far(self) -> CompletionUsage:
-        """Prompt tokens, and completion tokens up to this event."""
-        usage, sent = self.usage(), self._sent
+    def _usage_so_far(self) -> CompletionUsage:
+        """Return the usage with the completion tokens up to this event."""
+        usage, streamed = self.usage(), self._streamed_tokens
         return {
             **usage,
-            "completion_tokens": sent,
-            "total_tokens": usage["prompt_tokens"] + sent,
+            "completion_tokens": streamed,
+            "total_tokens": usage["prompt_tokens"] + streamed,
         }
 
     @cached_property
@@ -209,15 +220,15 @@ class Choices(Events):
     def _settings(self) -> InForce:
         return answers.settings(self.job, self._body)
 
-    def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
-        ours = cast(CompletionEnding, answers.ending(self.job, index, self._body.readings))
+    def _ending(self, index: int, end: Ended) -> dict[str, Any]:
+        report = cast(CompletionEnding, answers.ending(self.job, index, self._body.readings))
         if between := self.job.texts[index].between:
-            ours["between"] = cast(Infilled, between._asdict())
+            report["between"] = cast(Infilled, between._asdict())
         if self._body.trace:
-            ours["trace"] = self.job.traces[index].take()
+            report["trace"] = self.job.traces[index].take()
         ending: dict[str, Any] = {
-            "finish_reason": self.finish_reason(index, ended),
-            "cutaway": ours,
+            "finish_reason": self.finish_reason(index, end),
+            "cutaway": report,
         }
         if self._body.return_token_ids:
             ids = self.job.texts[index].prompt_token_ids
@@ -229,7 +240,7 @@ class Choices(Events):
 
 
 def _number(value: Any) -> Any:
-    """As chats say that there are to be none."""
+    """Return None for false, by which chats ask for no log-probabilities."""
     return None if value is False else value
 
 
@@ -264,36 +275,36 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     }
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given: dict[str, Any] = super().keywords()
+        """Return the keywords that were given."""
+        keywords: dict[str, Any] = super().keywords()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise InputError("max_tokens", " must be 1 or more, or 0 with echo or prompt_logprobs")
         if self.max_tokens is not None:
-            given["max_tokens"] = self.max_tokens
-        scored = given.get("prompt_logprobs", 0)
+            keywords["max_tokens"] = self.max_tokens
+        scored = keywords.get("prompt_logprobs", 0)
         if self.max_tokens == 0:
-            given["prompt_logprobs"] = max(scored, 1)  # the prompt is scored in any case
+            keywords["prompt_logprobs"] = max(scored, 1)  # the prompt is scored in any case
         if self.suffix and self.echo:
             raise InputError("echo", ": not with suffix; leave one of them out")
         if self.logprobs is not None:
-            # At least one, where the row itself must be looked at.
-            given["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
+            # After the chain, at least one: the row itself must be looked at.
+            keywords["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
             if self.echo:
-                given["prompt_logprobs"] = max(scored, self.logprobs, 1)
-        return given
+                keywords["prompt_logprobs"] = max(scored, self.logprobs, 1)
+        return keywords
 
-    def called(self) -> Mapping[str, str]:
-        """It may be echo that asks for the prompt's log-probabilities."""
+    def field_names(self) -> Mapping[str, str]:
+        """Return the fields' names: it may be echo that asks for the prompt's log-probabilities."""
         asks = {"prompt_logprobs": "echo"} if self.echo and self.prompt_logprobs is None else {}
-        return {**super().called(), **asks}
+        return {**super().field_names(), **asks}
 
     async def read(self, service: Service) -> Read:  # noqa: ARG002 - others need it
-        """The prompts, and the keywords."""
+        """Return the prompts and the keywords."""
         return Read(self.prompt, await asyncio.to_thread(self.keywords))
 
 
 class CompletionChoices(Choices):
-    """An answer, in the form that has the text in the choice itself."""
+    """The answer to a completion: each choice has its text."""
 
     PREFIX, WHOLE, CHUNK = "cmpl", "text_completion", "text_completion"
 
@@ -302,20 +313,20 @@ class CompletionChoices(Choices):
         self._prompts, self._echo = body.prompt, body.echo
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """Text and log-probabilities, side by side."""
+        """Return text and log-probabilities, side by side."""
         logprobs = None if self.top is None else completion_form(self.tokenizer, entries)
         return {"text": text, "logprobs": logprobs}
 
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """As a piece of it, with the prompt's log-probabilities if they are asked for."""
+        """Return the whole text like a piece, with the prompt's log-probabilities if asked for."""
         return {**self.part(text, entries), **self.prompt_logprobs(index)}
 
     def first(self) -> dict[str, Any]:
-        """No text yet."""
+        """Return an empty text."""
         return {"text": "", "logprobs": None}
 
     def opening(self, index: int) -> Delta:
-        """The prompt, where it is echoed."""
+        """Return the prompt if it is echoed."""
         if not self._echo:
             return "", []
         prompt = self._prompts[index // self.samples]
@@ -323,5 +334,5 @@ class CompletionChoices(Choices):
         if self.top is None:
             return text, []
         generation = self.job.texts[index]
-        ids, read = generation.prompt_token_ids, generation.prompt_scores
-        return text, of_prompt(self.tokenizer, ids, read, self.top, text)
+        ids, scores = generation.prompt_token_ids, generation.prompt_scores
+        return text, prompt_entries(self.tokenizer, ids, scores, self.top, text)

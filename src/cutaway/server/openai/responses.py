@@ -1,4 +1,4 @@
-"""The answers of ``/v1/responses``, whole and streamed: their items, and events that bring them.
+"""The answers of ``/v1/responses``, whole and streamed: their items, and the events that add them.
 
 Refuses to know what a request asks, but for what its answer repeats.
 """
@@ -12,7 +12,7 @@ from typing import Any, cast
 from cutaway.engine import Ended, Event, Step
 from cutaway.requests.answer import AnswerPart
 from cutaway.server.event_stream import dumps_by_parts
-from cutaway.server.event_stream import event as sent
+from cutaway.server.event_stream import event as encode_event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import TextJob, end_at
 from cutaway.server.openai.response_schemas import (
@@ -28,35 +28,35 @@ from cutaway.server.openai.responses_request import KeptResponses, ResponsesRequ
 from cutaway.server.service import Service
 from cutaway.server.shared import ChatToken
 from cutaway.server.shared.answers import Entries, Entry, OneText, chat_form, finish_reason
-from cutaway.server.shared.conversation import answered
+from cutaway.server.shared.conversation import text_settings
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
-Said = tuple[str, dict[str, Any]]
+EventParts = tuple[str, dict[str, Any]]
 """An event's kind and its fields."""
 
 _CALLS = {
     "function_call": ("fc", "function_call_arguments", "arguments"),
     "custom_tool_call": ("ctc", "custom_tool_call_input", "input"),
 }
-"""A call's type -> how its id begins, what its events are called, and the field of its text."""
+"""A call's type -> the prefix of its id, the name of its events, and the field of its text."""
 
 
 class Output:
-    """Items of one answer, the last of which may be open.
+    """The items of one answer; the last may be open.
 
-    id  of the answer, of which those of the items are made
+    id  of the answer; the items' ids are made of it
     """
 
     def __init__(self, id: str) -> None:
         self._id = id
         self.items: list[OutputItem] = []
         self._is_open = False
-        # Log-probabilities of text that is delayed until it is known not to be a call.
+        # Log-probabilities of text that is held back, as it may turn out to be a call.
         self._early: list[ChatToken] = []
 
-    def open_message(self) -> Iterator[Said]:
-        """A message that has no text yet."""
+    def open_message(self) -> Iterator[EventParts]:
+        """Open a message that has no text yet."""
         number = f"_{len(self.items)}" if self.items else ""
         message: OutputMessage = {
             "id": f"msg_{self._id}{number}", "type": "message", "role": "assistant",
@@ -67,8 +67,8 @@ class Output:
         message["content"] = [part]
         yield "response.content_part.added", {**self._place(message), "part": {**part}}
 
-    def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[Said]:
-        """What these add; log-probabilities are those of a message's text."""
+    def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[EventParts]:
+        """Yield the events of these deltas; log-probabilities belong to a message's text."""
         logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:
             if isinstance(delta, Thought | CallStart):
@@ -90,14 +90,14 @@ class Output:
         elif not self.items:
             self._early = logprobs
 
-    def nothing(self) -> Iterator[Said]:
-        """An event that adds no text, for what else there is to say of a step."""
+    def empty_delta(self) -> Iterator[EventParts]:
+        """Yield an event without text, to carry whatever else belongs to a step."""
         if self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", [])
 
     # -- thoughts ------------------------------------------------------------------------------
 
-    def _think(self, text: str) -> Iterator[Said]:
+    def _think(self, text: str) -> Iterator[EventParts]:
         if not (self._is_open and self.items[-1]["type"] == "reasoning"):
             item: ReasoningItem = {
                 "id": f"rs_{self._id}", "type": "reasoning", "summary": [], "content": [],
@@ -105,13 +105,13 @@ class Output:
             }  # fmt: skip
             yield from self._open(item)
             item["content"] = [{"type": "reasoning_text", "text": ""}]
-        thought = cast(ReasoningItem, self.items[-1])
-        thought["content"][0]["text"] += text
-        yield "response.reasoning_text.delta", {**self._place(thought), "delta": text}
+        reasoning = cast(ReasoningItem, self.items[-1])
+        reasoning["content"][0]["text"] += text
+        yield "response.reasoning_text.delta", {**self._place(reasoning), "delta": text}
 
     # -- messages ------------------------------------------------------------------------------
 
-    def _say(self, text: str, logprobs: list[ChatToken]) -> Iterator[Said]:
+    def _say(self, text: str, logprobs: list[ChatToken]) -> Iterator[EventParts]:
         if not (self._is_open and self.items[-1]["type"] == "message"):
             yield from self.close("completed")
             yield from self.open_message()
@@ -129,7 +129,7 @@ class Output:
             "content_index": 0,
         }
 
-    def _close_message(self, message: OutputMessage) -> Iterator[Said]:
+    def _close_message(self, message: OutputMessage) -> Iterator[EventParts]:
         place, part = self._place(message), message["content"][0]
         done = {"text": part["text"], "logprobs": part["logprobs"]}
         yield "response.output_text.done", {**place, **done}
@@ -137,7 +137,7 @@ class Output:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _call(self, delta: CallStart) -> Iterator[Said]:
+    def _call(self, delta: CallStart) -> Iterator[EventParts]:
         kind = "function_call" if delta.tool.format is None else "custom_tool_call"
         prefix, _, field = _CALLS[kind]
         item = {
@@ -146,29 +146,29 @@ class Output:
         }  # fmt: skip
         return self._open(cast(CallItem, item))
 
-    def _argue(self, text: str) -> Iterator[Said]:
+    def _argue(self, text: str) -> Iterator[EventParts]:
         item = cast(dict[str, str], self.items[-1])
         _, word, field = _CALLS[item["type"]]
         item[field] += text
         fields = {"item_id": item["id"], "output_index": len(self.items) - 1, "delta": text}
         yield f"response.{word}.delta", fields
 
-    def _close_call(self, item: CallItem) -> Iterator[Said]:
+    def _close_call(self, item: CallItem) -> Iterator[EventParts]:
         _, word, field = _CALLS[item["type"]]
-        told = {"name": item["name"]} if item["type"] == "function_call" else {}
+        name_field = {"name": item["name"]} if item["type"] == "function_call" else {}
         place = {"item_id": item["id"], "output_index": len(self.items) - 1}
-        yield f"response.{word}.done", {**place, **told, field: cast(Any, item)[field]}
+        yield f"response.{word}.done", {**place, **name_field, field: cast(Any, item)[field]}
 
     # -- items ---------------------------------------------------------------------------------
 
-    def _open(self, item: OutputItem) -> Iterator[Said]:
+    def _open(self, item: OutputItem) -> Iterator[EventParts]:
         self.items.append(item)
         self._is_open = True
         fields = {"output_index": len(self.items) - 1, "item": {**item}}
         yield "response.output_item.added", fields
 
-    def close(self, status: MessageStatus) -> Iterator[Said]:
-        """The end of the open item, if there is one."""
+    def close(self, status: MessageStatus) -> Iterator[EventParts]:
+        """Close the open item, if there is one."""
         if not self._is_open:
             return
         item = self.items[-1]
@@ -176,8 +176,8 @@ class Output:
         if item["type"] == "message":
             yield from self._close_message(item)
         elif item["type"] == "reasoning":
-            said = {"text": item["content"][0]["text"]}
-            yield "response.reasoning_text.done", {**self._place(item), **said}
+            text_field = {"text": item["content"][0]["text"]}
+            yield "response.reasoning_text.done", {**self._place(item), **text_field}
         else:
             yield from self._close_call(item)
         yield "response.output_item.done", {"output_index": len(self.items) - 1, "item": item}
@@ -200,10 +200,15 @@ class ResponsesAnswer(OneText):
     """An answer: a message, which has one part, or calls, or both."""
 
     def __init__(
-        self, service: Service, body: ResponsesRequest, job: TextJob, id: str, kept: KeptResponses
+        self,
+        service: Service,
+        body: ResponsesRequest,
+        job: TextJob,
+        id: str,
+        kept_responses: KeptResponses,
     ) -> None:
         super().__init__(service, body, job, id)
-        self._kept = kept
+        self._kept_responses = kept_responses
         use, thinking = body.use(service), service.llm.model.thinking
         self._reader = use.reader(id)
         self._is_only_text = not (use.tools or thinking)
@@ -217,8 +222,8 @@ class ResponsesAnswer(OneText):
     # -- whole ---------------------------------------------------------------------------------
 
     def whole(self) -> dict[str, Any]:
-        """The answer, once the text has ended."""
-        steps = map(self._after, self._text.steps)
+        """Return the answer, once the text has ended."""
+        steps = map(self._read_step, self._text.steps)
         for events in (self._opening(), *steps, self._output.close(self._status())):
             deque(events, maxlen=0)
         return self._done()
@@ -226,7 +231,7 @@ class ResponsesAnswer(OneText):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """That there is an answer, its message and its part, and the settings in force."""
+        """Yield the events that open the answer, its message and its part, with the settings."""
         response = self._response("in_progress", cutaway=self._settings)
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
@@ -234,26 +239,26 @@ class ResponsesAnswer(OneText):
             yield self._event(kind, **fields)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """The text that a token brought, with the trace so far if it was asked for."""
+        """Yield the text that a token adds, with the trace so far if asked for."""
         if isinstance(event, Ended):  # its last step may have been read before it
             events, fields = [*self._output.take(self._reader.finish(), [])], {}
         else:
-            events = [*self._after(event)] if isinstance(event, Step) else []
-            fields = self._beside(event)
+            events = [*self._read_step(event)] if isinstance(event, Step) else []
+            fields = self._extra_fields(event)
         if fields and not events:
-            events = [*self._output.nothing()]
+            events = [*self._output.empty_delta()]
         for kind, more in events:
             yield self._event(kind, **more, **fields)
             fields = {}
 
     def end(self) -> Iterator[bytes]:
-        """That each item has ended, and the whole answer."""
+        """Yield the end of the open item, and the whole answer."""
         for kind, fields in self._output.close(self._status()):
             yield self._event(kind, **fields)
         yield self._event(f"response.{self._status()}", response=self._done())
 
-    def failed(self, refusal: ApiError) -> Iterable[bytes]:
-        """The answer as far as it was written; then the error, which OpenAI's clients raise."""
+    def fail(self, refusal: ApiError) -> Iterable[bytes]:
+        """Yield the answer as far as it was written, then the error that OpenAI's clients raise."""
         deque(self._output.close("incomplete"), maxlen=0)
         error = {"code": "server_error", "message": refusal.message}
         fields = {"output": self._output.items, "cutaway": self._settings}
@@ -264,51 +269,51 @@ class ResponsesAnswer(OneText):
         yield self._event("error", **flat, **document)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        return sent({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
+        return encode_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _opening(self) -> Iterable[Said]:
-        """An empty message, where the answer is certain to be one."""
+    def _opening(self) -> Iterable[EventParts]:
+        """Open a message at once if the answer is certain to be one."""
         return self._output.open_message() if self._is_only_text else ()
 
-    def _after(self, step: Step) -> Iterator[Said]:
-        """What a step adds to the output."""
-        entries = self._entries.after(step) if self._entries else []
+    def _read_step(self, step: Step) -> Iterator[EventParts]:
+        """Yield what a step adds to the output."""
+        entries = self._entries.push(step) if self._entries else []
         deltas = self._reader.push(step)
         if end_at(self._text, step):
             deltas += self._reader.finish()
         return self._output.take(deltas, self._logprobs(entries))
 
     def _status(self) -> MessageStatus:
-        """Of a text that has ended."""
+        """Return the status of a text that has ended."""
         assert self._text.ended is not None
         return "completed" if finish_reason(self._text.ended) == "stop" else "incomplete"
 
     def _done(self) -> dict[str, Any]:
-        """The response object at the end."""
+        """Return the response object at the end."""
         status = self._status()
         if status == "completed":
-            why: dict[str, Any] = {"completed_at": int(time())}
+            outcome: dict[str, Any] = {"completed_at": int(time())}
         else:
-            why = {"incomplete_details": {"reason": "max_output_tokens"}}
+            outcome = {"incomplete_details": {"reason": "max_output_tokens"}}
         return self._keep(
             self._response(
-                status, output=self._output.items, usage=self._usage(), **why, **self._token_ids(),
-                cutaway={**self._settings, **self._ending()},
+                status, output=self._output.items, usage=self._usage(), **outcome,
+                **self._token_ids(), cutaway={**self._settings, **self._ending()},
             )
         )  # fmt: skip
 
     def _keep(self, response: dict[str, Any]) -> dict[str, Any]:
-        """The response, kept if that is wanted; its ``store`` says whether it was."""
-        said, id = self._body.said_so_far, response["id"]
+        """Keep the response if that is wanted; return it with ``store`` saying if it was kept."""
+        items, id = self._body.conversation_items, response["id"]
         if not response["store"]:
             return response
-        is_kept = self._kept.keep(dumps_by_parts(response), id, said, response["output"])
+        is_kept = self._kept_responses.keep(dumps_by_parts(response), id, items, response["output"])
         return response if is_kept else {**response, "store": False}
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
-        """The response object with these fields."""
+        """Return the response object with these fields."""
         body, params = self._body, self._settings["params"]
         return {
             "id": f"resp_{self._id}",
@@ -329,31 +334,31 @@ class ResponsesAnswer(OneText):
             "top_logprobs": body.top_logprobs or 0,
             "metadata": body.metadata or {},
             "previous_response_id": body.previous_response_id,
-            "store": body.store is not False and self._kept.limit > 0,
+            "store": body.store is not False and self._kept_responses.limit > 0,
             "user": body.user,
             "safety_identifier": body.safety_identifier,
             "prompt_cache_key": body.prompt_cache_key,
-            "text": answered(body.text),
-            **body.offered(),
+            "text": text_settings(body.text),
+            **body.tool_fields(),
             **_FIXED,
             **fields,
         }
 
     def _logprobs(self, entries: Iterable[Entry]) -> list[ChatToken]:
-        """As chat completions have them; a token that adds no text has no bytes."""
+        """Return them in the form of chat completions; a token that adds no text has no bytes."""
         tokens = chat_form(self._tokenizer, entries)
-        for one in [token for entry in tokens for token in (entry, *entry["top_logprobs"])]:
-            one["bytes"] = one["bytes"] or []
+        for chat_token in [token for entry in tokens for token in (entry, *entry["top_logprobs"])]:
+            chat_token["bytes"] = chat_token["bytes"] or []
         return tokens
 
     def _usage(self) -> ResponseUsage:
-        """Tokens in and out; whatever was not found in the cache is written into it."""
+        """Return tokens in and out; prompt tokens not found in the cache are written into it."""
         used = self._text.usage()
-        read, cached, written = used.prompt_tokens, used.cached_tokens, used.completion_tokens
+        read, cached, generated = used.prompt_tokens, used.cached_tokens, used.completion_tokens
         return {
             "input_tokens": read,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": read - cached},
-            "output_tokens": written,
+            "output_tokens": generated,
             "output_tokens_details": {"reasoning_tokens": self._reader.reasoning_tokens},
-            "total_tokens": read + written,
+            "total_tokens": read + generated,
         }

@@ -1,4 +1,4 @@
-"""The requests of ``/v1/responses``: a conversation, or what follows an answer that is kept.
+"""The requests of ``/v1/responses``: a conversation, or a continuation of an answer that is kept.
 
 Knows the items of an input, earlier answers among them, and which answers are kept in memory.
 """
@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
 from cutaway.sampling.observe import MAX_TOP
-from cutaway.server.body import Body, MetadataField, Unsupported, optional, refused
+from cutaway.server.body import Body, MetadataField, Unsupported, optional, refusal
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
 from cutaway.server.shared.conversation import (
@@ -61,7 +61,7 @@ Part = Annotated[
 ]
 
 
-class SaidMessage(BaseMessage):
+class BaseInputMessage(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
     type: Literal["message"] = "message"
@@ -75,7 +75,7 @@ class SaidMessage(BaseMessage):
     }
 
 
-class InputMessage(SaidMessage):
+class InputMessage(BaseInputMessage):
     """A message of texts."""
 
     content: str | Annotated[list[Part], Field(fail_fast=True)]
@@ -95,7 +95,7 @@ class EarlierFunctionCall(_Call):
     arguments: str
 
     def call(self) -> dict[str, Any]:
-        """As chats have it."""
+        """Return the call in the form of chats."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.call_id, "type": "function", "function": function}
 
@@ -107,7 +107,7 @@ class EarlierCustomCall(_Call):
     input: str
 
     def call(self) -> dict[str, Any]:
-        """As chats have it."""
+        """Return the call in the form of chats."""
         custom = {"name": self.name, "input": self.input}
         return {"id": self.call_id, "type": "custom", "custom": custom}
 
@@ -122,7 +122,7 @@ class CallResult(Body):
     status: Status | None = optional("ignored")
 
     def plain(self) -> dict[str, Any]:
-        """The message as chat templates take it."""
+        """Return the message as chat templates take it."""
         output = self.output
         if isinstance(output, list):
             output = "".join(part.text for part in output)
@@ -150,7 +150,7 @@ class EarlierThoughts(Body):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole thought."""
         return "".join(part.text for part in self.content or ())
 
 
@@ -161,25 +161,27 @@ _KINDS = (
 
 
 def as_items(value: Any) -> Any:
-    """A string as a user's message; items of other kinds are refused by name."""
+    """Return a string as a user's message; refuse items of unknown kinds by name."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):
-        raise refused(" must be a string or a list of messages")
+        raise refusal(" must be a string or a list of messages")
     items = [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
     for i, item in enumerate(items):
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(item, dict) and kind not in _KINDS:
-            raise refused(
+            raise refusal(
                 f": type {kind!r:.40} cannot be read here; messages, thoughts, calls "
                 "and their results can", i, "unsupported_item",
             )  # fmt: skip
     return items
 
 
-Said = InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | EarlierThoughts
+ConversationItem = (
+    InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | EarlierThoughts
+)
 """An item of a conversation."""
-Item = Annotated[Said, Field(discriminator="type")]
+Item = Annotated[ConversationItem, Field(discriminator="type")]
 Items = Annotated[
     list[Item],
     Field(min_length=1, fail_fast=True),
@@ -187,13 +189,13 @@ Items = Annotated[
 ]
 
 
-def check_results(before: Sequence[Said], items: Sequence[Said]) -> None:
-    """InputError for a result of no call. before: what the items follow"""
-    called = set[str]()
+def check_results(before: Sequence[ConversationItem], items: Sequence[ConversationItem]) -> None:
+    """InputError for a result without its call. before: the items before these"""
+    call_ids = set[str]()
     for i, item in enumerate([*before, *items], -len(before)):
         if isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
-            called.add(item.call_id)
-        elif isinstance(item, CallResult) and item.call_id not in called:
+            call_ids.add(item.call_id)
+        elif isinstance(item, CallResult) and item.call_id not in call_ids:
             raise InputError(
                 Name("input", i, "call_id"),
                 f" must be the id of a call before it, not {shown(item.call_id)}",
@@ -201,32 +203,34 @@ def check_results(before: Sequence[Said], items: Sequence[Said]) -> None:
 
 
 def conversation(
-    items: "Iterable[BaseMessage | Said]",
+    items: "Iterable[BaseMessage | ConversationItem]",
 ) -> list[dict[str, Any]]:
-    """As chats have it: thoughts belong to the assistant's message after them, calls to that before
-    them."""
-    said: list[dict[str, Any]] = []
-    thought: dict[str, str] = {}
-    goes_on = False  # an answer that was cut, with what is after it
+    """Return items as the messages of a chat.
+
+    Thoughts belong to the assistant's message after them, calls to the one before them.
+    """
+    messages: list[dict[str, Any]] = []
+    thoughts: dict[str, str] = {}
+    continues = False  # whether the last message is an answer that was cut
     for item in items:
         if isinstance(item, EarlierThoughts):
-            thought = {"reasoning_content": item.text}
+            thoughts = {"reasoning_content": item.text}
         elif isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
-            if thought or not said or said[-1]["role"] != "assistant":
-                said.append({"role": "assistant", "content": "", **thought})
-            said[-1].setdefault("tool_calls", []).append(item.call())
-            thought = {}
-        elif goes_on and isinstance(item, InputMessage) and item.role == "assistant":
-            said[-1]["content"] += item.plain()["content"]
+            if thoughts or not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": "", **thoughts})
+            messages[-1].setdefault("tool_calls", []).append(item.call())
+            thoughts = {}
+        elif continues and isinstance(item, InputMessage) and item.role == "assistant":
+            messages[-1]["content"] += item.plain()["content"]
         else:
-            said.append({**item.plain(), **thought})
-            thought = {}
-        goes_on = is_cut(item)
-    return said
+            messages.append({**item.plain(), **thoughts})
+            thoughts = {}
+        continues = is_cut(item)
+    return messages
 
 
-def is_cut(item: "BaseMessage | Said") -> bool:
-    """Whether an item is an answer that did not end."""
+def is_cut(item: "BaseMessage | ConversationItem") -> bool:
+    """Whether an item is an answer that was cut."""
     whole = ("completed", None)
     return isinstance(item, InputMessage) and item.role == "assistant" and item.status not in whole
 
@@ -234,11 +238,13 @@ def is_cut(item: "BaseMessage | Said") -> bool:
 # -- answers that are kept, so that a later request can continue them --------------------------
 
 
-_ITEMS: TypeAdapter[list[Said]] = TypeAdapter(list[Annotated[Said, Field(discriminator="type")]])
+_ITEMS: TypeAdapter[list[ConversationItem]] = TypeAdapter(
+    list[Annotated[ConversationItem, Field(discriminator="type")]]
+)
 
 
 class _Kept(NamedTuple):
-    """The answer's document, and its whole conversation with this answer, both as JSON."""
+    """An answer's document, and the conversation that ends with this answer, both as JSON."""
 
     document: bytes
     conversation: bytes
@@ -250,55 +256,61 @@ class _Kept(NamedTuple):
 
 
 class KeptResponses:
-    """The latest answers, by id; the oldest are dropped where there is no more room.
+    """The latest answers, by id; the oldest are dropped when there is no more room.
 
-    limit  bytes of all; 0 keeps none
+    limit  bytes of all together; 0 keeps none
     """
 
     def __init__(self, limit: int) -> None:
         self.limit, self._size, self._lock = limit, 0, Lock()
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._responses: OrderedDict[str, _Kept] = OrderedDict()
 
-    def keep(self, document: bytes, id: str, said: Sequence[Said], output: Sequence[Any]) -> bool:
-        """Keep an answer; False where it alone is larger than the limit.
+    def keep(
+        self,
+        document: bytes,
+        id: str,
+        prompt_items: Sequence[ConversationItem],
+        output: Sequence[Any],
+    ) -> bool:
+        """Keep an answer; False if it alone is larger than the limit.
 
-        said    the conversation that it answers
-        output  the answer's items
+        prompt_items  the conversation that it answers
+        output        the answer's items
         """
-        before = _ITEMS.dump_python([*said], mode="json", exclude_none=True)
-        written = [_without_logprobs(item) for item in output]
-        conversation = json.dumps([*before, *written]).encode()
+        before = _ITEMS.dump_python([*prompt_items], mode="json", exclude_none=True)
+        answer_items = [_without_logprobs(item) for item in output]
+        conversation = json.dumps([*before, *answer_items]).encode()
         new = _Kept(document, conversation)
         with self._lock:
             self._drop(id)
             if new.size > self.limit:
                 return False
             while self._size + new.size > self.limit:
-                self._drop(next(iter(self._kept)))
-            self._kept[id] = new
+                self._drop(next(iter(self._responses)))
+            self._responses[id] = new
             self._size += new.size
         return True
 
-    def conversation(self, id: str) -> list[Said]:
-        """The conversation up to an answer, with it. ApiError 404 where it is not kept."""
+    def conversation(self, id: str) -> list[ConversationItem]:
+        """Return the conversation that ends with an answer. ApiError 404 if it is not kept."""
         return _ITEMS.validate_python(
-            json.loads(self._found(id, "previous_response_id").conversation)
+            json.loads(self._find(id, "previous_response_id").conversation)
         )
 
     def document(self, id: str) -> bytes:
-        """An answer. ApiError 404 where it is not kept."""
-        return self._found(id, "response_id").document
+        """Return an answer's document. ApiError 404 if it is not kept."""
+        return self._find(id, "response_id").document
 
     def delete(self, id: str) -> None:
-        """Forget an answer. ApiError 404 where it is not kept."""
-        self._found(id, "response_id")
+        """Forget an answer. ApiError 404 if it is not kept."""
+        self._find(id, "response_id")
         with self._lock:
             self._drop(id)
 
-    def _found(self, id: str, field: str) -> _Kept:
+    def _find(self, id: str, field: str) -> _Kept:
         with self._lock:
-            if (kept := self._kept.get(id)) is not None:
-                return kept
+            if (response := self._responses.get(id)) is not None:
+                return response
         raise ApiError(
             404, f"{field}: there is no response {id[:100]!r}; the latest are kept, {self.limit} "
             "bytes of them (serve --keep-responses) and none with store: false: send the whole "
@@ -306,12 +318,12 @@ class KeptResponses:
         )  # fmt: skip
 
     def _drop(self, id: str) -> None:
-        if (old := self._kept.pop(id, None)) is not None:
+        if (old := self._responses.pop(id, None)) is not None:
             self._size -= old.size
 
 
 def _without_logprobs(item: Any) -> Any:
-    """An item of an answer as it is kept in a conversation."""
+    """Return an item of an answer as it is kept in a conversation."""
     if item["type"] != "message":
         return item
     return {**item, "content": [{**part, "logprobs": []} for part in item["content"]]}
@@ -360,7 +372,7 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         "whether the answer is kept in memory for previous_response_id, while there is room "
         "(serve --keep-responses); left out: true"
     )
-    _before: Sequence[Said] = ()
+    _before: Sequence[ConversationItem] = ()
     unsupported: ClassVar[Unsupported] = {
         "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
@@ -380,16 +392,16 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
     }  # fmt: skip
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
+        """Return the keywords that were given."""
         # There is one answer, whatever the server's default.
-        given: dict[str, Any] = super().keywords() | {"n": 1}
+        keywords: dict[str, Any] = super().keywords() | {"n": 1}
         if self.max_output_tokens is not None:
-            given["max_tokens"] = self.max_output_tokens
+            keywords["max_tokens"] = self.max_output_tokens
         if self.has_logprobs:
-            given["logprobs"] = self.top_logprobs or 0
+            keywords["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
             raise InputError("top_logprobs", f' needs include: ["{_LOGPROBS}"]')
-        return given | constraint("text", self._format, given)
+        return keywords | constraint("text", self._format, keywords)
 
     @property
     def has_logprobs(self) -> bool:
@@ -397,49 +409,49 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         return _LOGPROBS in (self.include or ())
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """What it says of thinking."""
+        """Return what the request asks of thinking."""
         effort = self.reasoning.effort if self.reasoning else None
-        return self.asked(effort, Name("reasoning", "effort"))
+        return self.make_wish(effort, Name("reasoning", "effort"))
 
     @property
     def readings(self) -> list[str]:
-        """Of thinking, too."""
-        return [*super().readings, *self.settled]
+        """Notes on how fields were read, with those on thinking."""
+        return [*super().readings, *self.use_notes]
 
     def conversation(self) -> Messages:
-        """The input as chat templates take it, after what it follows."""
+        """Return the conversation that is continued and the input, as chat templates take them."""
         check_results(self._before, self.input)
-        said = conversation(self.said_so_far)
+        messages = conversation(self.conversation_items)
         if self.instructions is not None:
-            said.insert(0, {"role": "system", "content": self.instructions})
-        return said
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        return messages
 
     @property
     def goes_on(self) -> bool:
         """Whether the last message is an answer that was cut, which this one continues."""
         return is_cut(self.input[-1])
 
-    def follow(self, kept: KeptResponses) -> None:
-        """Look up what it follows. ApiError 404 where that is not kept."""
+    def follow(self, kept_responses: KeptResponses) -> None:
+        """Look up the conversation that is continued. ApiError 404 if it is not kept."""
         if self.previous_response_id is not None:
-            self._before = kept.conversation(self.previous_response_id)
+            self._before = kept_responses.conversation(self.previous_response_id)
 
     @property
-    def said_so_far(self) -> list[Said]:
-        """All that is answered, but for instructions."""
+    def conversation_items(self) -> list[ConversationItem]:
+        """The whole conversation that is answered, without instructions."""
         return [*self._before, *self.input]
 
     @property
     def own_schema(self) -> Any:
-        """Of the format."""
+        """The schema of the format, if it has one."""
         return schema_of(self._format) if isinstance(self._format, FlatSchema) else None
 
     @property
     def _format(self) -> FlatFormat | None:
         return self.text.format if self.text else None
 
-    def offered(self) -> dict[str, Any]:
-        """Its tools, as the answer has them."""
+    def tool_fields(self) -> dict[str, Any]:
+        """Return the fields by which the answer repeats the tools."""
         if not self.tools:
             return {"tools": [], "tool_choice": "none", "parallel_tool_calls": False}
         return {

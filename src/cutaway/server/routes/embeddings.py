@@ -1,6 +1,6 @@
 """``/v1/embeddings``, and ``/v1/multi-vector`` in the form of Jina: vectors of texts or tokens.
 
-Knows the fields and the document of each. Refuses to know how a vector is made of rows.
+Knows the fields and the answer of each. Refuses to know how a vector is made of rows.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from cutaway.methods.late_interaction import TokenVectors, embed_tokens
 from cutaway.requests.prefill import PrefillTask
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, examples, optional
-from cutaway.server.document import TEXT, replies
+from cutaway.server.document import QUEUE_ERRORS, replies
 from cutaway.server.event_stream import dumps
 from cutaway.server.service import Service, service_of
 from cutaway.server.shared.fields import CACHE_SALT
@@ -59,7 +59,7 @@ class EmbeddingsRequest(Body):
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 
 
-@router.post("/v1/embeddings", responses=replies(EmbeddingList, *TEXT))
+@router.post("/v1/embeddings", responses=replies(EmbeddingList, *QUEUE_ERRORS))
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """A vector of each text, computed together with whatever else runs."""
     names = service_of(request, body.model).names
@@ -67,33 +67,34 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         raise InputError(
             "task", ": model names an adapter, and a task has its own: name one of the two"
         )
-    found = await embed_texts(
+    vectors = await embed_texts(
         request, body.model, body.input, "input", user=body.user, cache_salt=body.cache_salt,
         pooling=body.pooling, normalize=body.normalize, dimensions=body.dimensions,
         prompt=body.prompt, task=body.task, truncate=body.truncate,
     )  # fmt: skip
-    name = names.named(body.model)
-    data = await asyncio.to_thread(_vectors, found, name, body.encoding_format)
+    name = names.resolve(body.model)
+    data = await asyncio.to_thread(_vectors, vectors, name, body.encoding_format)
     return Response(data, media_type="application/json")
 
 
-def _vectors(found: Embeddings, model: str, form: str | None) -> bytes:
-    little = found.vectors.astype("<f4")
-    each: list[Any] = (
+def _vectors(embeddings: Embeddings, model: str, form: str | None) -> bytes:
+    little = embeddings.vectors.astype("<f4")
+    encoded: list[Any] = (
         [b64encode(vector.tobytes()).decode() for vector in little]
         if form == "base64"
-        else numbers_of(found)
+        else numbers_of(embeddings)
     )
-    tokens = sum(found.tokens)
+    tokens = sum(embeddings.tokens)
     return dumps(
         {
             "object": "list",
             "data": [
-                {"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(each)
+                {"object": "embedding", "index": i, "embedding": entry}
+                for i, entry in enumerate(encoded)
             ],
             "model": model,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            **found.how(),
+            **embeddings.how(),
         }
     )
 
@@ -120,37 +121,37 @@ class MultiVectorRequest(Body):
     truncate: bool = Field(False, description="ours: cut texts that are too long")
 
 
-@router.post("/v1/multi-vector", responses=replies(MultiVectorList, *TEXT))
+@router.post("/v1/multi-vector", responses=replies(MultiVectorList, *QUEUE_ERRORS))
 async def multi_vector(body: MultiVectorRequest, request: Request) -> Response:
     """A matrix of each text, computed together with whatever else runs."""
 
-    found, _ = await prefill_texts(
+    matrices, _ = await prefill_texts(
         request, body.model,
-        _asking(
+        _make_ask(
             embed_tokens, body.input, "input", partial(Name, "input"), kind=body.input_type,
             dimensions=body.dimensions, truncate=body.truncate,
         ),
-        said=[*body.input], length=sum(map(len, body.input)), user=body.user,
+        prompt=[*body.input], length=sum(map(len, body.input)), user=body.user,
         cache_salt=body.cache_salt,
     )  # fmt: skip
-    name = service_of(request, body.model).names.named(body.model)
-    data = await asyncio.to_thread(_matrices, found, name)
+    name = service_of(request, body.model).names.resolve(body.model)
+    data = await asyncio.to_thread(_matrices, matrices, name)
     return Response(data, media_type="application/json")
 
 
-def _matrices(found: TokenVectors, model: str) -> bytes:
-    tokens = sum(found.tokens)
-    each: list[Any] = [one.astype(np.float64).tolist() for one in found.vectors]
+def _matrices(matrices: TokenVectors, model: str) -> bytes:
+    tokens = sum(matrices.tokens)
+    rows: list[Any] = [matrix.astype(np.float64).tolist() for matrix in matrices.vectors]
     return dumps(
         {
             "object": "list",
             "data": [
-                {"object": "embeddings", "index": i, "embeddings": one, "token_ids": [*ids]}
-                for i, (one, ids) in enumerate(zip(each, found.token_ids, strict=True))
+                {"object": "embeddings", "index": i, "embeddings": matrix, "token_ids": [*ids]}
+                for i, (matrix, ids) in enumerate(zip(rows, matrices.token_ids, strict=True))
             ],
             "model": model,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            "truncated": [*found.truncated],
+            "truncated": [*matrices.truncated],
         }
     )
 
@@ -170,34 +171,34 @@ async def embed_texts(
     *,
     user: str | None = None,
     cache_salt: str | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Embeddings:
-    """Those of the texts in a field of a request.
+    """Return the vectors of the texts in a field of a request.
 
-    place: what a text is called in errors, by its index; how: keywords of ``LLM.embed``
+    place: what a text is called in errors, by its index; options: keywords of ``LLM.embed``
     """
-    ask = _asking(embed, texts, field, place or partial(Name, field), **how)
-    found, _ = await prefill_texts(
-        request, model, ask, said=[*texts], length=sum(map(len, texts)), user=user,
+    ask = _make_ask(embed, texts, field, place or partial(Name, field), **options)
+    embeddings, _ = await prefill_texts(
+        request, model, ask, prompt=[*texts], length=sum(map(len, texts)), user=user,
         cache_salt=cache_salt,
     )  # fmt: skip
-    return found
+    return embeddings
 
 
-def _asking(
+def _make_ask(
     method: Callable[..., PrefillTask[VectorReader, T]],
     texts: Sequence[str | list[int]],
     field: str,
     place: Callable[[int], str],
-    **how: Any,
+    **options: Any,
 ) -> Callable[[Service], PrefillTask[VectorReader, T]]:
     def ask(service: Service) -> PrefillTask[VectorReader, T]:
         check_count(field, len(texts))
         for i, text in enumerate(texts):
-            if isinstance(text, str) and not how.get("truncate"):
+            if isinstance(text, str) and not options.get("truncate"):
                 _check_length(service, text, place(i))
         with naming(place):
-            return method(service.llm, texts, **how)
+            return method(service.llm, texts, **options)
 
     return ask
 
@@ -219,7 +220,7 @@ def check_count(field: str, count: int) -> None:
         )
 
 
-def numbers_of(found: Embeddings) -> list[list[float]]:
-    """The vectors as JSON has them."""
-    numbers: list[list[float]] = found.vectors.astype(np.float64).tolist()
+def numbers_of(embeddings: Embeddings) -> list[list[float]]:
+    """Return the vectors as lists of numbers."""
+    numbers: list[list[float]] = embeddings.vectors.astype(np.float64).tolist()
     return numbers

@@ -9,7 +9,7 @@ from cutaway.errors import InputError
 from cutaway.methods.filling import split_at_masks
 from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional
-from cutaway.server.document import TEXT, replies
+from cutaway.server.document import QUEUE_ERRORS, replies
 from cutaway.server.event_stream import dumps
 from cutaway.server.service import MOST_ROWS, service_of
 from cutaway.server.shared.plain_schemas import FilledIn
@@ -41,7 +41,7 @@ class FillRequest(Body):
     )
 
 
-@router.post("/v1/fill", responses=replies(FilledIn, *TEXT))
+@router.post("/v1/fill", responses=replies(FilledIn, *QUEUE_ERRORS))
 async def fill(body: FillRequest, request: Request) -> Response:
     """Candidates for the masks of a text, of each and of all together."""
     service = service_of(request, body.model)
@@ -56,7 +56,7 @@ def _answer(llm: LLM, body: FillRequest) -> bytes:
     parts = split_at_masks(body.text, llm.tokenizer)
     masks = len(parts) - 1
     tokens = masks + sum(len(llm.tokenize(part)) for part in parts)
-    texts = max(top, candidates) + sum(len(llm.tokenize(one)) for one in body.targets or ())
+    texts = max(top, candidates) + sum(len(llm.tokenize(target)) for target in body.targets or ())
     texts *= masks
     if tokens * texts > MOST_ROWS:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The page at ``/``: its files with their security policy, and what it asks first."""
+"""The page at ``/``: its files with their security policy, and the facts that it asks for first."""
 
 from typing import Any
 
@@ -29,50 +29,52 @@ _POLICY = {
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page; for clients that are no browser, the words by which Ollama's know a server."""
+    """The page; for other clients than browsers, the words by which Ollama's know a server."""
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response("Ollama is running", media_type="text/plain")
     return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
 
 
 @router.get("/page/about")
-async def about(request: Request, model: str | None = None) -> Response:
+async def page_facts(request: Request, model: str | None = None) -> Response:
     """The model that is served, or one of several, and the defaults of requests."""
-    service, every = service_of(request, model), models_of(request).services
+    service, services = service_of(request, model), models_of(request).services
     weights, llm = service.names.model(model).identity.weights, service.llm
     defaults = llm.parse({}).settings(0)
     answer = page_about(
-        service.names.named(model), weights, service.room, llm.config.attention, defaults
+        service.names.resolve(model), weights, service.room, llm.config.attention, defaults
     )
     answer |= {
         "canvas": _canvas(service),
-        "writes": _writes(service),
-        "near": _near(service),
+        "writes": _can_write(service),
+        "near": _comparison(service),
         "chat": llm.template is not None,
     }
-    models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]
+    models = [n for served in services for n in (served.names.first, *served.llm.model.adapters)]
     if len(models) > 1:
         answer["models"] = models
     return JSONResponse(answer)
 
 
 def _canvas(service: Service) -> dict[str, Any] | None:
-    """Of a diffusion model, whether it has blocks of its own, and whether it reveals a canvas by
-    default; None for other models."""
+    """Return whether a diffusion model has blocks, and whether it denoises by default.
+
+    None for other models.
+    """
     llm, attention = service.llm, service.llm.config.attention
     if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
         return None
     return {"blocks": isinstance(attention, int), "usual": llm.parse({}).denoise is not None}
 
 
-def _writes(service: Service) -> bool:
-    """Whether the model predicts tokens, so that it can write."""
+def _can_write(service: Service) -> bool:
+    """Whether the model can write: it predicts the next tokens, or masked ones."""
     has_head = service.llm.graph.has_head
     return has_head and (service.llm.config.is_causal or _canvas(service) is not None)
 
 
-def _near(service: Service) -> str | None:
-    """What the model compares two texts by; None for one that must be asked, as all that write."""
+def _comparison(service: Service) -> str | None:
+    """Return how the model compares texts by itself; None if it must be asked a question."""
     method = method_of(service.llm)
     return None if method == "answers" else method
 

@@ -1,7 +1,7 @@
 """The server's state: models, adapters that come and go, health and metrics for Prometheus.
 
 Knows who may change adapters, and which names are free. Refuses to know how an adapter is read
-and put on.
+and applied.
 """
 
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from cutaway.api.async_llm import AsyncLLM
 from cutaway.errors import InputError
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
-from cutaway.server.document import FIELDS, Answers, replies
+from cutaway.server.document import FIELD_ERRORS, Answers, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.service import Service, models_of, service_of
@@ -35,10 +35,14 @@ _METRICS: Answers = {
 @router.get("/v1/models", responses=replies(ModelList))
 async def models(request: Request) -> Response:
     """The names that requests may use for a model."""
-    each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
+    cards = [
+        _model(service, name)
+        for service in models_of(request).services
+        for name in service.names.all
+    ]
     answer: ModelList = {
-        "object": "list", "data": each, "has_more": False, "first_id": each[0]["id"],
-        "last_id": each[-1]["id"],
+        "object": "list", "data": cards, "has_more": False, "first_id": cards[0]["id"],
+        "last_id": cards[-1]["id"],
     }  # fmt: skip
     return JSONResponse(answer)
 
@@ -47,7 +51,7 @@ async def models(request: Request) -> Response:
 async def model(name: Name, request: Request) -> Response:
     """One of these names."""
     service = service_of(request, name)
-    return JSONResponse(_model(service, service.names.named(name)))
+    return JSONResponse(_model(service, service.names.resolve(name)))
 
 
 def _model(service: Service, name: str) -> ModelCard:
@@ -82,8 +86,8 @@ async def health(request: Request) -> Response:
 @router.get("/ready", responses=replies(Ready, 503))
 async def ready(request: Request) -> Response:
     """Whether it takes requests."""
-    here = models_of(request)
-    if here.draining or not here.alive:
+    served = models_of(request)
+    if served.draining or not served.alive:
         raise ApiError(503, "the server is stopping; use another one", code="stopping")
     answer: Ready = {"status": "ready"}
     return JSONResponse(answer)
@@ -121,12 +125,12 @@ class UnloadAdapterRequest(Body):
     }
 
 
-@router.post("/v1/load_lora_adapter", responses=replies(AdaptersChanged, *FIELDS))
+@router.post("/v1/load_lora_adapter", responses=replies(AdaptersChanged, *FIELD_ERRORS))
 async def load_lora_adapter(body: LoadAdapterRequest, request: Request) -> Response:
     """Load an adapter, which requests then name as a model; needs serve --allow-adapters."""
     service = service_of(request, body.model)
-    llm = _allowed(request, service)
-    if any(one.names.known(body.lora_name) for one in models_of(request).services):
+    llm = _check_changeable(request, service)
+    if any(other.names.find(body.lora_name) for other in models_of(request).services):
         raise InputError(
             "lora_name",
             f": {body.lora_name[:100]} is the name of a model or of an adapter already: "
@@ -134,14 +138,14 @@ async def load_lora_adapter(body: LoadAdapterRequest, request: Request) -> Respo
         )
     loading = llm.load_adapter(body.lora_name, body.lora_path)
     await cancel_on_disconnect(request.receive, loading)
-    return _changed(service)
+    return _list_adapters(service)
 
 
-@router.post("/v1/unload_lora_adapter", responses=replies(AdaptersChanged, *FIELDS, 409))
+@router.post("/v1/unload_lora_adapter", responses=replies(AdaptersChanged, *FIELD_ERRORS, 409))
 async def unload_lora_adapter(body: UnloadAdapterRequest, request: Request) -> Response:
     """Unload an adapter that no text is written with; needs serve --allow-adapters."""
     service = service_of(request, body.lora_name)
-    llm = _allowed(request, service)
+    llm = _check_changeable(request, service)
     name = service.names.adapter(body.lora_name)
     if not name:
         raise InputError("lora_name", f": {body.lora_name[:100]} is a model, not an adapter")
@@ -149,11 +153,11 @@ async def unload_lora_adapter(body: UnloadAdapterRequest, request: Request) -> R
         await cancel_on_disconnect(request.receive, llm.unload_adapter(name))
     except InputError as error:
         raise ApiError(409, str(error), param="lora_name", code="adapter_in_use") from None
-    return _changed(service)
+    return _list_adapters(service)
 
 
-def _allowed(request: Request, service: Service) -> AsyncLLM:
-    """The model, whose adapters may change. ApiError where they may not."""
+def _check_changeable(request: Request, service: Service) -> AsyncLLM:
+    """Return the model whose adapters are to change; ApiError if they may not."""
     if not request.app.state.settings.allow_adapters:
         raise ApiError(
             404, "adapters are not loaded or unloaded by requests here; start the server with "
@@ -169,6 +173,6 @@ def _allowed(request: Request, service: Service) -> AsyncLLM:
     return service.llm
 
 
-def _changed(service: Service) -> Response:
+def _list_adapters(service: Service) -> Response:
     answer: AdaptersChanged = {"adapters": service.llm.model.adapters}
     return JSONResponse(answer)

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import TooLongError
 from cutaway.server.body import Body, ModelNamed, StrictRoute, examples, optional
-from cutaway.server.document import FIELDS, replies
+from cutaway.server.document import FIELD_ERRORS, replies
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
@@ -49,7 +49,7 @@ class DetokenizeRequest(Body):
     special: bool = Field(False, description="show control tokens by name")
 
 
-@router.post("/tokenize", responses=replies(Tokenized, *FIELDS))
+@router.post("/tokenize", responses=replies(Tokenized, *FIELD_ERRORS))
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
     service = service_of(request, body.model)
@@ -67,8 +67,8 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "give prompt or messages, one of them", param="prompt")
     if body.messages is not None:
-        said = [message.plain() for message in body.messages]
-        return llm.chat_ids(said, continue_final_message=body.goes_on)
+        messages = [message.plain() for message in body.messages]
+        return llm.chat_ids(messages, continue_final_message=body.goes_on)
     if body.goes_on:
         raise ApiError(
             400, "continue_final_message is of messages: leave it out, or give messages",
@@ -93,7 +93,7 @@ async def tokenizer_info(request: Request, query: Annotated[ModelNamed, Query()]
     return JSONResponse(answer)
 
 
-@router.post("/detokenize", responses=replies(Detokenized, *FIELDS))
+@router.post("/detokenize", responses=replies(Detokenized, *FIELD_ERRORS))
 async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request, body.model)

@@ -17,44 +17,45 @@ from cutaway.server.shared.plain_schemas import TokensRead
 
 MOST_ANSWERS = 2048
 MOST_CHARACTERS = 1 << 22
-"""Of all prompts and answers, each prompt counted as often as it is read."""
+"""Characters of all prompts and answers; a prompt counts each time that it is read."""
 
 
 def method_of(llm: AsyncModel) -> Literal["log_likelihood", "cosine"]:
-    """What this model says of two texts: one that writes and is no model of vectors knows more."""
+    """Return how this model scores two texts: a model that writes is asked for its likelihood."""
     writes = llm.config.is_causal and llm.model.graph.has_head
     return "log_likelihood" if writes and llm.model.pooling.kind is None else "cosine"
 
 
 def check_amount(field: str, answers: int, characters: int) -> None:
-    """InputError for more than one request may ask for."""
-    for count, most, what in (
+    """InputError for more texts or characters than one request may have."""
+    for count, limit, unit in (
         (answers, MOST_ANSWERS, "texts to be scored"),
         (characters, MOST_CHARACTERS, "characters to be read"),
     ):
-        if count > most:
+        if count > limit:
             raise InputError(
                 field,
-                f": there are {count} {what}, and at most {most} in one request: ask several times",
+                f": there are {count} {unit}, and at most {limit} in one request: "
+                "ask several times",
             )
 
 
 def usage_of(readers: Sequence[EndListener]) -> TokensRead:
-    """The tokens of all texts that were read, cached ones too."""
+    """Return the tokens of all texts that were read, cached ones too."""
     read = sum(reader.end.usage.prompt_tokens for reader in readers if reader.end)
     return {"prompt_tokens": read, "total_tokens": read}
 
 
-def answered(llm: AsyncModel, chances: AnswerChances, *, traced: bool) -> Answered:
-    """What a probability leaves out; traced: with all that the numbers follow from."""
-    ours: Answered = {"covered": chances.covered}
+def report_chances(llm: AsyncModel, chances: AnswerChances, *, traced: bool) -> Answered:
+    """Return what a probability leaves out; if traced, with the tokens that it follows from."""
+    report: Answered = {"covered": chances.covered}
     if traced:
-        ours["prompt"] = llm.detokenize(chances.question.prompt, special=True)
-        ours["answers"] = [_traced(llm, chances, i) for i in range(len(chances.logprobs))]
-    return ours
+        report["prompt"] = llm.detokenize(chances.question.prompt, special=True)
+        report["answers"] = [_trace_answer(llm, chances, i) for i in range(len(chances.logprobs))]
+    return report
 
 
-def _traced(llm: AsyncModel, chances: AnswerChances, index: int) -> TracedAnswer:
+def _trace_answer(llm: AsyncModel, chances: AnswerChances, index: int) -> TracedAnswer:
     ways, length = chances.ways[index], len(chances.question.answers[index])
     return {
         "answer": chances.question.texts[index],
@@ -64,12 +65,12 @@ def _traced(llm: AsyncModel, chances: AnswerChances, index: int) -> TracedAnswer
     }
 
 
-def scored_tokens(llm: AsyncModel, found: Likelihood) -> list[ScoredToken]:
-    """Each token of an answer."""
+def scored_tokens(llm: AsyncModel, likelihood: Likelihood) -> list[ScoredToken]:
+    """Return each token of an answer with its log-probability and rank."""
     name = llm.tokenizer.token_name
     return [
         {"token_id": token_id, "token": name(token_id), "logprob": logprob, "rank": rank}
         for token_id, logprob, rank in zip(
-            found.token_ids, found.logprobs, found.ranks, strict=True
+            likelihood.token_ids, likelihood.logprobs, likelihood.ranks, strict=True
         )
     ]

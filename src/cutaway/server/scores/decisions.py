@@ -21,19 +21,19 @@ from cutaway.requests.owner import EndListener
 from cutaway.requests.prefill import PrefillTask
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
-from cutaway.server.document import TEXT, replies
+from cutaway.server.document import QUEUE_ERRORS, replies
 from cutaway.server.openai.response_schemas import ResponseUsage
 from cutaway.server.openai.responses_request import (
+    BaseInputMessage,
     CallResult,
     EarlierCustomCall,
     EarlierFunctionCall,
     EarlierText,
     InputText,
-    SaidMessage,
     as_items,
     conversation,
 )
-from cutaway.server.scores import answered, check_amount
+from cutaway.server.scores import check_amount, report_chances
 from cutaway.server.scores.schemas import (
     Decision,
     DecisionChoice,
@@ -55,7 +55,7 @@ class DecisionJson(Body):
 
     @property
     def text(self) -> str:
-        """As a model reads it."""
+        """The data as the model reads them."""
         return json.dumps(self.data, ensure_ascii=False)
 
 
@@ -71,7 +71,7 @@ MessagePart = Annotated[
 ]
 
 
-class DecisionMessage(SaidMessage):
+class DecisionMessage(BaseInputMessage):
     """A message of texts and data."""
 
     content: str | Annotated[list[MessagePart], Field(fail_fast=True)]
@@ -87,7 +87,7 @@ class _Question(Body):
     instructions: str | Annotated[list[QuestionPart], Field(fail_fast=True)]
     name: str | None = optional("is answered with its answer")
 
-    def _said(self) -> str:
+    def _instruction_text(self) -> str:
         if isinstance(self.instructions, str):
             return self.instructions
         return "\n".join(part.text for part in self.instructions)
@@ -101,24 +101,24 @@ class _Listed(_Question):
 
     LIST: ClassVar[str]
 
-    def written(self) -> str:
-        """What is asked."""
-        each = [(one.text, one.description) for one in getattr(self, self.LIST)]
-        lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in each]
-        return "\n".join([self._said(), *lines, "Answer with one of these."])
+    def to_prompt(self) -> str:
+        """Return the question in words, with its answers."""
+        options = [(option.text, option.description) for option in getattr(self, self.LIST)]
+        lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in options]
+        return "\n".join([self._instruction_text(), *lines, "Answer with one of these."])
 
     def answers(self) -> Mapping[str, str]:
-        """The possible answers -> the name of each in the request."""
-        found: dict[str, str] = {}
-        for i, text in enumerate(one.text for one in getattr(self, self.LIST)):
-            if text in found:
+        """Return the possible answers, each with its name in the request."""
+        names: dict[str, str] = {}
+        for i, text in enumerate(option.text for option in getattr(self, self.LIST)):
+            if text in names:
                 raise InputError(
                     "questions",
-                    f": {found[text]} and {self.LIST}[{i}] are both answered "
+                    f": {names[text]} and {self.LIST}[{i}] are both answered "
                     f"{text!r:.100}: give each another text",
                 )
-            found[text] = f"{self.LIST}[{i}]"
-        return found
+            names[text] = f"{self.LIST}[{i}]"
+        return names
 
 
 class PredicateQuestion(_Question):
@@ -126,12 +126,12 @@ class PredicateQuestion(_Question):
 
     type: Literal["predicate"]
 
-    def written(self) -> str:
-        """What is asked."""
-        return f"{self._said()}\nAnswer Yes or No."
+    def to_prompt(self) -> str:
+        """Return the question in words."""
+        return f"{self._instruction_text()}\nAnswer Yes or No."
 
     def answers(self) -> Mapping[str, str]:
-        """The possible answers -> the name of each in errors."""
+        """Return the possible answers, each with its name in errors."""
         return {"Yes": "the answer Yes", "No": "the answer No"}
 
 
@@ -143,7 +143,7 @@ class ChoiceOption(Body):
 
     @property
     def text(self) -> str:
-        """As the model answers it."""
+        """The choice as the model answers it."""
         return str(self.value).lower() if isinstance(self.value, bool) else self.value
 
 
@@ -165,7 +165,7 @@ class ScoreLevel(Body):
 
     @property
     def text(self) -> str:
-        """As the model answers it."""
+        """The level as the model answers it."""
         return self.label
 
 
@@ -224,17 +224,17 @@ class DecisionsRequest(Body):
     }
 
     def conversations(self) -> list[list[dict[str, Any]]]:
-        """The prompts: the input, each time followed by one of the questions."""
-        said = conversation(self.input)
-        return [_followed(said, question.written()) for question in self.questions]
+        """Return the prompts: the input followed by each of the questions."""
+        messages = conversation(self.input)
+        return [_append_question(messages, question.to_prompt()) for question in self.questions]
 
 
-def _followed(said: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
-    """The question as the end of the user's turn, or as a turn: in templates they alternate."""
-    if said[-1]["role"] != "user":
-        return [*said, {"role": "user", "content": question}]
-    last = said[-1]
-    return [*said[:-1], {**last, "content": f"{last['content']}\n\n{question}"}]
+def _append_question(messages: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
+    """Add the question to the user's turn if that is last: in templates, turns alternate."""
+    if messages[-1]["role"] != "user":
+        return [*messages, {"role": "user", "content": question}]
+    last = messages[-1]
+    return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{question}"}]
 
 
 # -- their answers -----------------------------------------------------------------------------
@@ -243,21 +243,21 @@ def _followed(said: Sequence[dict[str, Any]], question: str) -> list[dict[str, A
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
-@router.post("/v1/decisions", responses=replies(Decision, *TEXT))
+@router.post("/v1/decisions", responses=replies(Decision, *QUEUE_ERRORS))
 async def decisions(body: DecisionsRequest, request: Request) -> Response:
     """Answer questions about a text or a conversation with probabilities; nothing is written."""
     service = service_of(request, body.model)
-    name, length = service.names.named(body.model), _check(body)
-    each, readers = await prefill_texts(
-        request, body.model, lambda service: _asked(body, service.llm),
-        said=body.model_dump(include={"input"}, exclude_none=True), length=length,
+    name, length = service.names.resolve(body.model), _check(body)
+    chances, readers = await prefill_texts(
+        request, body.model, lambda service: _make_task(body, service.llm),
+        prompt=body.model_dump(include={"input"}, exclude_none=True), length=length,
         user=body.safety_identifier, cache_salt=body.cache_salt,
     )  # fmt: skip
     answer: Decision = {
         "model": name,
         "answers": [
             _answer(question, answers, service.llm, traced=body.trace)
-            for question, answers in zip(body.questions, each, strict=True)
+            for question, answers in zip(body.questions, chances, strict=True)
         ],
         "usage": _usage(readers),
         "cutaway": {
@@ -269,16 +269,17 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
 
 
 def _check(body: DecisionsRequest) -> int:
-    """How many characters there are; InputError where these or the answers are too many."""
-    said = sum(len(str(one["content"])) for one in body.conversations()[0])
+    """Return how many characters there are; InputError if they or the answers are too many."""
+    input_length = sum(len(str(message["content"])) for message in body.conversations()[0])
     answers = [question.answers() for question in body.questions]
-    asked = sum(len(question.written()) for question in body.questions)
-    length = said * len(body.questions) + asked + sum(len(text) for one in answers for text in one)
+    questions_length = sum(len(question.to_prompt()) for question in body.questions)
+    length = input_length * len(body.questions) + questions_length
+    length += sum(len(text) for texts in answers for text in texts)
     check_amount("questions", sum(map(len, answers)), length)
     return length
 
 
-def _asked(
+def _make_task(
     body: DecisionsRequest, llm: AsyncModel
 ) -> PrefillTask[LookUpReader, list[AnswerChances]]:
     reader = QuestionReader(llm, with_end=True)
@@ -293,37 +294,38 @@ def _asked(
 
 
 def _answer(
-    asked: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
+    question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
     answers: AnswerChances,
     llm: AsyncModel,
     *,
     traced: bool,
 ) -> DecisionPredicate | DecisionChoice | DecisionScore:
-    chances, ours = answers.probabilities, answered(llm, answers, traced=traced)
+    chances, report = answers.probabilities, report_chances(llm, answers, traced=traced)
     best = chances.index(max(chances))
-    if isinstance(asked, PredicateQuestion):
+    if isinstance(question, PredicateQuestion):
         return {
-            "type": "predicate", "name": asked.name, "probability": chances[0], "cutaway": ours,
+            "type": "predicate", "name": question.name, "probability": chances[0],
+            "cutaway": report,
         }  # fmt: skip
-    if isinstance(asked, ChoiceQuestion):
+    if isinstance(question, ChoiceQuestion):
         return {
-            "type": "choice", "name": asked.name, "choice": asked.choices[best].value,
+            "type": "choice", "name": question.name, "choice": question.choices[best].value,
             "confidence": chances[best],
             "probabilities": [
-                {"value": one.value, "probability": chance}
-                for one, chance in zip(asked.choices, chances, strict=True)
+                {"value": choice.value, "probability": chance}
+                for choice, chance in zip(question.choices, chances, strict=True)
             ],
-            "cutaway": ours,
+            "cutaway": report,
         }  # fmt: skip
     return {
-        "type": "score", "name": asked.name,
+        "type": "score", "name": question.name,
         "score": fsum(i * chance for i, chance in enumerate(chances)),
         "confidence": chances[best],
         "probabilities": [
             {"value": i, "label": level.label, "probability": chance}
-            for i, (level, chance) in enumerate(zip(asked.levels, chances, strict=True))
+            for i, (level, chance) in enumerate(zip(question.levels, chances, strict=True))
         ],
-        "cutaway": ours,
+        "cutaway": report,
     }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """``/v1/score`` and ``/v1/rerank``: how well texts go with another, as a number or an order.
 
-Knows both requests and their documents; what is computed is of ``methods/scoring.py`` and
-``methods/reranking.py``.
+Knows both requests and their answers; ``methods/scoring.py`` and ``methods/reranking.py`` compute.
 """
 
 from time import time
@@ -20,9 +19,9 @@ from cutaway.requests.prefill import PrefillTask
 from cutaway.sampling.fixed_math import cosine
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Texts, Unsupported, examples, optional
-from cutaway.server.document import TEXT, replies
+from cutaway.server.document import QUEUE_ERRORS, replies
 from cutaway.server.routes.embeddings import check_count, embed_texts
-from cutaway.server.scores import answered, check_amount, method_of, scored_tokens, usage_of
+from cutaway.server.scores import check_amount, method_of, report_chances, scored_tokens, usage_of
 from cutaway.server.scores.schemas import HowRanked, PairScore, Ranked, Ranking, Scores
 from cutaway.server.service import Service, answer_id, service_of
 from cutaway.server.shared.fields import CACHE_SALT
@@ -57,7 +56,7 @@ class ScoreRequest(Body):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Places in text_1 and text_2."""
+        """Pairs of indices into text_1 and text_2."""
         first, second = len(self.text_1), len(self.text_2)
         if first not in (1, second):
             raise InputError(
@@ -67,18 +66,18 @@ class ScoreRequest(Body):
         return [(0 if first == 1 else i, i) for i in range(second)]
 
     def check(self) -> int:
-        """How many characters there are; InputError where these are too many."""
+        """Return how many characters there are; InputError if they are too many."""
         pairs = self.pairs
         length = sum(len(self.text_1[a]) + len(self.text_2[b]) for a, b in pairs)
         check_amount("text_2", len(pairs), length)
         return length
 
 
-@router.post("/v1/score", responses=replies(Scores, *TEXT))
+@router.post("/v1/score", responses=replies(Scores, *QUEUE_ERRORS))
 async def score(body: ScoreRequest, request: Request) -> Response:
     """How likely text_2 is after text_1, or how near their vectors are, of each pair."""
     service = service_of(request, body.model)
-    name, length = service.names.named(body.model), body.check()
+    name, length = service.names.resolve(body.model), body.check()
     method = body.method or method_of(service.llm)
     refuse_trace(method, traced=body.trace)
     read = (
@@ -110,13 +109,13 @@ async def _scores_by_model(
             for a, b in body.pairs
         )
 
-    found, readers = await prefill_texts(
-        request, body.model, ask, said={"text_1": body.text_1, "text_2": body.text_2},
+    likelihoods, readers = await prefill_texts(
+        request, body.model, ask, prompt={"text_1": body.text_1, "text_2": body.text_2},
         length=length, user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     llm = service_of(request, body.model).llm
     data: list[PairScore] = []
-    for i, likelihood in enumerate(found):
+    for i, likelihood in enumerate(likelihoods):
         data.append({"index": i, "object": "score", "score": likelihood.total})
         if body.trace:
             tokens = scored_tokens(llm, likelihood)
@@ -132,17 +131,17 @@ async def _scores_by_vectors(
     def place(i: int) -> str:
         return Name("text_1", i) if i < first else Name("text_2", i - first)
 
-    found = await embed_texts(
+    embeddings = await embed_texts(
         request, body.model, [*body.text_1, *body.text_2],
         Name("text_2", prose=" with text_1"), place, user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
-    one, other = zip(*body.pairs, strict=True)
-    vectors = found.vectors
-    scores = cosine(vectors[[*one]], vectors[[first + b for b in other]]).tolist()
+    firsts, seconds = zip(*body.pairs, strict=True)
+    vectors = embeddings.vectors
+    scores = cosine(vectors[[*firsts]], vectors[[first + b for b in seconds]]).tolist()
     data: list[PairScore] = [
         {"index": i, "object": "score", "score": score} for i, score in enumerate(scores)
     ]
-    read = sum(found.tokens)
+    read = sum(embeddings.tokens)
     return data, {"prompt_tokens": read, "total_tokens": read}
 
 
@@ -205,17 +204,19 @@ class RerankRequest(Body):
 
     @property
     def texts(self) -> list[str]:
-        """Of the documents."""
-        return [one if isinstance(one, str) else one.text for one in self.documents]
+        """The texts of the documents."""
+        return [
+            document if isinstance(document, str) else document.text for document in self.documents
+        ]
 
     @property
     def words(self) -> reranking.RankingWords:
-        """The wording, as ``LLM.rerank`` takes it."""
+        """The wording as ``LLM.rerank`` takes it."""
         first, second = self.wording.answers
         return reranking.RankingWords(self.wording.system, self.wording.user, (first, second))
 
     def check(self) -> int:
-        """How many characters there are; InputError for too many, or words that ask nothing."""
+        """Return how many characters there are; InputError for too many, or a bad wording."""
         self.words.check()
         asks = self.wording
         around = len(self.query) + len(asks.user) + len(asks.system) + len(self.instruction)
@@ -224,17 +225,17 @@ class RerankRequest(Body):
         return length
 
 
-@router.post("/v2/rerank", responses=replies(Ranking, *TEXT), name="rerank_cohere")
-@router.post("/rerank", responses=replies(Ranking, *TEXT), name="rerank_plain")
-@router.post("/v1/rerank", responses=replies(Ranking, *TEXT))
+@router.post("/v2/rerank", responses=replies(Ranking, *QUEUE_ERRORS), name="rerank_cohere")
+@router.post("/rerank", responses=replies(Ranking, *QUEUE_ERRORS), name="rerank_plain")
+@router.post("/v1/rerank", responses=replies(Ranking, *QUEUE_ERRORS))
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """Documents, the most relevant for a query first."""
     service = service_of(request, body.model)
-    name, length = service.names.named(body.model), body.check()
-    given = body.model_fields_set
+    name, length = service.names.resolve(body.model), body.check()
+    set_fields = body.model_fields_set
     method = reranking.check_method(
         service.llm, body.method,
-        instruction="instruction" in given or None, wording="wording" in given or None,
+        instruction="instruction" in set_fields or None, wording="wording" in set_fields or None,
     )  # fmt: skip
     refuse_trace(method, traced=body.trace)
     if method == "cosine":
@@ -249,22 +250,22 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
         )  # fmt: skip
 
     ranking, readers = await prefill_texts(
-        request, body.model, ask, said={"query": body.query, "documents": body.texts},
+        request, body.model, ask, prompt={"query": body.query, "documents": body.texts},
         length=length, user=body.user, cache_salt=body.cache_salt,
     )  # fmt: skip
     results = ranking.results[: body.top_n or None]
     answer: Ranking = {
         "id": f"rerank-{answer_id(request)}",
         "model": name,
-        "results": [_ranked(body, service.llm, ranking, one) for one in results],
+        "results": [_to_ranked(body, service.llm, ranking, document) for document in results],
         "usage": usage_of(readers),
         "system_fingerprint": service.names.fingerprint(body.model),
-        "cutaway": _how(body) if answers else {"method": method},
+        "cutaway": _describe_method(body) if answers else {"method": method},
     }
     return JSONResponse(answer)
 
 
-def _ranked(
+def _to_ranked(
     body: RerankRequest, llm: AsyncModel, ranking: reranking.Reranking, document: Relevance
 ) -> Ranked:
     i = document.index
@@ -272,11 +273,11 @@ def _ranked(
     if body.return_documents:
         result["document"] = {"text": body.texts[i]}
     if ranking.chances:
-        result["cutaway"] = answered(llm, ranking.chances[i], traced=body.trace)
+        result["cutaway"] = report_chances(llm, ranking.chances[i], traced=body.trace)
     return result
 
 
-def _how(body: RerankRequest) -> HowRanked:
+def _describe_method(body: RerankRequest) -> HowRanked:
     wording = body.wording
     return {
         "method": "answers",
@@ -288,7 +289,7 @@ def _how(body: RerankRequest) -> HowRanked:
 
 
 def refuse_trace(method: str, *, traced: bool) -> None:
-    """InputError for a trace of a method whose scores are of no tokens."""
-    known = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
-    if traced and method in known:
-        raise InputError("trace", f": {known[method]} is of no tokens; leave it out")
+    """InputError for a trace with a method whose scores do not come from tokens."""
+    reasons = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
+    if traced and method in reasons:
+        raise InputError("trace", f": {reasons[method]} is of no tokens; leave it out")

@@ -1,6 +1,6 @@
-"""Requests whose prompt is a conversation: messages, thinking, tools, and the JSON that is asked.
+"""Requests whose prompt is a conversation: messages, thinking, tools, and JSON in the answer.
 
-Knows what several protocols ask in fields of one form; each has its own messages beside.
+Knows the fields that several protocols share; each has messages of its own.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from cutaway.engine import Ended
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Unsupported, doc, optional, refused
+from cutaway.server.body import Body, Unsupported, doc, optional, refusal
 from cutaway.server.service import Service
 from cutaway.server.shared import CallPiece, ChatReason, answers
 from cutaway.server.shared.fields import Read
@@ -40,12 +40,12 @@ class TurnFields(Body):
     @model_validator(mode="after")
     def _one_end(self) -> "TurnFields":
         if self.add_generation_prompt and self.continue_final_message:
-            raise refused(
+            raise refusal(
                 ": continue_final_message opens no turn: leave one of them out",
                 "add_generation_prompt",
             )
         if self.add_generation_prompt is False and not self.continue_final_message:
-            raise refused(
+            raise refusal(
                 ": the assistant's turn is opened, unless continue_final_message is true: "
                 "leave it out",
                 "add_generation_prompt",
@@ -66,11 +66,11 @@ class BaseMessage(Body):
 
     @property
     def plain_role(self) -> str:
-        """The role as chat templates take it."""
+        """The role, as chat templates take it."""
         return "system" if self.role == "developer" else self.role
 
     def plain(self) -> dict[str, Any]:
-        """The message as chat templates take it."""
+        """Return the message as chat templates take it."""
         content = self.content
         if isinstance(content, list):
             content = "".join(part.text for part in content)
@@ -78,20 +78,20 @@ class BaseMessage(Body):
 
 
 def only_types(*types: str) -> BeforeValidator:
-    """Refuses parts of messages of other types than these by name."""
+    """Return a validator that refuses parts of messages of all types but these, by name."""
 
     def check(part: Any) -> Any:
-        given = part.get("type") if isinstance(part, dict) else None
-        if isinstance(part, dict) and given not in types:
+        part_type = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, dict) and part_type not in types:
             readable = ", ".join(types)
-            said = f": type {given!r:.40} cannot be read here; {readable} can"
-            raise refused(said, code="unsupported_content")
+            sentence = f": type {part_type!r:.40} cannot be read here; {readable} can"
+            raise refusal(sentence, code="unsupported_content")
         return part
 
     return BeforeValidator(check)
 
 
-# -- thinking: vLLM's and llama-server's fields, beside OpenAI's own ---------------------------
+# -- thinking: vLLM's and llama-server's fields, and OpenAI's own ------------------------------
 
 
 NOTHING: dict[str, Any] = {}
@@ -112,34 +112,34 @@ class ThinkingFields(Body):
 
     @model_validator(mode="after")
     def _one_budget(self) -> "ThinkingFields":
-        theirs = self.thinking_budget_tokens
-        if theirs is not None and self.thinking_token_budget is not None:
-            raise refused(" is thinking_token_budget: give one", "thinking_budget_tokens")
+        budget = self.thinking_budget_tokens
+        if budget is not None and self.thinking_token_budget is not None:
+            raise refusal(" is thinking_token_budget: give one", "thinking_budget_tokens")
         return self
 
-    def asked(self, think: bool | str | None, name: str) -> ThinkingWish:
-        """The wish. think: whether or how much, in the field of this name."""
-        tokens, called = self.thinking_token_budget, "thinking_token_budget"
+    def make_wish(self, think: bool | str | None, name: str) -> ThinkingWish:
+        """Return what is asked of thinking. think: whether or how much, from the field ``name``"""
+        tokens, tokens_field = self.thinking_token_budget, "thinking_token_budget"
         if self.thinking_budget_tokens is not None:
-            called = "thinking_budget_tokens"
+            tokens_field = "thinking_budget_tokens"
             tokens = None if self.thinking_budget_tokens < 0 else self.thinking_budget_tokens
-        names = (name, called, "chat_template_kwargs")
+        names = (name, tokens_field, "chat_template_kwargs")
         return ThinkingWish(think, tokens, self.chat_template_kwargs, names)
 
 
 class EffortFields(ThinkingFields):
-    """The same beside OpenAI's own field."""
+    """The same, with OpenAI's own field."""
 
     reasoning_effort: str | None = optional(
         "whether and how much the model thinks: none, or a level that its template knows"
     )
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """What it says of thinking."""
-        return self.asked(self.reasoning_effort, "reasoning_effort")
+        """Return what the request asks of thinking."""
+        return self.make_wish(self.reasoning_effort, "reasoning_effort")
 
 
-# -- a conversation, its tools, and the schema that the prompt may show ------------------------
+# -- a conversation, its tools, and the schema that the prompt may have ------------------------
 
 
 Messages = list[dict[str, Any]]
@@ -154,36 +154,36 @@ class Conversing(Body):
     _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
-        """Its tools, always the same; InputError for those that cannot be.
+        """Return its tools, the same at each call; InputError for tools that cannot be used.
 
-        The first call reads all of them, and is for a thread.
+        The first call reads all of them, which belongs into a thread.
         """
-        self._use = self._use or self._checked(service)
+        self._use = self._use or self._make_use(service)
         return self._use
 
-    def _checked(self, service: Service) -> ToolUse:
+    def _make_use(self, service: Service) -> ToolUse:
         raise NotImplementedError
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """What it says of thinking."""
+        """Return what the request asks of thinking."""
         return NO_WISH
 
     @property
-    def settled(self) -> Sequence[str]:
-        """Notes on how its wish was read."""
+    def use_notes(self) -> Sequence[str]:
+        """Notes on how tools and thinking were read."""
         return self._use.notes if self._use else ()
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them."""
+        """Return the messages as chat templates take them."""
         raise NotImplementedError
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
+        """Return the keywords that were given."""
         raise NotImplementedError
 
     @property
     def own_schema(self) -> Any:
-        """The JSON schema that the client gave for the text; None: none."""
+        """The JSON schema that the client gave for the text, if any."""
         raise NotImplementedError
 
     @property
@@ -191,10 +191,10 @@ class Conversing(Body):
         """Whether the prompt has the schema."""
         return self.schema_in_prompt and self.own_schema is not None
 
-    def shown(self, tools: Sequence[Tool]) -> Messages:
-        """The conversation, with the schema if the prompt is to have it."""
-        said = self.conversation()
-        return with_schema(said, self.own_schema, tools) if self.schema_shown else said
+    def shown_conversation(self, tools: Sequence[Tool]) -> Messages:
+        """Return the conversation, with the schema if the prompt is to have it."""
+        messages = self.conversation()
+        return with_schema(messages, self.own_schema, tools) if self.schema_shown else messages
 
     @property
     def goes_on(self) -> bool:
@@ -202,18 +202,20 @@ class Conversing(Body):
         return False
 
     async def ids(self, service: Service) -> list[int]:
-        """The prompt in the model's template."""
-        # Of 32,000 messages 0.4 s, of the largest tools 0.1 s.
-        said = await asyncio.to_thread(lambda: self.shown(self.use(service).tools))
+        """Return the prompt in the model's template."""
+        # 32,000 messages take 0.4 s, the largest tools 0.1 s.
+        messages = await asyncio.to_thread(lambda: self.shown_conversation(self.use(service).tools))
         use = self.use(service)
-        found = await service.chat_ids(said, use.tools, goes_on=self.goes_on, **use.variables)
-        use.set_prompt(found, said[-1] if self.goes_on else None)
-        return found
+        prompt_ids = await service.chat_ids(
+            messages, use.tools, goes_on=self.goes_on, **use.variables
+        )
+        use.set_prompt(prompt_ids, messages[-1] if self.goes_on else None)
+        return prompt_ids
 
     async def read(self, service: Service) -> Read:
-        """The prompt, the keywords and the tools."""
-        given = await asyncio.to_thread(self.keywords)
-        return Read([await self.ids(service)], given, self.use(service))
+        """Return the prompt, the keywords and the tools."""
+        keywords = await asyncio.to_thread(self.keywords)
+        return Read([await self.ids(service)], keywords, self.use(service))
 
 
 # -- JSON: response_format of chats, text of responses -----------------------------------------
@@ -267,30 +269,30 @@ class TextSettings(Body):
     }
 
 
-def schema_of(asked: ChatFormat | FlatFormat | None) -> dict[str, Any] | None:
-    """The schema of the text, if it is JSON."""
-    if isinstance(asked, ChatSchema):
-        return asked.json_schema.schema_
-    if isinstance(asked, FlatSchema):
-        return asked.schema_
-    return {"type": "object"} if isinstance(asked, AnyObject) else None
+def schema_of(text_format: ChatFormat | FlatFormat | None) -> dict[str, Any] | None:
+    """Return the schema of the text, if it is to be JSON."""
+    if isinstance(text_format, ChatSchema):
+        return text_format.json_schema.schema_
+    if isinstance(text_format, FlatSchema):
+        return text_format.schema_
+    return {"type": "object"} if isinstance(text_format, AnyObject) else None
 
 
 def constraint(
-    field: str, asked: ChatFormat | FlatFormat | None, given: Mapping[str, Any]
+    field: str, text_format: ChatFormat | FlatFormat | None, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keyword that a format is, which must be alone among those ``given``."""
-    if (schema := schema_of(asked)) is None:
+    """Return a format as a keyword; InputError if ``keywords`` has another constraint."""
+    if (schema := schema_of(text_format)) is None:
         return {}
-    if both := [name for name in KINDS if name in given]:
-        raise InputError(field, f" and {both[0]} exclude each other: give one")
+    if conflicting := [name for name in KINDS if name in keywords]:
+        raise InputError(field, f" and {conflicting[0]} exclude each other: give one")
     return {"json_schema": schema}
 
 
-def answered(text: TextSettings | None) -> dict[str, Any]:
-    """The settings of a response's text, as the answer has them."""
-    asked = text.format if text and text.format else PlainText(type="text")
-    return {"format": asked.model_dump(exclude_none=True)}
+def text_settings(text: TextSettings | None) -> dict[str, Any]:
+    """Return the settings of a response's text, as the answer repeats them."""
+    text_format = text.format if text and text.format else PlainText(type="text")
+    return {"format": text_format.model_dump(exclude_none=True)}
 
 
 # -- tools in requests and answers -------------------------------------------------------------
@@ -301,9 +303,9 @@ Choice = str | dict[str, Any]
 
 
 def arguments_of(call: str) -> dict[str, Any]:
-    """A call's arguments as an object; of a call that was cut, as far as they came.
+    """Return a call's arguments as an object; those of a call that was cut, as far as they came.
 
-    Empty where Python has no value for what the schema lets pass, such as 1e999.
+    Empty if the schema allows what Python has no value for, such as 1e999.
     """
     try:
         value = from_json(call or "{}", allow_partial="trailing-strings")
@@ -324,7 +326,7 @@ class WithTools(Conversing):
         "whether an answer may have several calls; default true"
     )
 
-    def _checked(self, service: Service) -> ToolUse:
+    def _make_use(self, service: Service) -> ToolUse:
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):
             raise InputError("tool_choice", " needs tools")
         parallel = self.parallel_tool_calls is not False
@@ -334,21 +336,21 @@ class WithTools(Conversing):
 
 
 def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
-    """What a chat's event adds to a call: the first piece has the name."""
+    """Return what a chat's event adds to a call: the first piece has the name."""
     is_function = reader.tool(delta.index).format is None
-    said: dict[str, str] = {"arguments" if is_function else "input": ""}
-    made: CallPiece = {"index": delta.index}
+    content: dict[str, str] = {"arguments" if is_function else "input": ""}
+    call: CallPiece = {"index": delta.index}
     if isinstance(delta, CallStart):
-        made |= {"id": delta.id, "type": "function" if is_function else "custom"}
-        said = {"name": delta.tool.name, **said}
+        call |= {"id": delta.id, "type": "function" if is_function else "custom"}
+        content = {"name": delta.tool.name, **content}
     else:
-        said = dict.fromkeys(said, delta.text)
-    return {**made, "function": said} if is_function else {**made, "custom": said}
+        content = dict.fromkeys(content, delta.text)
+    return {**call, "function": content} if is_function else {**call, "custom": content}
 
 
-def finish_reason(use: ToolUse, reader: AnswerReader, ended: Ended) -> ChatReason:
-    """OpenAI's word: "tool_calls" where there is a call, unless the client named its tool."""
-    reason = answers.finish_reason(ended)
+def finish_reason(use: ToolUse, reader: AnswerReader, end: Ended) -> ChatReason:
+    """Return OpenAI's word: "tool_calls" if there is a call, unless the client named its tool."""
+    reason = answers.finish_reason(end)
     if reason == "stop" and reader.has_called and not use.choice.is_named:
         return "tool_calls"
     return reason

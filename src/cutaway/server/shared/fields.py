@@ -1,6 +1,6 @@
 """The fields that requests share, and what they mean as options of the engine.
 
-Knows names and shapes of fields; types, descriptions and keywords are of the table of keywords.
+Knows names and shapes of fields; types, descriptions and keywords are from the table of keywords.
 """
 
 import re
@@ -16,7 +16,7 @@ from cutaway.requests.base import Prompt
 from cutaway.requests.keywords import KEYWORDS, Fields, Kind, fields_at
 from cutaway.requests.tools import ToolUse
 from cutaway.sampling import PARAMS
-from cutaway.server.body import Body, Stops, Unsupported, optional, refused
+from cutaway.server.body import Body, Stops, Unsupported, optional, refusal
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
 
@@ -24,14 +24,14 @@ _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def _checked_rule(value: Any) -> Any:
-    """The rule unchanged; false means none."""
+    """Return the rule unchanged, None for false; refuse one that cannot be read."""
     if value is False:
         return None
     try:
         read_rule(value)
     except InputError as error:
-        said = error.reason if error.field == "denoise" else f": {error}"
-        raise refused(said) from error
+        sentence = error.reason if error.field == "denoise" else f": {error}"
+        raise refusal(sentence) from error
     return value
 
 
@@ -51,7 +51,9 @@ _RULE_SCHEMA: dict[str, Any] = {
         {"enum": list(RULES)},
         {
             "type": "object",
-            "properties": {name: _setting_schema(each) for name, each in SETTING_WORDS.items()},
+            "properties": {
+                name: _setting_schema(setting) for name, setting in SETTING_WORDS.items()
+            },
             "additionalProperties": False,
         },
     ]
@@ -67,8 +69,8 @@ Denoised = Annotated[
 # -- fields from the table of keywords ---------------------------------------------------------
 
 
-def _as_far_as_right(value: Any) -> Any:
-    """Of an object with a value that is no number, the first: pydantic would refuse each."""
+def _only_first_wrong(value: Any) -> Any:
+    """Return only the first value that is no number, if any: pydantic would refuse each."""
     if not isinstance(value, dict):
         return value
     wrong = next((key for key, bias in value.items() if type(bias) not in (int, float)), None)
@@ -87,7 +89,7 @@ _TYPES: Mapping[Kind, Any] = {
     "breakers": list[str | int],
     "ids": list[int],
     "tokens": list[int],
-    "biases": Annotated[dict[str, float], BeforeValidator(_as_far_as_right)],
+    "biases": Annotated[dict[str, float], BeforeValidator(_only_first_wrong)],
     "schema": dict[str, Any] | bool,
     "interventions": list[str | dict[str, Any]],
     "rule": Denoised,
@@ -95,13 +97,13 @@ _TYPES: Mapping[Kind, Any] = {
 
 
 def with_keywords(name: str, base: type[Body], names: Iterable[str]) -> Any:
-    """A kind of request with fields for these keywords, besides those that it has."""
+    """Return a kind of request with fields for these keywords, beside its base's own."""
     fields = {k: _field(k) for k in names if k not in base.model_fields}
     return create_model(name, __base__=base, **fields)  # type: ignore[call-overload]
 
 
 def own_form(*faces: str) -> list[str]:
-    """The keywords that all of these faces have by their own name, in their own form."""
+    """Return the keywords that all of these faces have as fields of the same name and form."""
     return [
         name
         for name, row in KEYWORDS.items()
@@ -116,8 +118,8 @@ def _field(name: str) -> tuple[Any, Any]:
     if row.choices:
         kind = Literal[row.choices]
     about = f"{'' if row.fields.openai else 'ours: '}{'false: ' * (row.kind == 'off')}{row.help}"
-    said = "; ".join(filter(None, (about, row.fields.more)))
-    return kind | None, Field(None, description=said, fail_fast=_is_list(kind) or None)
+    description = "; ".join(filter(None, (about, row.fields.more)))
+    return kind | None, Field(None, description=description, fail_fast=_is_list(kind) or None)
 
 
 def _is_list(kind: Any) -> bool:
@@ -127,24 +129,24 @@ def _is_list(kind: Any) -> bool:
 NumberFields: Any = with_keywords("NumberFields", Body, PARAMS)
 """The settings of the sampler that are one number."""
 CACHE_SALT: Any = _field("cache_salt")[1]
-"""Of requests whose texts are only read."""
+"""The field of requests whose texts are only read."""
 
 
-# -- what requests for text have ---------------------------------------------------------------
+# -- fields of requests for text ---------------------------------------------------------------
 
 
 When = Literal["before", "after"]
 
-ONE_CACHE = "what was read is kept while there is room; leave it out"
+ONE_CACHE = "what was read is kept while there is room; leave it out"  # an error's second half
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
     "seed": (None, "seed: -1 is no seed, as other engines say that one is chosen"),
 }
-"""Fields that others switch off with -1 -> what that is here, and the note that says so."""
+"""Fields that other engines switch off with -1 -> our value, and the note that says so."""
 _SWITCHED_OFF: Unsupported = {
-    name: ((value,), why)
-    for value, why, names in (
+    name: ((value,), message)
+    for value, message, names in (
         (False, "is not known here; leave it out", ("use_beam_search", "early_stopping")),
         (False, "hidden states are in /v1/inside; leave it out", ("return_hidden_states",)),
         (
@@ -173,7 +175,7 @@ _INERT: Unsupported = {
     "metadata": (({},), "nothing is stored here; leave it out"),
     "service_tier": (("auto", "default"), "there is one tier; leave it out"),
 }  # fmt: skip
-"""What routers and clients of other engines add, at the values that ask for nothing."""
+"""Fields that routers and clients of other engines add, with the values that ask for nothing."""
 _NO_CHOICE = "choice: an empty list allows any text; give texts of which one is written"
 
 
@@ -181,7 +183,7 @@ class Read(NamedTuple):
     """The prompts of a request, the keywords that it gives, and the tools that it offers."""
 
     prompts: Sequence[Prompt]
-    given: dict[str, Any]
+    keywords: dict[str, Any]
     use: ToolUse | None = None
 
 
@@ -197,17 +199,17 @@ class StreamOptions(Body):
     }
 
 
-_EVERY = own_form("chat", "completions", "responses", "messages")
-_Every: Any = with_keywords("_Every", NumberFields, _EVERY)
+_COMMON_KEYWORDS = own_form("chat", "completions", "responses", "messages")
+_CommonFields: Any = with_keywords("_CommonFields", NumberFields, _COMMON_KEYWORDS)
 
 
-class TextFields(_Every):  # type: ignore[misc]  # its fields are not known before it runs
+class TextFields(_CommonFields):  # type: ignore[misc]  # its fields are not known before it runs
     """What every request for text may say; sampling as in ``cutaway generate``.
 
-    Fields that OpenAI does not have say so.
-    FACE   which form of requests it is of, as the table of keywords has it
-    PROMPT the field with what the model reads
-    FILL   without a length given, a text may fill the context
+    The description of a field that OpenAI does not have says so.
+    FACE    the form of request, by its name in the table of keywords
+    PROMPT  the field with what the model reads
+    FILL    whether a text without a maximal length may fill the context
     """
 
     FACE: ClassVar[str] = ""
@@ -226,33 +228,33 @@ class TextFields(_Every):  # type: ignore[misc]  # its fields are not known befo
     def _one_user(self) -> "TextFields":
         if self.safety_identifier is not None:
             if self.user not in (None, self.safety_identifier):
-                raise refused(" is the newer name of user: give one", "safety_identifier")
+                raise refusal(" is the newer name of user: give one", "safety_identifier")
             self.user = self.safety_identifier
         return self
 
     @property
     def readings(self) -> list[str]:
-        """What a reader should know of how its fields were read."""
+        """Notes on how fields were read."""
         return [note for name, (_, note) in _MINUS_ONE.items() if getattr(self, name) == -1]
 
-    def said(self) -> Any:
-        """The prompt as it was sent, for the log."""
+    def prompt_to_log(self) -> Any:
+        """Return the prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
-    def called(self) -> Mapping[str, str]:
-        """A keyword -> the name of its field in this request."""
+    def field_names(self) -> Mapping[str, str]:
+        """Return the name that each keyword's field has in this request."""
         return {"prompt": self.PROMPT, **fields_at(self.FACE)}
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
+        """Return the keywords that were given."""
         if not self.trace and (self.candidates is not None or self.track is not None):
             raise ApiError(
                 400, "candidates and track say what a trace keeps: add trace", param="trace"
             )
-        own = [name for name in own_form(self.FACE) if name in type(self).model_fields]
-        given = {name: getattr(self, name) for name in own}
-        off = {name: here for name, (here, _) in _MINUS_ONE.items() if given[name] == -1}
-        return {name: value for name, value in given.items() if value is not None} | off
+        names = [name for name in own_form(self.FACE) if name in type(self).model_fields]
+        values = {name: getattr(self, name) for name in names}
+        off = {name: here for name, (here, _) in _MINUS_ONE.items() if values[name] == -1}
+        return {name: value for name, value in values.items() if value is not None} | off
 
 
 _Sampled: Any = with_keywords("_Sampled", TextFields, own_form("chat", "completions"))
@@ -269,25 +271,25 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
 
     @property
     def readings(self) -> list[str]:
-        """Of a choice, too."""
+        """Notes on how fields were read, an empty choice included."""
         return [*super().readings, *([_NO_CHOICE] if self.choice == [] else [])]
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given: dict[str, Any] = super().keywords()
+        """Return the keywords that were given."""
+        keywords: dict[str, Any] = super().keywords()
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
         if self.align and self.stream:
             raise InputError("align", ": the text is chosen when all are written: leave out stream")
         if self.logit_bias is not None:
-            given["logit_bias"] = bias_of(self.logit_bias)
+            keywords["logit_bias"] = bias_of(self.logit_bias)
         if self.prompt_logprobs is not None:
             if self.stream:
                 raise InputError("prompt_logprobs", ": whole answers have them: leave out stream")
-            given["prompt_logprobs"] = self.prompt_logprobs or 1  # 0 is the token itself alone
+            keywords["prompt_logprobs"] = self.prompt_logprobs or 1  # 0 is the token itself alone
         if self.stream_options is not None and not self.stream:
             raise InputError("stream_options", " is for streams: add stream")
-        return given
+        return keywords
 
     @property
     def include_usage(self) -> bool:
@@ -300,9 +302,9 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
-def bias_of(given: Mapping[str, float]) -> dict[int, float]:
-    """Token ids are strings in JSON."""
-    for name in given:
+def bias_of(biases: Mapping[str, float]) -> dict[int, float]:
+    """Return biases by token id: in JSON, an object's names are strings."""
+    for name in biases:
         if not _TOKEN_ID.fullmatch(name):
             raise InputError("logit_bias", f": {name!r:.40} is no token id; /tokenize returns them")
-    return {int(name): bias for name, bias in given.items()}
+    return {int(name): bias for name, bias in biases.items()}
