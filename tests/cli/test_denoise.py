@@ -182,11 +182,11 @@ def test_lines_never_wrap_and_wide_characters_fit(llm, monkeypatch):
     view = CanvasView(screen, lambda _: "語".encode(), 3, 200)
     for event in llm.stream("ab", **OPTIONS | {"max_tokens": 200}, denoise={"steps": 2}).events():
         if type(event).__name__ == "Pass":
-            view.passed(event, draw=True)
+            view.take_pass(event, draw=True)
     drawn = re.sub(r"\x1b\[\d*m", "", screen.getvalue())
     lines = re.split(r"\r\n|\r(?:\x1b\[\d+A)?\x1b\[J", drawn)
     assert max(sum(2 if c == "語" else 1 for c in line) for line in lines) in (78, 79)
-    assert view.written == 200 and view.standing() == "語" * 200
+    assert view.revealed_count == 200 and view.unfinished_text() == "語" * 200
 
 
 def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
@@ -204,14 +204,14 @@ def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
 
 
 def test_an_unfinished_block_is_shown_beside_the_text(denoise, monkeypatch):
-    seen = CanvasView.passed
+    seen = CanvasView.take_pass
 
     def interrupt(view, made, *, draw):
         seen(view, made, draw=draw)
         if made.index == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(CanvasView, "passed", interrupt)
+    monkeypatch.setattr(CanvasView, "take_pass", interrupt)
     code, out, error = denoise(*SEED)
     assert (code, out) == (130, "")
     told = re.search(r"stopped with (\d+) cells of an unfinished block: (.*)\n", error)

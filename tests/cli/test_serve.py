@@ -44,7 +44,7 @@ def path(tmp_path):
 
 def test_what_each_is_called(path):
     def named(*models):
-        return serve.named(serve_arguments(*(word for m in models for word in ("-m", m))))
+        return serve.named_models(serve_arguments(*(word for m in models for word in ("-m", m))))
 
     assert named() == [("smollm2", "smollm2")]
     assert named(str(path)) == [(None, str(path))]
@@ -75,7 +75,7 @@ def test_what_cannot_be(words, told):
     args = serve_arguments(*words, "-q")
     with pytest.raises(InputError, match=told):
         serve._settings(args)
-        with serve.served(args, {}, print):
+        with serve.open_models(args, {}, print):
             pass
 
 
@@ -97,14 +97,14 @@ def test_what_is_no_size_is_refused(text):
 def test_a_model_that_can_never_fit_is_refused_before_anything_is_loaded(path):
     args = serve_arguments("-m", f"a={path}", "-m", f"b={path}", "--memory", "1kB", "-q")
     told = r"memory: tiny takes .* with its keys and values, and all models together may have 1.0"
-    with pytest.raises(InputError, match=told), serve.served(args, {}, print):
+    with pytest.raises(InputError, match=told), serve.open_models(args, {}, print):
         pass
 
 
 def test_two_files_of_one_name_need_other_names(path):
     args = serve_arguments("-m", str(path), "-m", str(path), "-q")
     told = pytest.raises(InputError, match="two models have the name tiny")
-    with told, serve.served(args, {}, print):
+    with told, serve.open_models(args, {}, print):
         pass
 
 
@@ -192,7 +192,7 @@ def test_replicas_get_the_paths_of_the_files(tiny_path, lora, monkeypatch):
 def test_each_of_several_models_has_its_own(tiny_path, lora):
     words = ["-m", f"a={tiny_path}", "--adapter", f"poet={lora}", "-m", f"b={tiny_path}",
              "--lora", f"{lora}:0.5", "-q"]  # fmt: skip
-    with serve.served(serve_arguments(*words), {}, print) as llms:
+    with serve.open_models(serve_arguments(*words), {}, print) as llms:
         assert [one.model.adapters for one in llms.values()] == [["poet"], []]
         assert llms["b"].name == "tiny+poet"
         names = names_of(llms, [])
@@ -222,10 +222,10 @@ def test_a_model_loaded_on_demand_has_its_adapters(tiny_path, lora):
 LOADING = """
 import sys, time
 from cutaway.cli import serve
-def served(*_):
+def open_models(*_):
     print("loading", file=sys.stderr, flush=True)
     time.sleep(60)
-serve.served = served
+serve.open_models = open_models
 from cutaway.cli.main import main
 sys.exit(main())
 """

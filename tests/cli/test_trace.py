@@ -11,7 +11,7 @@ import pytest
 
 import cutaway
 from cutaway.cli.main import command_words
-from cutaway.cli.terminal.drawing import Style, names_of, quoted, visible
+from cutaway.cli.terminal.drawing import Style, names_of, quote, visible
 from cutaway.requests.recording import token_of
 from cutaway.trace import Parent, Trace, to_csv
 from support.random_llama import write_tiny_llama
@@ -94,7 +94,7 @@ def test_the_terminal_names_tokens_as_a_trace_does(llm):
         assert named(token_id) == shown
     *_, newline = llm.tokenize("\n")
     style = Style(ansi=False, colour=False, unicode=True)
-    assert quoted(named(newline)) == f"'{visible(style, named(newline))}'" == r"'\n'"
+    assert quote(named(newline)) == f"'{visible(style, named(newline))}'" == r"'\n'"
 
 
 # -- play ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """``cutaway generate --input``: a file of requests, and a record with the result of each.
 
-Knows the file of requests and that of their records, from which a killed run can be resumed. What
-a request may say is for ``requests``.
+Knows the file of requests and the file of records, from which a killed run can be resumed.
+``requests`` decides what a request may have.
 """
 
 import json
@@ -38,11 +38,11 @@ _START = b'{"line": '
 
 
 def open_input(path: str) -> IO[bytes]:
-    """A file that can seek; standard input ("-") and pipes are read to their end first."""
+    """Open a file that can seek; standard input ("-") and pipes are read to their end first."""
     try:
         if path == "-":
             return _copy(sys.stdin.buffer)
-        source = Path(path).open("rb")  # noqa: SIM115  as this
+        source = Path(path).open("rb")  # noqa: SIM115  the caller closes it, or the copy's block
         if source.seekable():
             return source
         with source:
@@ -58,14 +58,15 @@ def _copy(source: IO[bytes]) -> IO[bytes]:
 
 
 class Lines:
-    """The lines of a file, by number from 1; nine bytes of memory a line.
+    """The lines of a file, by number from 1, for nine bytes of memory each.
 
     count   of the lines that are not blank
-    done    how many of them have a record; failed: how many of these hold an error
+    done    how many of them have a record
+    failed  how many of these records have an error
     """
 
     def __init__(self, file: IO[bytes], salt: str) -> None:
-        """salt: what a request depends on besides its line; it goes into the hash of the record."""
+        """salt: what a request depends on besides its line, for the hash in its record."""
         self._file, self._salt = file, salt.encode() + b"\n"
         self._starts, self._is_open, start = array("Q"), bytearray(), 0
         file.seek(0)
@@ -76,16 +77,16 @@ class Lines:
         self.count, self.done, self.failed = sum(self._is_open), 0, 0
 
     def left(self) -> Iterator[int]:
-        """The numbers of those without a record, in order."""
+        """Return the numbers of the lines without a record, in order."""
         return (number for number, is_open in enumerate(self._is_open, 1) if is_open)
 
     def read(self, number: int) -> bytes:
-        """A line, without its end."""
+        """Return a line without its end."""
         self._file.seek(self._starts[number - 1])
         return self._file.readline().rstrip(b"\r\n")
 
     def head(self, number: int) -> dict[str, Any]:
-        """What the record of a line begins with."""
+        """Return the beginning of a line's record."""
         digest = sha256(self._salt + self.read(number)).hexdigest()
         return {"line": number, "request_sha256": digest}
 
@@ -97,14 +98,14 @@ class Lines:
         """Note that a line has its record."""
         self._is_open[record["line"] - 1] = 0
         self.done += 1
-        self.failed += bool(record.get("error"))  # null where all is well
+        self.failed += bool(record.get("error"))  # null if all is well
 
 
 class Records:
-    """A file of records, each appended whole; standard output for "-", which is only written.
+    """A file of records, each appended whole; "-" is standard output, which is only written.
 
-    An existing file is checked first: InputError, and not a byte changed, unless it holds nothing
-    but records of these lines. A last record that was cut off in the middle is removed.
+    An existing file is checked first: InputError, and not a byte is changed, unless all that it has
+    are records of these lines. A last record that was cut off in the middle is removed.
     """
 
     def __init__(self, path: str, lines: Lines) -> None:
@@ -127,10 +128,10 @@ class Records:
             self._file.close()
         except OSError:
             if raised is None:
-                raise  # else it was told when a record was written
+                raise  # else writing a record has raised it
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append a record of a line; it begins with the line's head."""
+        """Append a line's record, which begins with the line's head."""
         try:
             self._file.write(json.dumps(record).encode("ascii") + b"\n")
             self._file.flush()
@@ -141,7 +142,7 @@ class Records:
         self._lines.close(record)
 
     def _lock(self) -> None:
-        """Two runs at once would write every line twice. The lock ends with the process."""
+        """Keep another run out, which would write every line twice, until this process ends."""
         try:
             system.lock(self._file.fileno())
         except BlockingIOError:
@@ -174,20 +175,20 @@ class Records:
         self._lines.close(record)
 
     def _is_begun(self, text: bytes) -> bool:
-        """Whether it can be the beginning of a record; nothing else may be removed."""
-        if not (found := _HEAD.match(text)):
+        """Whether a text can be the beginning of a record; nothing else may be removed."""
+        if not (match := _HEAD.match(text)):
             return _START.startswith(text) or bool(_CUT_HEAD.fullmatch(text))
-        if not self._lines.wants(number := int(found[1])):
+        if not self._lines.wants(number := int(match[1])):
             return False
         head = json.dumps(self._lines.head(number)).encode().removesuffix(b"}")
         return text.startswith(head) or head.startswith(text)
 
-    def _refusal(self, why: str) -> InputError:
-        return InputError(f"{self._path}: {why}: choose another output, or move this one away")
+    def _refusal(self, reason: str) -> InputError:
+        return InputError(f"{self._path}: {reason}: choose another output, or move this one away")
 
 
 def _open_output(path: str) -> IO[bytes]:
-    """A file to append to; a regular one is readable, too."""
+    """Open a file to append to; a regular one can be read, too."""
     if path == "-":
         return sys.stdout.buffer
     try:
@@ -205,7 +206,7 @@ _LOADED = ("backend", "context", "quantize", "kv", "lora")
 
 
 def run(args: Namespace, options: dict[str, Any]) -> int:
-    """Process every line without a record; 0, 1 if lines failed, 130 after Ctrl-C."""
+    """Process every line without a record; return 0, 1 if lines failed, or 130 after Ctrl-C."""
     model = str(getattr(args, "model", hub.DEFAULT_MODEL))
     loaded = {name: getattr(args, name) for name in _LOADED if hasattr(args, name)}
     salt = json.dumps({"model": model, "options": options, **loaded}, sort_keys=True)
@@ -229,7 +230,7 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
 
 
 def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Records) -> None:
-    """Write the record of each line as it finishes, until all have one, or Ctrl-C."""
+    """Write the record of each line as it finishes, until all have one, or until Ctrl-C."""
     llm = console.load(args)
     started, before, totals = perf_counter(), lines.done, Totals()
     heads: dict[int, dict[str, Any]] = {}
@@ -247,7 +248,7 @@ def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Rec
 
 
 def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
-    """A bar that is redrawn after every step, and not only when a line finishes."""
+    """Return a bar that is redrawn after every step, and not only when a line finishes."""
 
     def figures(done: int, total: int, seconds: float) -> str:
         return f"{done} of {total} lines, {results.tokens / seconds:.0f} tokens/s"
@@ -259,7 +260,7 @@ def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
 
 
 def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Iterator[Any]:
-    """The requests of the lines without a record; ``heads`` gets the beginning of each record."""
+    """Yield the requests of the lines without a record; put their heads into ``heads``."""
     for index, number in enumerate(lines.left()):
         head = heads[index] = lines.head(number)
         try:
@@ -270,7 +271,7 @@ def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Ite
 
 
 def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any]:
-    """The rest of a record, after its head."""
+    """Return the rest of a record, after its head."""
     if isinstance(result, CutawayError):
         return {"error": str(result)}
     samples = result if isinstance(result, list) else [result]
@@ -281,32 +282,32 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 
 
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The prompt and the options of a line; its id becomes part of the head."""
+    """Return the prompt and the options of a line; add its id to the head."""
     from cutaway.requests.tools import ToolUse
     from cutaway.text.thinking import ThinkingWish
 
-    given = parse(line.removeprefix(BOM_UTF8), "this line")
-    if isinstance(given, str):
-        return given, {}
-    if isinstance(given, dict) and "id" in given:
-        head["id"] = given.pop("id")
-    if not isinstance(given, dict) or ("prompt" in given) == ("messages" in given):
+    request = parse(line.removeprefix(BOM_UTF8), "this line")
+    if isinstance(request, str):
+        return request, {}
+    if isinstance(request, dict) and "id" in request:
+        head["id"] = request.pop("id")
+    if not isinstance(request, dict) or ("prompt" in request) == ("messages" in request):
         raise InputError('a line must be a string, or an object with "prompt" or "messages"')
-    if "trace" in given:  # a killed run would leave a part that the next must not overwrite
+    if "trace" in request:  # the next run could not overwrite the trace of one that was killed
         raise InputError("trace", ": a line of a batch file cannot be traced: leave it out")
-    if isinstance(bias := given.get("logit_bias"), dict):  # JSON has no other keys than strings
-        given["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
-    if "prompt" in given:
-        return given.pop("prompt"), given
-    if not isinstance(messages := given.pop("messages"), list):
+    if isinstance(bias := request.get("logit_bias"), dict):  # JSON has no other keys than strings
+        request["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
+    if "prompt" in request:
+        return request.pop("prompt"), request
+    if not isinstance(messages := request.pop("messages"), list):
         raise InputError("messages", " must be a list")
-    goes_on = given.pop("continue_final_message", False)
+    continues = request.pop("continue_final_message", False)
     names = ("think", "think_budget", "chat_template_kwargs")
-    think, budget, variables = (given.pop(name, None) for name in names)
+    think, budget, variables = (request.pop(name, None) for name in names)
     use = ToolUse(llm.model, wish=ThinkingWish(think, budget, variables or {}))
-    ids = llm.chat_ids(messages, continue_final_message=goes_on, **use.variables)
-    use.set_prompt(ids, messages[-1] if goes_on else None)
-    return ids, use.options(given)
+    ids = llm.chat_ids(messages, continue_final_message=continues, **use.variables)
+    use.set_prompt(ids, messages[-1] if continues else None)
+    return ids, use.options(request)
 
 
 def _token_id(name: str) -> int | str:

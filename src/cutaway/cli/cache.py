@@ -20,7 +20,7 @@ VERBS = {
     "show": "show what is in a file, and of which model",
     "check": "read all of a file, and find any damage",
 }
-"""Name -> help; each is a ``Verb`` below. What is heavy is imported when a verb needs it."""
+"""Name -> help; each is a ``Verb`` below, which imports what is heavy when it runs."""
 
 _EXAMPLES = """
 examples:
@@ -74,7 +74,7 @@ def _add_save_arguments(parser: ArgumentParser) -> None:
 
 
 def _save(args: Namespace) -> int:
-    """Compute the text, write the file, and say what is in it."""
+    """Compute the text, write the file, and print what is in it."""
     place = Path(args.file).expanduser()
     check_place(place)
     if place.exists() and not args.force:
@@ -117,19 +117,20 @@ def _add_show_arguments(parser: ArgumentParser) -> None:
 
 
 def _show(args: Namespace) -> int:
-    """Print what the file says of itself, which needs no model."""
+    """Print the file's head, which needs no model."""
     from cutaway.cli.terminal.drawing import print_lines
     from cutaway.files.prefix import PrefixReader
 
     with PrefixReader(Path(args.file).expanduser()) as file:
-        said = _document(file)
+        document = _document(file)
     if args.json:
-        streams.print_json(said)
+        streams.print_json(document)
         return 0
-    blocks = f"{said['blocks']} KV blocks of {said['block_tokens']}"
+    blocks = f"{document['blocks']} KV blocks of {document['block_tokens']}"
     lines = {
-        "model": said["model"], "tokens": f"{said['tokens']} in {blocks}",
-        "size": megabytes(said["bytes"]), "text": _shortened(said["text"]), **said["computed_by"],
+        "model": document["model"], "tokens": f"{document['tokens']} in {blocks}",
+        "size": megabytes(document["bytes"]), "text": _shorten(document["text"]),
+        **document["computed_by"],
     }  # fmt: skip
     width = max(map(len, lines))
     print_lines(f"{name:<{width}}  {value}" for name, value in lines.items())
@@ -146,7 +147,7 @@ def _document(file: "PrefixReader") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shortened(text: str | None) -> str:
+def _shorten(text: str | None) -> str:
     if text is None:
         return "(it was saved from token ids or messages)"
     if len(text) <= 2 * _ENDS:
@@ -186,7 +187,7 @@ def _add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def _check(args: Namespace) -> int:
-    """Read all of it, and compute blocks again where -m names its model; 0 where it is whole."""
+    """Read the whole file, and compute blocks again if -m names its model; return 0."""
     from cutaway.files.prefix import PrefixReader
 
     options = namespace.model_options(args)
@@ -196,7 +197,7 @@ def _check(args: Namespace) -> int:
         with Bar("checking", sum(file.head.block_bytes), show=not args.quiet, after=1) as bar:
             file.check(bar.update)
         tokens, blocks = len(file.head.token_ids), file.head.blocks
-    computed = _computed(args, file.path) if options else 0
+    computed = _compute_again(args, file.path) if options else 0
     if args.json:
         streams.print_json({
             "path": str(file.path), "tokens": tokens, "bytes": file.nbytes, "blocks": blocks,
@@ -209,8 +210,8 @@ def _check(args: Namespace) -> int:
     return 0
 
 
-def _computed(args: Namespace, path: Path) -> int:
-    """How many blocks were computed again."""
+def _compute_again(args: Namespace, path: Path) -> int:
+    """Compute blocks again and compare them; return how many."""
     from cutaway.methods.prefix import check_prefix
 
     return check_prefix(console.load(args), path, whole=args.all)

@@ -1,7 +1,7 @@
 """``cutaway chat``: a conversation in the terminal, in the model's own template.
 
-Knows what a person types, and what they say of thinking (--think, /think). Tools are for ``tools``,
-what outlives the program for ``saved_chat``.
+Knows what a person types, and how they set thinking (--think, /think). ``tools`` runs functions,
+``saved_chat`` keeps a conversation when the program ends.
 """
 
 import json
@@ -88,15 +88,15 @@ def run(args: Namespace) -> int:
     """Talk until the input ends."""
     options, wish = namespace.request_options(args), wish_of(args)
     toolbox = tools.Toolbox(args)
-    with _kept(args) as kept:
-        return _talk(args, options, toolbox, kept, wish)
+    with _open_saved_chat(args) as saved_chat:
+        return _talk(args, options, toolbox, saved_chat, wish)
 
 
 def _talk(
     args: Namespace,
     options: dict[str, Any],
     toolbox: tools.Toolbox,
-    kept: "SavedChat | None",
+    saved_chat: "SavedChat | None",
     wish: "ThinkingWish",
 ) -> int:
     llm = console.load(args)
@@ -104,11 +104,11 @@ def _talk(
         llm.engine.limits.check_causal("cutaway chat --denoise RULE")
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    options |= namespace.tracked(args, llm)
+    options |= namespace.read_track_option(args, llm)
     use = toolbox.use(llm, wish)
     use.options(options)  # refuse bad options before anybody types
     say_notes(use)
-    conversation = Conversation(llm, args, options, toolbox, kept)
+    conversation = Conversation(llm, args, options, toolbox, saved_chat)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
@@ -118,13 +118,13 @@ def _talk(
     while (line := console.read_line("> ")) is not None:
         if not conversation.take(line.strip()):
             break
-    if kept and kept.failed:
+    if saved_chat and saved_chat.failed:
         return 1
-    return 2 if conversation.refused and not sys.stdin.isatty() else 0
+    return 2 if conversation.any_refused and not sys.stdin.isatty() else 0
 
 
-def _kept(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
-    """The file that keeps the conversation, if --resume names one; InputError if it cannot."""
+def _open_saved_chat(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
+    """Open the file of the conversation, if --resume names one; InputError if that cannot be."""
     if args.resume is None:
         return nullcontext()
     from cutaway.cli.saved_chat import SavedChat
@@ -135,54 +135,54 @@ def _kept(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
 class Conversation:
     """The messages so far, and how the next is answered.
 
-    refused: whether a message could not be answered
+    any_refused: whether a message could not be answered
     """
 
     def __init__(
         self, llm: "LLM", args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox,
-        kept: "SavedChat | None" = None,
+        saved_chat: "SavedChat | None" = None,
     ) -> None:  # fmt: skip
         self._llm, self._args, self._options = llm, args, options
-        self._toolbox, self._kept = toolbox, kept
+        self._toolbox, self._saved_chat = toolbox, saved_chat
         self._wish = wish_of(args)
-        self.refused = False
+        self.any_refused = False
         self._system: str | None = args.system
         self._messages: list[Message] = []
-        self._asked = 0
+        self._answer_count = 0
 
     def resume(self) -> None:
         """Continue the conversation that was saved, if there is one."""
-        if not self._kept or not self._kept.talk:
+        if not self._saved_chat or not self._saved_chat.talk:
             return
-        talk = self._kept.talk
+        talk = self._saved_chat.talk
         if talk.messages or self._system is None:
             self._system, self._messages = talk.system, [*talk.messages]
         again = ""
-        if talk.messages and self._caches and not self._kept.restore(self._llm):
+        if talk.messages and self._caches and not self._saved_chat.restore(self._llm):
             again = ", which are computed again"
         if not self._args.quiet:
-            say(f"({self._kept.path}: {len(self._messages)} messages so far{again})")
+            say(f"({self._saved_chat.path}: {len(self._messages)} messages so far{again})")
 
     @property
     def _caches(self) -> bool:
-        """Whether the next message finds the KV cache of this one."""
+        """Whether the next message can continue from the KV cache of this one."""
         flags = ("prefix_cache", "kv_cache")
         return "denoise" not in self._options and all(getattr(self._args, f, True) for f in flags)
 
     def _keep(self) -> None:
         """Save the conversation and its KV cache."""
-        if not self._kept:
+        if not self._saved_chat:
             return
         from cutaway.cli.saved_chat import Talk
 
-        said, prompt = [*self._opening, *self._messages], None
+        messages, prompt = [*self._opening, *self._messages], None
         if self._messages and self._caches:
-            prompt = self._prompt(said, self._use())
-        self._kept.write(self._llm, Talk(self._system, self._messages), prompt)
+            prompt = self._prompt(messages, self._use())
+        self._saved_chat.write(self._llm, Talk(self._system, self._messages), prompt)
 
     @property
     def _opening(self) -> "list[Message]":
-        """The system message, where there is one."""
+        """The system message, if there is one."""
         return [{"role": "system", "content": self._system}] if self._system else []
 
     def take(self, line: str) -> bool:
@@ -202,25 +202,25 @@ class Conversation:
         elif command == "/continue":
             self._continue()
         elif command.startswith("/"):
-            known = "" if command == "/help" else f"unknown command {command}; "
-            say(f"({known}{_COMMANDS})")
+            prefix = "" if command == "/help" else f"unknown command {command}; "
+            say(f"({prefix}{_COMMANDS})")
         elif line:
             self._answer(line)
         return True
 
     def _use(self, *, may_call: bool = True) -> "ToolUse":
-        """Of the next answers."""
+        """Return the tools and the thinking of the next answers."""
         return self._toolbox.use(self._llm, self._wish, may_call=may_call)
 
     def _prompt(
-        self, messages: "list[Message]", use: "ToolUse", *, goes_on: bool = False
+        self, messages: "list[Message]", use: "ToolUse", *, continues: bool = False
     ) -> list[int]:
         return self._llm.chat_ids(
-            messages, use.tools, continue_final_message=goes_on, **use.variables
+            messages, use.tools, continue_final_message=continues, **use.variables
         )
 
     def _think(self, word: str) -> None:
-        """Set what the model is to think from here on, or say what is set."""
+        """Set how much the model thinks from now on, or print what is set."""
         if not word:
             say(f"(think: {wish_in_words(self._wish)})")
             return
@@ -238,38 +238,38 @@ class Conversation:
             say("(there is no answer to continue)")
             return
         *before, last = self._messages
-        self._add(before, last, goes_on=True)
+        self._add(before, last, continues=True)
 
     def _answer(self, line: str) -> None:
         self._add(self._messages, {"role": "user", "content": line})
 
-    def _add(self, before: "list[Message]", last: "Message", *, goes_on: bool = False) -> None:
-        """Add the answer to the last message, or what continues it, to the conversation."""
+    def _add(self, before: "list[Message]", last: "Message", *, continues: bool = False) -> None:
+        """Add the answer to the last message, or its continuation, to the conversation."""
         try:
-            new = self._rounds([*self._opening, *before, last], goes_on=goes_on)
+            new = self._rounds([*self._opening, *before, last], continues=continues)
         except InputError as error:  # too long, most likely: the conversation is as it was
-            self.refused = True
+            self.any_refused = True
             say_error(f"{error} (/reset starts over)")
             return
         except KeyboardInterrupt:  # the second: the conversation is as it was, too
             print(flush=True)
             say("(stopped)")
             return
-        self._messages = [*before, *([] if goes_on else [last]), *new]
+        self._messages = [*before, *([] if continues else [last]), *new]
         self._keep()
 
-    def _rounds(self, said: "list[Message]", *, goes_on: bool) -> "list[Message]":
-        """Answers, and the results of the calls that they make, up to one without calls.
+    def _rounds(self, messages: "list[Message]", *, continues: bool) -> "list[Message]":
+        """Return the new messages: answers and the results of their calls, up to one without calls.
 
-        goes_on: the first continues the last message, in whose place it is
+        continues: whether the first answer continues the last message, and replaces it
         """
         use, new = self._use(), list["Message"]()
         for number in range(1, tools.ROUNDS + 1):
             if number == tools.ROUNDS:
                 use = self._use(may_call=False)
-            begun = goes_on and not new
-            done, is_whole = self._written([*said, *new], use, goes_on=begun)
-            said = said[:-1] if begun else said
+            is_continuation = continues and not new
+            done, is_whole = self._write_answer([*messages, *new], use, continues=is_continuation)
+            messages = messages[:-1] if is_continuation else messages
             self._show_figures(done)
             message, calls = done.new_messages[-1], done.tool_calls
             if not (calls and is_whole):  # a call that was cut is not run
@@ -278,16 +278,16 @@ class Conversation:
             use.free()
         return new
 
-    def _written(
-        self, messages: "list[Message]", use: "ToolUse", *, goes_on: bool
+    def _write_answer(
+        self, messages: "list[Message]", use: "ToolUse", *, continues: bool
     ) -> "tuple[Completion, bool]":
-        """One answer, shown while it is written, and whether its calls are whole.
+        """Write one answer and show it meanwhile; return it and whether its calls are whole.
 
         Ctrl-C ends it as "aborted".
         """
         request = f"{len(messages)}"
-        prompt = self._prompt(messages, use, goes_on=goes_on)
-        use.set_prompt(prompt, messages[-1] if goes_on else None)
+        prompt = self._prompt(messages, use, continues=continues)
+        use.set_prompt(prompt, messages[-1] if continues else None)
         options = use.options(self._next_options())
         reader, display = use.reader(request), tools.Display()
         with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):
@@ -301,22 +301,22 @@ class Conversation:
     def _show_figures(self, done: "Completion") -> None:
         reports.show_figures(self._args, done)
         if "trace" in self._options and not self._args.quiet:
-            console.say_where_traces_are(self._options["trace"], [self._asked])
+            console.say_where_traces_are(self._options["trace"], [self._answer_count])
 
     def _next_options(self) -> dict[str, Any]:
-        """Each answer, written or refused, has a trace file of its own."""
-        self._asked += 1
+        """Return the options of the next answer: each, even a refused one, has a trace file."""
+        self._answer_count += 1
         if "trace" not in self._options:
             return self._options
         from cutaway.trace.write import numbered
 
-        return self._options | {"trace": numbered(self._options["trace"], self._asked)}
+        return self._options | {"trace": numbered(self._options["trace"], self._answer_count)}
 
 
 # -- thinking --------------------------------------------------------------------------------------
 
 
-_OTHERS = ("--think-budget", "--chat-template-kwargs")
+_THINK_FLAGS = ("--think-budget", "--chat-template-kwargs")
 _THINK = "let the model think before it answers, as much as LEVEL says (low, medium, high, ...)"
 _BUDGET = "tokens of a thought at most; then it is closed"
 _VARIABLES = "variables of the model's chat template, as a JSON object"
@@ -324,7 +324,7 @@ _SWITCH = {"on": True, "off": False}
 
 
 def add_thinking(parser: ArgumentParser) -> None:
-    """Add --think and what belongs to it."""
+    """Add --think and the options that go with it."""
     group = parser.add_argument_group("thinking", argument_default=SUPPRESS)
     either = group.add_mutually_exclusive_group()
     either.add_argument("--think", nargs="?", const=True, metavar="LEVEL", help=_THINK)
@@ -334,32 +334,34 @@ def add_thinking(parser: ArgumentParser) -> None:
 
 
 def wish_of(args: Namespace) -> "ThinkingWish":
-    """What the options say; InputError for bad ones."""
+    """Return the thinking that the options ask for; InputError for bad ones."""
     from cutaway.text.thinking import ThinkingWish
 
     think = getattr(args, "think", None)
     think = _SWITCH.get(think, think) if isinstance(think, str) else think
     variables = _object(getattr(args, "chat_template_kwargs", None))
     name = "--no-think" if think is False else "--think"
-    return ThinkingWish(think, getattr(args, "think_budget", None), variables, (name, *_OTHERS))
+    return ThinkingWish(
+        think, getattr(args, "think_budget", None), variables, (name, *_THINK_FLAGS)
+    )
 
 
 def changed_wish(wish: "ThinkingWish", word: str) -> "ThinkingWish":
-    """As /think says: on, off, or a level."""
+    """Return the wish after /think with this word: on, off, or a level."""
     think = _SWITCH.get(word, word)
     tokens = None if think is False else wish.tokens
-    return replace(wish, think=think, tokens=tokens, names=("/think", *_OTHERS))
+    return replace(wish, think=think, tokens=tokens, names=("/think", *_THINK_FLAGS))
 
 
 def wish_in_words(wish: "ThinkingWish") -> str:
-    """What is set."""
-    said = {None: "as the model's template has it", True: "on", False: "off"}
+    """Return the wish as a person reads it."""
+    words = {None: "as the model's template has it", True: "on", False: "off"}
     budget = f", at most {wish.tokens} tokens" if wish.tokens is not None else ""
-    return f"{wish.think if isinstance(wish.think, str) else said[wish.think]}{budget}"
+    return f"{wish.think if isinstance(wish.think, str) else words[wish.think]}{budget}"
 
 
 def say_notes(use: "ToolUse") -> None:
-    """How the wish was read."""
+    """Print the notes on how tools and thinking were read."""
     for note in use.notes:
         say(f"note: {note}")
 

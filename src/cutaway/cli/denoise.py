@@ -1,4 +1,4 @@
-"""``cutaway denoise``: a text revealed cell by cell. Standard output has text alone."""
+"""``cutaway denoise``: reveal a text cell by cell. Standard output has only the text."""
 
 import os
 import sys
@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, TextIO
 
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, reports
-from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Span, Style, joined, window, wrap
+from cutaway.cli.terminal.drawing import (
+    BOLD,
+    DIM,
+    PLAIN,
+    Line,
+    Span,
+    Style,
+    join_spans,
+    window,
+    wrap,
+)
 from cutaway.engine import Pass, Step
 from cutaway.engine.canvas import RULES, SETTING_WORDS
 from cutaway.errors import InputError
@@ -22,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class CanvasView:
-    """What is in the cells of a text that is being revealed.
+    """A canvas on a terminal: the cells of a text that is being revealed.
 
-    stream  what it is drawn on, where that is a terminal
+    stream  where it is drawn, if that is a terminal
     """
 
     def __init__(
@@ -32,36 +42,36 @@ class CanvasView:
     ) -> None:
         """first: the position of the first cell; cells: how many there are."""
         self._stream, self._token_bytes = stream, token_bytes
-        self._style = Style.of(stream)
+        self._style = Style.from_stream(stream)
         self._cells: dict[int, int | None] = dict.fromkeys(range(first, first + cells))
         self._new: set[int] = set()
         self._text, self._passes, self._below = "", 0, 0
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the stream is a terminal that can show it."""
+        """Whether the stream is a terminal that can show a canvas."""
         return self._style.ansi
 
     @property
-    def written(self) -> int:
-        """How many cells of blocks that are not finished are not masked."""
+    def revealed_count(self) -> int:
+        """How many cells of unfinished blocks are revealed."""
         return sum(token_id is not None for token_id in self._cells.values())
 
-    def passed(self, made: Pass, *, draw: bool) -> None:
-        """Take a pass, and draw what there is then."""
-        self._cells |= made.tokens_after
-        self._new = {cell.position for cell in made.cells if cell.now != cell.was}
+    def take_pass(self, canvas_pass: Pass, *, draw: bool) -> None:
+        """Take a pass, and draw the canvas after it."""
+        self._cells |= canvas_pass.tokens_after
+        self._new = {cell.position for cell in canvas_pass.cells if cell.now != cell.was}
         self._passes += 1
         if draw:
             self._draw()
 
-    def wrote(self, step: Step) -> None:
-        """Take a token of a finished block: it is text now, and no cell any more."""
+    def take_step(self, step: Step) -> None:
+        """Take a token of a finished block: its cell becomes text."""
         self._text += step.text
         self._cells.pop(step.position, None)
 
-    def standing(self) -> str:
-        """The cells that are no text yet, in one line."""
+    def unfinished_text(self) -> str:
+        """Return the cells that are not text yet, in one line."""
         return "".join(self._style.text(text) for text, _ in self._spans())
 
     def clear(self) -> None:
@@ -75,52 +85,52 @@ class CanvasView:
     def _draw(self) -> None:
         try:
             columns, rows = os.get_terminal_size(self._stream.fileno())
-        except OSError:  # no file is behind it
+        except OSError:  # a stream without a file
             columns, rows = 80, 24
         columns, rows = max(columns - 1, 20), max(rows - 2, 1)
         lines, masked = _lines([(self._text, PLAIN), *self._spans()], columns, self._mask)
-        shown = [lines[i] for i in window(len(lines), masked, rows)]
+        visible_lines = [lines[i] for i in window(len(lines), masked, rows)]
         left = sum(token_id is None for token_id in self._cells.values())
-        told = f"[pass {self._passes} · {left} of {len(self._cells)} cells masked]"
+        status = f"[pass {self._passes} · {left} of {len(self._cells)} cells masked]"
         self.clear()
-        drawn = [
+        rendered = [
             self._style.render(line, columns)
-            for line in (*shown, [(told, DIM if self._style.colour else PLAIN)])
+            for line in (*visible_lines, [(status, DIM if self._style.colour else PLAIN)])
         ]
-        self._stream.write("\r\n".join(drawn))
+        self._stream.write("\r\n".join(rendered))
         self._stream.flush()
-        self._below = len(drawn)
+        self._below = len(rendered)
 
     @property
     def _mask(self) -> str:
         return self._style.pick("░", "_")
 
     def _spans(self) -> list[Span]:
-        """The cells, those of one look together: a character may be cut into several."""
+        """Return the cells, adjacent ones of one look together: they may share a character."""
         spans = []
         for (is_masked, is_new), cells in groupby(self._cells.items(), self._kind):
             ids = [token_id for _, token_id in cells]
-            data = b"".join(self._token_bytes(one) for one in ids if one is not None)
+            data = b"".join(self._token_bytes(i) for i in ids if i is not None)
             text = self._mask * len(ids) if is_masked else data.decode("utf-8", "replace")
             look = DIM if is_masked else BOLD if is_new else PLAIN
             spans.append((text, look if self._style.colour else PLAIN))
         return spans
 
     def _kind(self, cell: tuple[int, int | None]) -> tuple[bool, bool]:
-        """Whether it is masked, and whether the last pass changed it."""
+        """Whether a cell is masked, and whether the last pass changed it."""
         position, token_id = cell
         return token_id is None, position in self._new
 
 
 def _lines(spans: list[Span], columns: int, mask: str) -> tuple[list[Line], int]:
-    """Spans in lines of so many columns, and the number of the line with the first masked cell."""
-    shown = "".join(
+    """Wrap spans into lines of so many columns; return the index of the first masked one, too."""
+    characters = "".join(
         c if c.isprintable() or c == "\n" else "\ufffd" for text, _ in spans for c in text
     )
     looks = (look for text, look in spans for _ in text)
-    rows = [*wrap(zip(shown, looks, strict=True), columns)]
+    rows = [*wrap(zip(characters, looks, strict=True), columns)]
     masked = (n for n, row in enumerate(rows) if any(c == mask for c, _ in row))
-    return [joined(row) for row in rows], next(masked, len(rows) - 1)
+    return [join_spans(row) for row in rows], next(masked, len(rows) - 1)
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -169,7 +179,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
+    """Reveal, print, and return 0, or 130 if Ctrl-C ended it."""
     prompt = namespace.read_text(args.prompt)
     vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
@@ -177,15 +187,15 @@ def run(args: Namespace) -> int:
     if not args.json and "logprobs" in options:
         raise InputError("--logprobs are printed as JSON: add --json")
     llm = console.load(args)
-    options |= namespace.tracked(args, llm)
+    options |= namespace.read_track_option(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
-        done = [_revealed(args, llm, streams, place) for place in range(len(streams))]
+        done = [_reveal(args, llm, streams, place) for place in range(len(streams))]
     return reports.finish(args, streams, done)
 
 
-def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
+def _reveal(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
     """Print one sample and its statistics; the others are revealed at the same time."""
     reports.begin(args, streams, place)
     stream = streams[place]
@@ -193,29 +203,30 @@ def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) 
     view = CanvasView(sys.stdout, llm.tokenizer.token_bytes, first, cells)
     _read(stream, view, show=not args.json)
     completion, notes = stream.completion(), []
-    if completion.finish_reason == "aborted" and view.written:
-        notes = [f"stopped with {view.written} cells of an unfinished block: {view.standing()}"]
+    if completion.finish_reason == "aborted" and view.revealed_count:
+        cells, text = view.revealed_count, view.unfinished_text()
+        notes = [f"stopped with {cells} cells of an unfinished block: {text}"]
     reports.end(args, streams, completion, notes)
     return completion
 
 
 def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
-    """Read a stream to its end; where ``show``, print text as it comes.
+    """Read a stream to its end; with ``show``, print the text as it comes.
 
-    On a terminal that shows the canvas, the text comes when all of it is there.
+    A terminal shows the canvas meanwhile, and the text at the end.
     """
-    drawn = show and view.is_drawn
+    draws = show and view.is_drawn
     try:
         for event in stream.events():
             if isinstance(event, Pass):
-                view.passed(event, draw=drawn)
+                view.take_pass(event, draw=draws)
                 continue
-            view.wrote(event)
-            if show and not drawn:
+            view.take_step(event)
+            if show and not draws:
                 console.put(event.text)
     finally:
-        if drawn:
+        if draws:
             view.clear()
             console.put(stream.text)
-    if show and not drawn:
+    if show and not draws:
         console.put(stream.held_text)

@@ -27,8 +27,8 @@ says what was used. With --out the arguments are files, whose paragraphs become 
 cutaway search; what was interrupted goes on. A model for late interaction (ColBERT) makes a vector
 for each token; --prompt query reads texts as queries.
 """
-_MATRIX = 12  # texts of which each is shown with each
-_CELLS = 44  # of a text
+_MATRIX = 12  # the most texts that are compared in a matrix
+_CELLS = 44  # the width of a text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -72,19 +72,21 @@ def run(args: Namespace) -> int:
     texts = _texts(args)
     llm = console.load(args)
     if llm.model.pooling.late and args.pooling is None:
-        return _of_tokens(args, llm, texts)
-    found = llm.embed(
+        return _print_matrices(args, llm, texts)
+    embeddings = llm.embed(
         texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
         prompt=args.prompt, task=args.task, truncate=args.truncate,
     )  # fmt: skip
     print_report(
-        args, lambda: {"model": llm.name, **found.to_dict()}, lambda: _report(texts, found)
+        args,
+        lambda: {"model": llm.name, **embeddings.to_dict()},
+        lambda: _report(texts, embeddings),
     )
     return 0
 
 
-def _of_tokens(args: Namespace, llm: Any, texts: list[str]) -> int:
-    """Print matrices of a model for late interaction, or how large they are."""
+def _print_matrices(args: Namespace, llm: Any, texts: list[str]) -> int:
+    """Print a matrix per text from a model for late interaction, or how large they are."""
     from cutaway.methods.late_interaction import KINDS
 
     if args.task is not None:
@@ -94,30 +96,30 @@ def _of_tokens(args: Namespace, llm: Any, texts: list[str]) -> int:
     kind = args.prompt or "document"
     if kind not in KINDS:
         raise InputError(f"--prompt must be one of {', '.join(KINDS)}, not {kind!r}")
-    found = llm.embed_tokens(texts, kind, args.dimensions, truncate=args.truncate)
+    matrices = llm.embed_tokens(texts, kind, args.dimensions, truncate=args.truncate)
 
     def report() -> list[str]:
         rows = [
-            (clip(repr(text), _CELLS), str(count), f"{len(one)} × {one.shape[1]}")
-            for text, count, one in zip(texts, found.tokens, found.vectors, strict=True)
+            (clip(repr(text), _CELLS), str(count), f"{len(matrix)} × {matrix.shape[1]}")
+            for text, count, matrix in zip(texts, matrices.tokens, matrices.vectors, strict=True)
         ]
-        told = f"a vector for each token, read as {kind}; cutaway rerank compares them"
-        return [*table([("text", "tokens", "vectors"), *rows]), "", told]
+        note = f"a vector for each token, read as {kind}; cutaway rerank compares them"
+        return [*table([("text", "tokens", "vectors"), *rows]), "", note]
 
-    print_report(args, lambda: {"model": llm.name, **found.to_dict()}, report)
+    print_report(args, lambda: {"model": llm.name, **matrices.to_dict()}, report)
     return 0
 
 
 def _index(args: Namespace) -> int:
-    """Write an index of files."""
+    """Write an index of the files' passages."""
     from cutaway.methods.index import Index, passages
 
-    refused = ("file", "pooling", "prompt", "task", "json")
-    if named := [name for name in refused if getattr(args, name)]:
-        raise InputError(f"--{named[0]}: an index is made as the model's files say; leave it out")
+    unsupported = ("file", "pooling", "prompt", "task", "json")
+    if flags := [name for name in unsupported if getattr(args, name)]:
+        raise InputError(f"--{flags[0]}: an index is made as the model's files say; leave it out")
     if not args.texts:
         raise InputError("--out: name the files whose paragraphs are to be indexed")
-    texts = [one for name in args.texts for one in passages(Path(name))]
+    texts = [passage for name in args.texts for passage in passages(Path(name))]
     if not texts:
         raise InputError("--out: the files hold no text")
     llm, out = console.load(args), Path(args.out)
@@ -128,13 +130,13 @@ def _index(args: Namespace) -> int:
         )
     part = out.with_name(f"{out.name}.part")
     with Bar(f"embedding {len(texts)} passages", len(texts), show=not args.quiet) as bar:
-        made = Index.build(
+        index = Index.build(
             llm, texts, model=getattr(args, "model", None) or llm.name, part=part,
             dimensions=args.dimensions, progress=bar.update,
         )  # fmt: skip
-    made.save(out)
+    index.save(out)
     part.unlink(missing_ok=True)
-    width = made.vectors.shape[1]
+    width = index.vectors.shape[1]
     print(f"{out}: {len(texts)} passages of {len(args.texts)} files, {width} numbers each")
     return 0
 
@@ -151,15 +153,15 @@ def _texts(args: Namespace) -> list[str]:
     return texts
 
 
-def _report(texts: list[str], found: "Embeddings") -> list[str]:
+def _report(texts: list[str], embeddings: "Embeddings") -> list[str]:
     names = [clip(repr(text), _CELLS) for text in texts]
     numbers = [str(i) for i in range(1, len(texts) + 1)]
-    alike = found.similarities()
+    alike = embeddings.similarities()
     if len(texts) == 1:
-        lines = [" ".join(f"{number:.4f}" for number in found.vectors[0])]
+        lines = [" ".join(f"{number:.4f}" for number in embeddings.vectors[0])]
     elif len(texts) <= _MATRIX:
         rows = [
-            (number, name, *(f"{one:6.3f}" for one in row))
+            (number, name, *(f"{cosine:6.3f}" for cosine in row))
             for number, name, row in zip(numbers, names, alike.tolist(), strict=True)
         ]
         lines = table([("", "cosine", *(number.rjust(6) for number in numbers)), *rows])
@@ -171,16 +173,16 @@ def _report(texts: list[str], found: "Embeddings") -> list[str]:
             for i, (number, name, j) in enumerate(zip(numbers, names, nearest, strict=True))
         ]
         lines = table([("", "text", "cosine", "", "nearest"), *rows])
-    return [*lines, "", _how(found)]
+    return [*lines, "", _describe(embeddings)]
 
 
-def _how(found: "Embeddings") -> str:
-    said = {"files": "the model's files say so", "default": "by default", "asked": "as asked"}
-    length = "length 1" if found.normalized else "length as it comes"
-    task = f"; task: {found.task}" if found.task else ""
-    told = (
-        f"{found.vectors.shape[1]} numbers each; pooling: {found.pooling} ({said[found.says[0]]}); "
-        f"{length} ({said[found.says[1]]}){task}"
+def _describe(embeddings: "Embeddings") -> str:
+    reasons = {"files": "the model's files say so", "default": "by default", "asked": "as asked"}
+    length = "length 1" if embeddings.normalized else "length as it comes"
+    task = f"; task: {embeddings.task}" if embeddings.task else ""
+    summary = (
+        f"{embeddings.vectors.shape[1]} numbers each; pooling: {embeddings.pooling} "
+        f"({reasons[embeddings.says[0]]}); {length} ({reasons[embeddings.says[1]]}){task}"
     )
-    cut = ", ".join(str(i + 1) for i in found.truncated)
-    return told + (f"; cut: {cut}" if cut else "")
+    cut = ", ".join(str(i + 1) for i in embeddings.truncated)
+    return summary + (f"; cut: {cut}" if cut else "")

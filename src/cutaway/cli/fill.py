@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
-from cutaway.cli.terminal.drawing import Style, print_report, quoted, table, text_of
+from cutaway.cli.terminal.drawing import Style, print_report, quote, table, text_of
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,51 +60,55 @@ def run(args: Namespace) -> int:
     targets = None if args.targets is None else args.targets.split(",")
     if args.score is not None and targets is not None:
         raise InputError("--score reads the whole text, without --targets: leave one out")
-    llm, style = console.load(args), Style.of(sys.stdout)
+    llm, style = console.load(args), Style.from_stream(sys.stdout)
     if args.score is not None:
         scored = llm.pseudo_likelihood(text, args.score)
         print_report(args, scored.to_dict, lambda: _scores(scored, llm.tokenizer, style))
     else:
-        found = llm.fill(text, args.top, targets, candidates=args.candidates)
-        print_report(args, found.to_dict, lambda: _report(found, style))
+        answer = llm.fill(text, args.top, targets, candidates=args.candidates)
+        print_report(args, answer.to_dict, lambda: _report(answer, style))
     return 0
 
 
 def _scores(scored: "PseudoLikelihood", tokenizer: "Tokenizer", style: Style) -> list[str]:
-    """Each token with its surprise while it is masked, and the sum."""
-    bits = [-one / log(2) for one in scored.logprobs]
-    most = max(bits) or 1.0
+    """Return each token with its surprise while it is masked, and the sum."""
+    bits = [-logprob / log(2) for logprob in scored.logprobs]
+    highest = max(bits) or 1.0
     rows = [
-        (f"{one:6.2f}", quoted(text_of(tokenizer, [token_id])), style.bar(one / most, _BAR))
-        for token_id, one in zip(scored.token_ids, bits, strict=True)
+        (f"{cost:6.2f}", quote(text_of(tokenizer, [token_id])), style.bar(cost / highest, _BAR))
+        for token_id, cost in zip(scored.token_ids, bits, strict=True)
     ]
     total = f"{sum(bits):.2f} bits in all, log-likelihood {scored.total:.3f} ({scored.metric})"
     return [*table([("  bits", "masked", ""), *rows]), "", total]
 
 
-def _report(found: "Filled", style: Style) -> list[str]:
+def _report(answer: "Filled", style: Style) -> list[str]:
     lines = []
-    for number, candidates in enumerate(found.masks, 1):
-        several = f" {number}" if len(found.masks) > 1 else ""
+    for number, candidates in enumerate(answer.masks, 1):
+        several = f" {number}" if len(answer.masks) > 1 else ""
         lines += [f"mask{several}", *_table(candidates, style), ""]
-    if found.joint:
+    if answer.joint:
         rows = [
-            (f"{one.score:6.2%}", " | ".join(repr(c.text) for c in one.candidates))
-            for one in found.joint
+            (f"{joint.score:6.2%}", " | ".join(repr(c.text) for c in joint.candidates))
+            for joint in answer.joint
         ]
         lines += ["together", *table(rows), ""]
-    if found.covered is not None:
+    if answer.covered is not None:
         lines.append(
-            f"by Bayes' rule, among candidates that are {found.covered:.1%} of what may follow"
+            f"by Bayes' rule, among candidates that are {answer.covered:.1%} of what may follow"
         )
     return lines if lines[-1] else lines[:-1]
 
 
 def _table(candidates: "tuple[FillCandidate, ...]", style: Style) -> list[str]:
-    best = max(one.score for one in candidates) or 1.0
+    best = max(candidate.score for candidate in candidates) or 1.0
     return table(
         [
-            (f"{one.score:6.2%}", repr(one.text), style.bar(one.score / best, _BAR))
-            for one in candidates
+            (
+                f"{candidate.score:6.2%}",
+                repr(candidate.text),
+                style.bar(candidate.score / best, _BAR),
+            )
+            for candidate in candidates
         ]
     )

@@ -1,4 +1,4 @@
-"""``cutaway generate``: continue a prompt, or each of a file. Standard output has text alone."""
+"""``cutaway generate``: continue a prompt, or each of a file. Standard output has only the text."""
 
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
@@ -84,9 +84,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Generate, print, and return 0, or 130 where Ctrl-C ended the text."""
+    """Generate, print, and return 0, or 130 if Ctrl-C ended the text."""
     if args.input is None and args.output is None:
-        return _one(args)
+        return _generate_one(args)
     if args.prompt is not None:
         raise InputError("give a prompt, or --input and --output, not both")
     if args.prefix is not None:
@@ -106,7 +106,7 @@ def run(args: Namespace) -> int:
     return bulk.run(args, namespace.request_options(args))
 
 
-def _one(args: Namespace) -> int:
+def _generate_one(args: Namespace) -> int:
     if args.prompt is None and args.prefix is None:
         raise InputError("give a prompt, or --input and --output")
     prompt = namespace.read_text(args.prompt or "")
@@ -116,25 +116,25 @@ def _one(args: Namespace) -> int:
     sign = args.receipt and feature("evidence.receipt_command").signer(args.receipt, options)
     llm = console.load(args)
     if args.prefix is not None:
-        prompt = _restored(args, llm) + prompt
+        prompt = _restore_prefix(args, llm) + prompt
     from cutaway.methods.importance import constraint_estimate
 
-    options |= namespace.tracked(args, llm)
+    options |= namespace.read_track_option(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
         if "align" in options:
-            done = [_aligned(args, streams)]
+            done = [_write_aligned(args, streams)]
         else:
-            done = [_written(args, streams, place) for place in range(len(streams))]
+            done = [_write_sample(args, streams, place) for place in range(len(streams))]
     code = reports.finish(args, streams, done, constraint_estimate(done))
     if sign:
         sign(streams)
     return code
 
 
-def _restored(args: Namespace, llm: "LLM") -> str:
-    """The text that --prefix names, its keys and values in the cache."""
+def _restore_prefix(args: Namespace, llm: "LLM") -> str:
+    """Put the keys and values that --prefix names into the cache, and return their text."""
     if not getattr(args, "kv_cache", True):
         raise InputError("--no-kv-cache computes everything again: leave it or --prefix out")
     prefix = llm.restore_prefix(args.prefix)
@@ -145,13 +145,13 @@ def _restored(args: Namespace, llm: "LLM") -> str:
         )
     if prefix.special != hasattr(args, "special"):
         verb = "add it" if prefix.special else "leave it out"
-        how = "with" if prefix.special else "without"
-        raise InputError(f"--special: {args.prefix} was saved {how} it; {verb}")
+        preposition = "with" if prefix.special else "without"
+        raise InputError(f"--special: {args.prefix} was saved {preposition} it; {verb}")
     return prefix.text
 
 
-def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
-    """Print the sample that is chosen among all once they are written, and its statistics."""
+def _write_aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
+    """Write all samples, choose one, and print it and its statistics."""
     from cutaway.methods.importance import align
 
     done = align([console.write(stream, show=False) for stream in streams])
@@ -162,7 +162,7 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     return done
 
 
-def _written(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
+def _write_sample(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
     """Print one sample and its statistics; the others are generated at the same time."""
     reports.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)

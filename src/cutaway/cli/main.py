@@ -41,7 +41,7 @@ COMMANDS = {
     "models": "list the models and where they are stored",
     "pull": "fetch a model and check it",
 }
-"""The core's: name -> help; the module is cutaway.cli.NAME. Those of features follow them."""
+"""The core's commands: name -> help; the module is cutaway.cli.NAME. Features add theirs."""
 
 _OTHER_NAMES = {
     "benchmark": "bench", "complete": "generate", "completion": "generate", "convert": "quantize",
@@ -56,11 +56,11 @@ _OTHER_NAMES = {
         "rescore", "why",
     )},
 }  # fmt: skip
-"""What people call a command -> what it is called here."""
+"""Names that people may try -> the command here."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
-"""Of any file: the system has no more room, descriptors or memory, or a disk fails."""
+"""Errors of any file that are not a bug: no room, descriptors or memory, or a failing disk."""
 
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
@@ -68,15 +68,15 @@ Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
 
 
 def command_words() -> Iterator[tuple[str, ...]]:
-    """The words of each command, each before its verbs: ("trace",), ("trace", "replay"), …"""
+    """Return the words of each command, before those of its verbs: ("trace", "replay"), …"""
     return words_of(PACKAGE, COMMANDS)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` is without the program's name.
 
-    A CutawayError ends as one line on standard error. Anything else is a bug, and its traceback
-    is shown. What this changes of the process is afterwards as it was.
+    A CutawayError ends as one line on standard error. Anything else is a bug, and its traceback is
+    shown. Settings of the process are restored at the end.
     """
     argv = sys.argv[1:] if argv is None else argv
     with streams.usable(), _started_fast(argv):
@@ -86,12 +86,12 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     try:
         code = _dispatch(argv)
-        sys.stdout.flush()  # here, where a reader that went away can still be handled
+        sys.stdout.flush()  # here, as the error of a closed pipe is handled below
         return code
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        code, sentence = _explained(error, argv)
+        code, sentence = _explain(error, argv)
         if not code:  # a bug
             raise
         if sentence:
@@ -99,8 +99,8 @@ def _run(argv: list[str]) -> int:
         return code
 
 
-def _explained(error: Exception, argv: list[str]) -> tuple[int, str]:
-    """The exit code of an error and what to say of it; 0 for a bug."""
+def _explain(error: Exception, argv: list[str]) -> tuple[int, str]:
+    """Return the exit code of an error and the sentence about it; 0 for a bug."""
     code, sentence = 1, str(error)
     match error:
         case InputError():
@@ -150,7 +150,7 @@ def _dispatch(argv: list[str]) -> int:
 
 @contextmanager
 def _started_fast(argv: list[str]) -> Iterator[None]:
-    """Settings for a process of our own that must start fast; a library leaves them alone."""
+    """Change settings so that the command starts fast, and restore them: a library must not."""
     thresholds, blas = gc.get_threshold(), os.environ.get(_BLAS_THREADS)
     gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
     if not any(word.endswith("reference") for word in argv):  # --backend reference

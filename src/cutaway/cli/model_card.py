@@ -54,8 +54,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
-        which = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
-        yield "windows", f"{seeing} of {c.layers} layers see {which.format(max(c.windows))}"
+        span = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
+        yield "windows", f"{seeing} of {c.layers} layers see {span.format(max(c.windows))}"
     if any(c.recurrent):
         yield "states", f"{sum(c.recurrent)} of {c.layers} layers have a recurrent one"
     if card.unread:
@@ -87,10 +87,10 @@ def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     keys_values = card.kv.bytes_stored(context) - states
     yield "", f"{megabytes(keys_values)} of keys and values, {_each_token(card)}"
     if card.kv.state:
-        each, kept = megabytes(card.kv.state.nbytes), card.kv.kept_states(context)
+        size, count = megabytes(card.kv.state.nbytes), card.kv.kept_states(context)
         yield (
             "",
-            f"{megabytes(states)} of recurrent states, {each} each, {kept} kept for later texts",
+            f"{megabytes(states)} of recurrent states, {size} each, {count} kept for later texts",
         )
     memory = free_memory()
     if memory is not None and card.weight_bytes > memory.free:
@@ -98,7 +98,7 @@ def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
 
 
 def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
-    """How texts begin and end, and what the file recommends to draw them with."""
+    """Yield how texts begin and end, and the sampling that the file recommends."""
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     ends = [card.behind] if card.behind and not card.config.is_causal else card.ends
@@ -112,23 +112,23 @@ def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
 
 
 def _each_token(card: ModelInfo) -> str:
-    """What a token takes; less once the layers with a window have freed it."""
+    """Return what a token takes, and what remains once layers with a window have dropped it."""
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"
 
 
 def _heads(c: ModelConfig) -> str:
-    """What queries attend to."""
+    """Return how many heads there are, and what they attend to."""
     if isinstance(c, DeepSeek):
         stored = f"a latent of {c.latent.rank} numbers and {c.latent.rotated} with positions"
         return f"{c.heads} heads on {stored}, which all share"
     if isinstance(c, Gemma4):
-        widths = " and ".join(map(str, sorted({one.head_dim for one in c.own_heads})))
-        again = sum(one.reads != layer for layer, one in enumerate(c.own_heads))
+        widths = " and ".join(map(str, sorted({heads.head_dim for heads in c.own_heads})))
+        again = sum(heads.reads != layer for layer, heads in enumerate(c.own_heads))
         read = "layer reads" if again == 1 else "layers read"
-        others = f"; {again} {read} the keys and values of earlier ones" if again else ""
-        return f"{c.heads} heads, {widths} wide{others}"
+        sharing = f"; {again} {read} the keys and values of earlier ones" if again else ""
+        return f"{c.heads} heads, {widths} wide{sharing}"
     if not c.heads:
         return "none"
     return f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"

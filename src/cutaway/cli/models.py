@@ -20,7 +20,7 @@ A .gguf file in the folder 'models' of the cache is listed too; name it with -m.
 ~/.cache/cutaway; set CUTAWAY_HOME to move it.
 """
 
-_SHOWN = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
+_NAME_HELP = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
 _CONTEXT = "with show: the memory for a context of N tokens; default: the model's"
 _QUANTIZE = "with show: sizes after --quantize FORMAT: q8_0, q4_k_m, …"
 _KV = "with show: the memory with --kv FORMAT"
@@ -29,7 +29,7 @@ _KV = "with show: the memory with --kv FORMAT"
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
     parser.add_argument("verb", nargs="?", choices=("show",), help="show one model; else list all")
-    parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_SHOWN)
+    parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_NAME_HELP)
     parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)
     parser.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
     parser.add_argument("--kv", metavar="FORMAT", help=_KV)
@@ -44,8 +44,8 @@ def run(args: Namespace) -> int:
         return model_card.run(args)
     for name, value in (("context", "N"), ("quantize", "FORMAT"), ("kv", "FORMAT")):
         if getattr(args, name) is not None:
-            how = f"cutaway models show NAME --{name} {value}"
-            raise InputError(f"--{name} is for one model: {how}")
+            command = f"cutaway models show NAME --{name} {value}"
+            raise InputError(f"--{name} is for one model: {command}")
     models = hub.available()
     if args.json:
         print(json.dumps([asdict(model) for model in models], indent=2, default=str))

@@ -44,27 +44,27 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the perplexity, bits per byte, and what they are of."""
+    """Print the perplexity, bits per byte, and what was read."""
     text = namespace.read_file(args.file)
     llm = console.load(args)
     start, room = time.monotonic(), llm.room
     stride = room if args.stride is None else check_int("--stride", args.stride, 1, room)
     with console.progress(show=not args.quiet) as report:
-        found = llm.likelihood(text, before=room - stride + 1, progress=report)
-    figures = _figures(llm, text, found, stride) | {"seconds": time.monotonic() - start}
+        likelihood = llm.likelihood(text, before=room - stride + 1, progress=report)
+    figures = _figures(llm, text, likelihood, stride) | {"seconds": time.monotonic() - start}
     print_report(args, lambda: {"model": llm.name, **figures}, lambda: _report(figures))
     return 0
 
 
-def _figures(llm: "LLM", text: str, found: "Likelihood", stride: int) -> dict[str, Any]:
-    beyond, size = len(found.token_ids) - llm.room, len(text.encode())
-    if found.prompt_token_ids != (llm.tokenizer.bos_id,):  # the text's own first token
-        size = sum(len(llm.tokenizer.token_bytes(token_id)) for token_id in found.token_ids)
+def _figures(llm: "LLM", text: str, likelihood: "Likelihood", stride: int) -> dict[str, Any]:
+    beyond, size = len(likelihood.token_ids) - llm.room, len(text.encode())
+    if likelihood.prompt_token_ids != (llm.tokenizer.bos_id,):  # the text's own first token
+        size = sum(len(llm.tokenizer.token_bytes(token_id)) for token_id in likelihood.token_ids)
     return {
-        "perplexity": found.perplexity,
-        "bits_per_byte": -found.total / log(2) / size,
-        "log_likelihood": found.total,
-        "tokens": len(found.token_ids),
+        "perplexity": likelihood.perplexity,
+        "bits_per_byte": -likelihood.total / log(2) / size,
+        "log_likelihood": likelihood.total,
+        "tokens": len(likelihood.token_ids),
         "bytes": size,
         "context": llm.room,
         "stride": stride,

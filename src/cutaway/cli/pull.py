@@ -33,9 +33,11 @@ def run(args: Namespace) -> int:
     if checked:
         hub.verify(args.name)
     else:
-        LoadedModel.open(path, progress=False, weights=False)  # all but its weights is read
-    known = "The checksum is correct." if checked else "It is a model; no checksum is known for it."
+        LoadedModel.open(path, progress=False, weights=False)  # reads all but the weights
+    verdict = (
+        "The checksum is correct." if checked else "It is a model; no checksum is known for it."
+    )
     if not args.quiet:
-        say(known)
+        say(verdict)
     print(path)
     return 0

@@ -62,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Write the file, and say what became of the tensors on standard output."""
+    """Write the file, and print the tensors' formats before and after."""
     from cutaway.compute.loading.open import open_model
     from cutaway.files import hub
     from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
@@ -77,10 +77,12 @@ def run(args: Namespace) -> int:
         if args.to in MIXES and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         weights = _importance(args.imatrix)
-        with QuantisedFile(file, args.to, threads=args.threads, importance=weights) as made:
-            without = [] if weights is None else _without(weights, made)
-            _write(args, path, output, made)
-            _tell(args, file, made, without, perf_counter() - started)
+        with QuantisedFile(
+            file, args.to, threads=args.threads, importance=weights
+        ) as quantised_file:
+            unweighted = [] if weights is None else _unweighted_matrices(weights, quantised_file)
+            _write(args, path, output, quantised_file)
+            _tell(args, file, quantised_file, unweighted, perf_counter() - started)
     return 0
 
 
@@ -90,19 +92,19 @@ def _importance(name: str | None) -> "Importance | None":
     return None if name is None else Importance.read(Path(name).expanduser())
 
 
-def _without(weights: "Importance", made: "QuantisedFile") -> list[str]:
-    """The matrices that are quantised without importance."""
+def _unweighted_matrices(weights: "Importance", quantised_file: "QuantisedFile") -> list[str]:
+    """Return the matrices that are quantised without importance."""
     from cutaway.files.weights.mixes import is_matrix
 
-    return weights.check({n: info for n, info in made.tensors.items() if is_matrix(info)})
+    return weights.check({n: info for n, info in quantised_file.tensors.items() if is_matrix(info)})
 
 
-def _write(args: Namespace, path: Path, output: Path, made: "QuantisedFile") -> None:
-    """Write the file, or go on with it."""
+def _write(args: Namespace, path: Path, output: Path, quantised_file: "QuantisedFile") -> None:
+    """Write the file, or continue an earlier run's."""
     from cutaway.compute.loading.open import stamp, stat_model
     from cutaway.files.weights.gguf_writer import write_resumable_gguf
 
-    total = sum(info.nbytes for info in made.tensors.values())
+    total = sum(info.nbytes for info in quantised_file.tensors.values())
     there, done = 0, 0
     bar = Bar("quantising", total, show=not args.quiet, after=1)
 
@@ -119,10 +121,10 @@ def _write(args: Namespace, path: Path, output: Path, made: "QuantisedFile") -> 
         bar.update(size)
 
     read = [path] if args.imatrix is None else [path, Path(args.imatrix).expanduser()]
-    made_of = repr((__version__, [stamp(stat_model(each)) for each in read]))
+    origin = repr((__version__, [stamp(stat_model(source)) for source in read]))
     try:
         with console.leaving_nothing(), bar:
-            write_resumable_gguf(output, made, made_of, update, begin_after)
+            write_resumable_gguf(output, quantised_file, origin, update, begin_after)
     except (KeyboardInterrupt, SystemExit):
         if done + there and not args.quiet:
             say(
@@ -143,7 +145,7 @@ def _check(args: Namespace) -> None:
 
 
 def _tell(
-    args: Namespace, before: "ModelFile", after: "QuantisedFile", without: list[str],
+    args: Namespace, before: "ModelFile", after: "QuantisedFile", unweighted: list[str],
     seconds: float,
 ) -> None:  # fmt: skip
     from cutaway.compute.loading.info import group_by_format
@@ -156,14 +158,14 @@ def _tell(
             "input": str(before.path), "output": str(output), "to": args.to,
             "before": _document(size_of(before.path), old),
             "after": _document(size_of(output), new),
-            "imatrix": args.imatrix, "without_importance": without,
+            "imatrix": args.imatrix, "without_importance": unweighted,
             "unfit": {name: after.tensors[name].format for name in after.fallback_tensors},
             "seconds": seconds,
         })  # fmt: skip
     elif not args.quiet:
         sizes = (size_of(before.path), size_of(output))
         print_lines(_table(old, new, sizes))
-        print_lines(["", str(output), *_unfit(after), *_unweighted(without)])
+        print_lines(["", str(output), *_unfit(after), *_unweighted_note(unweighted)])
 
 
 def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
@@ -187,18 +189,20 @@ def _cell(stored: "Stored | None") -> str:
 
 
 def _unfit(after: "QuantisedFile") -> Iterator[str]:
-    """That some tensors could not get the format."""
+    """Yield a line on the tensors that could not get the format, if any."""
     if not after.fallback_tensors:
         return
     names = sorted({after.tensors[name].format for name in after.fallback_tensors})
     count = len(after.fallback_tensors)
-    tensors, whose = ("1 tensor is", "its") if count == 1 else (f"{count} tensors are", "their")
-    blocks = f"{whose} rows cannot be divided into the format's blocks"
+    tensors, possessive = (
+        ("1 tensor is", "its") if count == 1 else (f"{count} tensors are", "their")
+    )
+    blocks = f"{possessive} rows cannot be divided into the format's blocks"
     yield f"{tensors} stored as {' or '.join(names)}: {blocks}"
 
 
-def _unweighted(names: list[str]) -> Iterator[str]:
-    """That the importance matrix lacks some tensors."""
+def _unweighted_note(names: list[str]) -> Iterator[str]:
+    """Yield a line on the tensors that the importance matrix lacks, if any."""
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"without importance, since the matrix lacks them: {', '.join(names[:3])}{more}"

@@ -22,7 +22,7 @@ A model with a head that scores pairs of texts (a cross-encoder) uses it; one th
 for yes or no, as Qwen3-Reranker was trained; one that makes vectors compares them, of texts or of
 each of their tokens (ColBERT).
 """
-_CELLS = 60  # of a document
+_CELLS = 60  # the width of a document
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -51,17 +51,17 @@ def run(args: Namespace) -> int:
     """Print the documents, the most relevant first."""
     documents, query = _documents(args), namespace.read_text(args.query)
     llm = console.load(args)
-    found = llm.rerank(
+    ranking = llm.rerank(
         query, documents, top=args.top, method=args.method, instruction=args.instruction,
         truncate=args.truncate,
     )  # fmt: skip
     print_report(
         args,
         lambda: {
-            "model": llm.name, **found.to_dict(),
-            "documents": [documents[one.index] for one in found.results],
+            "model": llm.name, **ranking.to_dict(),
+            "documents": [documents[result.index] for result in ranking.results],
         },
-        lambda: report(documents, found),
+        lambda: report(documents, ranking),
     )  # fmt: skip
     return 0
 
@@ -79,17 +79,21 @@ def _documents(args: Namespace) -> list[str]:
     return documents
 
 
-def report(documents: list[str], found: "Reranking") -> list[str]:
-    """The documents in their order."""
-    said = {
+def report(documents: list[str], ranking: "Reranking") -> list[str]:
+    """Return the documents in their order, and what the figures are."""
+    measures = {
         "head": "the model's head, as 1 / (1 + e^-score)", "cosine": "the cosine of vectors",
         "answers": 'the probability of "yes"',
         "maxsim": "the mean cosine of the query's tokens with the nearest of the document",
     }  # fmt: skip
     rows = [
-        (f"{one.relevance:9.4f}", str(one.index + 1), clip(repr(documents[one.index]), _CELLS))
-        for one in found.results
+        (
+            f"{result.relevance:9.4f}",
+            str(result.index + 1),
+            clip(repr(documents[result.index]), _CELLS),
+        )
+        for result in ranking.results
     ]
-    cut = f"; cut: {', '.join(str(i + 1) for i in found.cut)}" if found.cut else ""
-    told = f"relevance: {said[found.method]}; {found.tokens} tokens read{cut}"
-    return [*table([("relevance", "", "document"), *rows]), "", told]
+    cut = f"; cut: {', '.join(str(i + 1) for i in ranking.cut)}" if ranking.cut else ""
+    summary = f"relevance: {measures[ranking.method]}; {ranking.tokens} tokens read{cut}"
+    return [*table([("relevance", "", "document"), *rows]), "", summary]

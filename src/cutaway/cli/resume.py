@@ -47,17 +47,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Write the rest, print all of the text, and return 0, or 130 where Ctrl-C ended it."""
+    """Write the rest, print the whole text, and return 0, or 130 if Ctrl-C ended it."""
     from cutaway.trace import Trace
 
-    trace, how = Trace.read(args.file), namespace.request_options(args)
+    trace, options = Trace.read(args.file), namespace.request_options(args)
     from cutaway.rerun import check_cut, resume
 
     check_cut(trace)
     if args.url:
-        return _at_servers(args, trace)
+        return _resume_at_servers(args, trace)
     llm = console.load(args)
-    with resume(llm, trace, **how) as stream, console.stoppable(stream):
+    with resume(llm, trace, **options) as stream, console.stoppable(stream):
         done = console.write(stream, show=True)
     console.end_line(figures=not args.quiet)
     if not args.quiet:
@@ -67,19 +67,19 @@ def run(args: Namespace) -> int:
     return 130 if done.finish_reason == "aborted" else 0
 
 
-def _at_servers(args: Namespace, trace: "Trace") -> int:
+def _resume_at_servers(args: Namespace, trace: "Trace") -> int:
     from cutaway.rerun import resume_at
     from cutaway.trace import Trace
 
     if hasattr(args, "model"):
         raise InputError("-m names a model that is loaded here: leave it or --url out")
     count = len(trace.steps)
-    shown = ""
+    output = ""
     for step in resume_at(args.url, trace, os.environ.get("CUTAWAY_API_KEY", "")):
         console.put(step.text)
-        shown += step.text
+        output += step.text
     trace = Trace.read(args.file)
-    console.put(trace.text[len(shown) :])
+    console.put(trace.text[len(output) :])
     console.end_line(figures=not args.quiet)
     if not args.quiet:
         say(f"[{count} of {len(trace.steps)} tokens were on record; trace: {trace.path}]")

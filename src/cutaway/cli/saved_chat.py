@@ -1,7 +1,7 @@
 """A conversation that outlives its program: ``cutaway chat --resume FILE``.
 
-Its words are in FILE, as JSON; their KV cache is in FILE.prefix, which may be lost: then it is
-computed again.
+Its messages are in FILE, as JSON; their KV cache is in FILE.prefix, and computed again if that is
+lost.
 """
 
 import json
@@ -30,20 +30,20 @@ _VERSION = 1
 
 
 class Talk(NamedTuple):
-    """The words of a conversation."""
+    """The messages of a conversation, its system message apart."""
 
     system: str | None
     messages: "list[Message]"
 
 
 class SavedChat:
-    """Where a conversation is kept, by this process alone until it ends.
+    """The files of a conversation, locked until this process closes them.
 
-    failed: whether its words could not be written
+    failed: whether the messages could not be written
     """
 
     def __init__(self, name: str, system: str | None) -> None:
-        """InputError where the file cannot be read, is of another kind, or is open elsewhere.
+        """InputError if the file cannot be read, is of another kind, or is open elsewhere.
 
         system: from --system; a conversation that continues must have the same
         """
@@ -61,7 +61,7 @@ class SavedChat:
             raise
 
     def _lock(self) -> None:
-        """InputError where another process has it open: one of the two would lose messages."""
+        """InputError if another process has it open: one of the two would lose messages."""
         from filelock import FileLock, Timeout
 
         name = sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
@@ -80,7 +80,7 @@ class SavedChat:
             ) from error
 
     def _read(self) -> Talk | None:
-        """The conversation; None where there is none yet."""
+        """Return the conversation; None if there is none yet."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -102,22 +102,22 @@ class SavedChat:
             )
 
     def restore(self, llm: "LLM") -> bool:
-        """Restore the KV cache; False where it is lost."""
+        """Restore the KV cache; False if it is lost."""
         try:
             return bool(llm.restore_prefix(self.prefix))
-        except CutawayError:  # it is not there, damaged, or of another model
+        except CutawayError:  # it is missing, damaged, or of another model
             return False
 
     def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
-        """Save the messages, and what the KV cache has of ``prompt``, which begins with them.
+        """Save the messages and the KV cache of ``prompt``, which is made of them.
 
         A file that cannot be written is reported, and the conversation continues.
         """
-        said: dict[str, Any] = {
+        document: dict[str, Any] = {
             "cutaway_chat": _VERSION, "model": llm.name, "system": talk.system,
             "messages": talk.messages,
         }  # fmt: skip
-        data = json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+        data = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
         with _private():
             self._write(llm, data, prompt)
 
@@ -137,7 +137,7 @@ class SavedChat:
                 llm.save_prefix(self.prefix, prompt, compute=False)
         except CutawayError as error:
             say(f"note: {error}; the conversation will be computed again")
-        except KeyboardInterrupt:  # meant for the answer, which was done
+        except KeyboardInterrupt:  # meant for the answer, which had just ended
             say("(what was said is kept; it will be computed again)")
 
     def __enter__(self) -> Self:
@@ -147,13 +147,13 @@ class SavedChat:
         self.close()
 
     def close(self) -> None:
-        """Let another process open it."""
+        """Let another process open the conversation."""
         self._open.close()
 
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """In the block new files are their owner's alone to read."""
+    """Let only their owner read files that the block makes."""
     before = os.umask(0o077)
     try:
         yield
@@ -161,16 +161,16 @@ def _private() -> Iterator[None]:
         os.umask(before)
 
 
-def _talk(said: Any) -> Talk:
-    """The conversation in a document; InputError where there is none."""
-    if not isinstance(said, dict) or "cutaway_chat" not in said:
+def _talk(document: Any) -> Talk:
+    """Return the conversation in a document; InputError if there is none."""
+    if not isinstance(document, dict) or "cutaway_chat" not in document:
         raise InputError("it lacks the key cutaway_chat; name another file")
-    if said["cutaway_chat"] != _VERSION:
+    if document["cutaway_chat"] != _VERSION:
         raise InputError(
-            f"it is of version {shown(said['cutaway_chat'])}, and this cutaway reads version "
+            f"it is of version {shown(document['cutaway_chat'])}, and this cutaway reads version "
             f"{_VERSION}"
         )
-    system, messages = said.get("system"), said.get("messages")
+    system, messages = document.get("system"), document.get("messages")
     if not isinstance(system, str | None) or not isinstance(messages, list):
         raise InputError("system must be a text or null, and messages a list")
     if messages:

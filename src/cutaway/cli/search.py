@@ -22,7 +22,7 @@ examples:
 Every vector of the index is compared; the model is the one that made it. With --rerank the nearest
 passages are read again, each together with the words, by a model that ranks.
 """
-_CELLS = 72  # of a passage
+_CELLS = 72  # the width of a passage
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,29 +56,29 @@ def run(args: Namespace) -> int:
     if args.rerank:
         args.model = args.rerank
         with console.load(args) as ranker:
-            texts = [one.passage.text for one in hits]
+            texts = [hit.passage.text for hit in hits]
             ranking = ranker.rerank(query, texts, top=args.top, truncate=True)
-    found = hits if ranking is None else [hits[one.index] for one in ranking.results]
+    results = hits if ranking is None else [hits[result.index] for result in ranking.results]
     print_report(
-        args, lambda: _document(index, found, ranking), lambda: _report(index, found, ranking)
+        args, lambda: _document(index, results, ranking), lambda: _report(index, results, ranking)
     )
     return 0
 
 
 def _document(index: Index, hits: list[Hit], ranking: "Reranking | None") -> dict[str, object]:
-    each = [one.to_dict() for one in hits]
-    for one, ranked in zip(each, ranking.results if ranking else (), strict=False):
-        one["relevance"] = ranked.relevance
-    return {"model": index.about["model"], "texts": len(index.passages), "results": each}
+    documents = [hit.to_dict() for hit in hits]
+    for document, result in zip(documents, ranking.results if ranking else (), strict=False):
+        document["relevance"] = result.relevance
+    return {"model": index.about["model"], "texts": len(index.passages), "results": documents}
 
 
 def _report(index: Index, hits: list[Hit], ranking: "Reranking | None") -> list[str]:
     rows = []
-    for i, one in enumerate(hits):
-        where = f"{one.passage.file}:{one.passage.line}" if one.passage.file else ""
-        text = clip(repr(" ".join(one.passage.text.split())), _CELLS)
+    for i, hit in enumerate(hits):
+        place = f"{hit.passage.file}:{hit.passage.line}" if hit.passage.file else ""
+        text = clip(repr(" ".join(hit.passage.text.split())), _CELLS)
         relevance = (f"{ranking.results[i].relevance:.4f}",) if ranking else ()
-        rows.append((*relevance, f"{one.cosine:.3f}", where, text))
+        rows.append((*relevance, f"{hit.cosine:.3f}", place, text))
     head = (*(("relevance",) if ranking else ()), "cosine", "where", "passage")
-    told = f"of {len(index.passages)} passages, by {index.about['model']}"
-    return [*table([head, *rows]), "", told]
+    summary = f"of {len(index.passages)} passages, by {index.about['model']}"
+    return [*table([head, *rows]), "", summary]

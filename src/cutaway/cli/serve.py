@@ -1,7 +1,7 @@
 """``cutaway serve``: an HTTP server with OpenAI's API, and the page.
 
-Knows the server's options, and which models it has: one that stays, several that come and go, or
-replicas.
+Knows the server's options, and which models it has: one that stays in memory, several that come and
+go, or replicas.
 """
 
 import re
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Hosts that stand for all addresses of this machine -> one of these, for a URL."""
+"""Hosts that mean all addresses of this machine -> one of these, for a URL."""
 COMMON = "-m --host --port --api-key --context --max-num-seqs --adapter --log"
 EPILOG = f"""
 examples:
@@ -86,8 +86,8 @@ _LIMITS = (
      "default 10"),
 )  # fmt: skip
 
-_GIVEN = ("max_body", "keep_alive", "keep_responses", "root_path")
-"""Options that are settings of the server under the same name."""
+_SAME_NAMES = ("max_body", "keep_alive", "keep_responses", "root_path")
+"""Options that are settings of the server by the same name."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -121,7 +121,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Serve until a signal comes; 0 after SIGTERM and SIGHUP, 130 after Ctrl-C."""
+    """Serve until a signal comes; return 0 after SIGTERM and SIGHUP, 130 after Ctrl-C."""
     with console.leaving_nothing(_end):  # while it starts
         return _serve(args)
 
@@ -137,17 +137,17 @@ def _serve(args: Namespace) -> int:
         raise InputError(f"--grace must be seconds, 0 or more, not {grace}")
     from cutaway.server.http.sockets import bind
 
-    def stopped(kind: type[BaseException] | None, *_: object) -> None:
+    def log_stop(kind: type[BaseException] | None, *_: object) -> None:
         if kind in (None, SystemExit):
             log.event("stopped")
 
     host, port = args.host, args.port
-    with ExitStack() as held:
+    with ExitStack() as stack:
         # Bound first: a port in use is refused before a model is loaded, and from here on clients
-        # wait instead of being refused, as those of a server that was just stopped.
+        # wait instead of being refused, even those of a server that was just stopped.
         sockets = bind(host, port, patience=settings.write_timeout)
-        for each in sockets:
-            held.enter_context(each)
+        for listener in sockets:
+            stack.enter_context(listener)
         try:
             from cutaway.server.app import create_app
             from cutaway.server.http import log, process
@@ -155,11 +155,11 @@ def _serve(args: Namespace) -> int:
             raise InputError(
                 f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
             ) from error
-        held.enter_context(log.temporary_configuration(args.log))
-        name = _in_url(_ALL.get(host, host))
+        stack.enter_context(log.temporary_configuration(args.log))
+        name = _url_host(_ALL.get(host, host))
         url = f"http://{name}:{sockets[0].getsockname()[1]}"
-        held.push(stopped)
-        app = create_app(held.enter_context(served(args, options, log.event)), settings)
+        stack.push(log_stop)
+        app = create_app(stack.enter_context(open_models(args, options, log.event)), settings)
         models = app.state.models
 
         def ready() -> None:
@@ -178,21 +178,21 @@ def _serve(args: Namespace) -> int:
 
 
 def _settings(args: Namespace) -> "ServerSettings":
-    """What clients may do; other users cannot see a key that is in the environment."""
+    """Return the server's settings; a key in the environment is hidden from other users."""
     from cutaway.server.http.settings import ServerSettings, key_in_environment
 
-    names = [name for name, _ in named(args)]
+    names = [name for name, _ in named_models(args)]
     if len(names) > 1 and args.served_model_name:
         raise InputError("--served-model-name is for one model: write --model NAME=PATH for each")
-    own = [names[0]] if len(names) == 1 and names[0] else []
-    given = {name: getattr(args, name) for name in _GIVEN if name in args}
-    known = [] if args.host in _ALL else [_in_url(args.host)]
+    default_names = [names[0]] if len(names) == 1 and names[0] else []
+    same_names = {name: getattr(args, name) for name in _SAME_NAMES if name in args}
+    known_hosts = [] if args.host in _ALL else [_url_host(args.host)]
     key = key_in_environment() if args.api_key is None else args.api_key
     any_host = key is not None and not (_is_local(args.host) or args.allow_host)
     return ServerSettings(
-        names=args.served_model_name or own,
+        names=args.served_model_name or default_names,
         api_key=key,
-        allow_hosts=None if any_host else [*known, *args.allow_host],
+        allow_hosts=None if any_host else [*known_hosts, *args.allow_host],
         cors=args.cors,
         batches=args.batches,
         receipts=args.receipts,
@@ -200,7 +200,7 @@ def _settings(args: Namespace) -> "ServerSettings":
         log_prompts=args.log_prompts,
         allow_interventions=args.allow_interventions,
         allow_adapters=args.allow_adapters,
-        **given,
+        **same_names,
     )
 
 
@@ -211,7 +211,7 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _in_url(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
@@ -245,7 +245,7 @@ _CLUSTER = (
 
 
 def add_models(parser: ArgumentParser) -> None:
-    """Which models, how each is loaded, and which of them are in memory."""
+    """Add which models there are, how each is loaded, and which of them are in memory."""
     arguments.add_model_arguments(parser, several=True, more=_MORE, lora=_AfterModel)
     parser.add_argument(
         "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
@@ -259,29 +259,32 @@ def add_models(parser: ArgumentParser) -> None:
         cluster.add_argument(flag, type=as_type, metavar=metavar, help=text)
 
 
-def named(args: Namespace) -> list[tuple[str | None, str]]:
-    """(name, model) of each --model; name None: it was given by its path.
+def named_models(args: Namespace) -> list[tuple[str | None, str]]:
+    """Return (name, model) for each --model; the name is None for a path without one.
 
-    InputError where two have one name.
+    InputError if two have one name.
     """
-    given = getattr(args, "model", None) or [DEFAULT_MODEL]
-    found = [_split(text) for text in given]
-    _check_names([name for name, _ in found if name is not None])
-    return found
+    texts = getattr(args, "model", None) or [DEFAULT_MODEL]
+    pairs = [_split(text) for text in texts]
+    _check_names([name for name, _ in pairs if name is not None])
+    return pairs
 
 
 @contextmanager
-def served(
+def open_models(
     args: Namespace, options: dict[str, Any], tell: Callable[..., object]
 ) -> "Iterator[AsyncModel | Mapping[str, AsyncModel]]":
-    """One model, or several by their names.
+    """Open one model, or several by their names.
 
     options  keywords of all requests
     tell     called with an event's name and fields
     """
-    each, cluster = named(args), {k: getattr(args, k) for k in ("cores", "address") if k in args}
-    asked = models(args)
-    comes_and_goes = len(each) > 1 or "memory" in args or "unload_after" in args
+    pairs, cluster = (
+        named_models(args),
+        {k: getattr(args, k) for k in ("cores", "address") if k in args},
+    )
+    model_args = models(args)
+    comes_and_goes = len(pairs) > 1 or "memory" in args or "unload_after" in args
     if "replicas" in args:
         if comes_and_goes:
             raise InputError(
@@ -289,7 +292,7 @@ def served(
                 "--unload-after and each --model but one"
             )
         plan = feature("cluster.plan").Plan.of(
-            args.replicas, cluster.get("cores"), namespace.model_options(asked[0]), options
+            args.replicas, cluster.get("cores"), namespace.model_options(model_args[0]), options
         )
         with feature("cluster.launch").launched(
             plan, cluster.get("address"), progress=not args.quiet, **options
@@ -298,47 +301,47 @@ def served(
     elif cluster:
         raise InputError(f"--{min(cluster)} is for replicas: add --replicas N")
     elif comes_and_goes:
-        llms = _on_demand(asked, [name for name, _ in each], options, tell)
+        llms = _on_demand(model_args, [name for name, _ in pairs], options, tell)
         yield llms if len(llms) > 1 else next(iter(llms.values()))
     else:
         from cutaway.api.async_llm import AsyncLLM
 
-        yield AsyncLLM(console.load(asked[0]), **options)
+        yield AsyncLLM(console.load(model_args[0]), **options)
 
 
 def models(args: Namespace) -> list[Namespace]:
-    """The arguments of each model, with the adapters that are its own. InputError as ``named``."""
-    each = [
+    """Return the arguments of each model, with its own adapters; InputError if names clash."""
+    model_args = [
         Namespace(**{**vars(args), "model": path, "lora": None, "adapters": {}})
-        for _, path in named(args)
+        for _, path in named_models(args)
     ]
     for before, file in getattr(args, "lora", []):
-        one = _of(each, before, f"--lora {file}")
-        if one.lora is not None:
+        model = _find_model(model_args, before, f"--lora {file}")
+        if model.lora is not None:
             raise InputError(
-                f"--lora {file}: the model has one already: --lora {one.lora},{file} adds both"
+                f"--lora {file}: the model has one already: --lora {model.lora},{file} adds both"
             )
-        one.lora = file
+        model.lora = file
     for before, (name, file) in getattr(args, "adapters", []):
-        one = _of(each, before, f"--adapter {name}")
-        if name in one.adapters:
+        model = _find_model(model_args, before, f"--adapter {name}")
+        if name in model.adapters:
             raise InputError(f"--adapter: {name} is the name of two: give one another")
-        one.adapters[name] = file
-    return each
+        model.adapters[name] = file
+    return model_args
 
 
-def _of(each: Sequence[Namespace], before: int, said: str) -> Namespace:
-    """The model that an option applies to, which has ``before`` --model options before it."""
-    if len(each) > 1 and not before:
-        raise InputError(f"{said} comes before each --model: put it after the one that it is for")
-    return each[max(before - 1, 0)]
+def _find_model(model_args: Sequence[Namespace], before: int, flag: str) -> Namespace:
+    """Return the model of an option that has ``before`` --model options before it."""
+    if len(model_args) > 1 and not before:
+        raise InputError(f"{flag} comes before each --model: put it after the one that it is for")
+    return model_args[max(before - 1, 0)]
 
 
 def _on_demand(
-    asked: Sequence[Namespace], given: Sequence[str | None], options: dict[str, Any],
+    model_args: Sequence[Namespace], given_names: Sequence[str | None], options: dict[str, Any],
     tell: Callable[..., object],
 ) -> "dict[str, OnDemandLLM]":  # fmt: skip
-    """The models; the first is loaded at once, so that its errors show before any request."""
+    """Open the models, and load the first at once, so that its errors show before any request."""
     from cutaway.base.resources import free_memory
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
@@ -346,32 +349,35 @@ def _on_demand(
     from cutaway.server.model_cache import ModelCache
     from cutaway.server.on_demand import OnDemandLLM
 
-    each, args = [namespace.model_options(one) for one in asked], asked[0]
+    load_options, args = [*map(namespace.model_options, model_args)], model_args[0]
     setups = [
-        Setup(**{k: v for k, v in one.items() if k in Setup.__dataclass_fields__}) for one in each
+        Setup(**{k: v for k, v in loading.items() if k in Setup.__dataclass_fields__})
+        for loading in load_options
     ]
-    others = {k: v for k, v in each[0].items() if k not in {*Setup.__dataclass_fields__, "model"}}
-    policy, show = Policy(**others), not args.quiet
+    policy_options = {
+        k: v for k, v in load_options[0].items() if k not in {*Setup.__dataclass_fields__, "model"}
+    }
+    policy, show = Policy(**policy_options), not args.quiet
     free = free_memory(swap=False)
     cache = ModelCache(
         getattr(args, "memory", free and free.free), idle_s=_unload_after(args), tell=tell,
         max_waiting=None if policy.max_waiting is None else max(1, policy.max_waiting),
     )  # fmt: skip
     opened = [
-        LoadedModel.open(one["model"], setup, progress=show, weights=False)
-        for one, setup in zip(each, setups, strict=True)
+        LoadedModel.open(loading["model"], setup, progress=show, weights=False)
+        for loading, setup in zip(load_options, setups, strict=True)
     ]
-    names = [name or model.name for name, model in zip(given, opened, strict=True)]
+    names = [name or model.name for name, model in zip(given_names, opened, strict=True)]
     _check_names(names)
     for model in opened:
         cache.check(model)
     opened[0].load(show=show)
-    made = zip(names, opened, strict=True)
-    return {name: OnDemandLLM(model, cache, policy, **options) for name, model in made}
+    pairs = zip(names, opened, strict=True)
+    return {name: OnDemandLLM(model, cache, policy, **options) for name, model in pairs}
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """(name, model) of a --model. A path gives no name: the model has one of its own."""
+    """Return (name, model) of a --model; a path gives no name, since the model has its own."""
     path = existing(text)
     name, equals, model = text.partition("=")
     if equals and path is None:
@@ -401,10 +407,10 @@ def _adapter(text: str) -> tuple[str, str]:
 
 
 class _AfterModel(Action):
-    """Each value, with the number of --model options before it."""
+    """Store each value with the number of --model options before it."""
 
     def __call__(
         self, _parser: ArgumentParser, args: Namespace, values: Any, _option: str | None = None
     ) -> None:
-        found = getattr(args, self.dest, [])
-        setattr(args, self.dest, [*found, (len(getattr(args, "model", [])), values)])
+        earlier = getattr(args, self.dest, [])
+        setattr(args, self.dest, [*earlier, (len(getattr(args, "model", [])), values)])

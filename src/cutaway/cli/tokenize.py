@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from cutaway.base.progress import say
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import names_of, print_lines, quoted
+from cutaway.cli.terminal.drawing import names_of, print_lines, quote
 
 EPILOG = """
 examples:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
         streams.print_json({"ids": ids, "tokens": [tokenizer.token_name(i) for i in ids]})
     else:
         name = names_of(tokenizer)
-        print_lines(f"{token_id:>7}  {quoted(name(token_id))}" for token_id in ids)
+        print_lines(f"{token_id:>7}  {quote(name(token_id))}" for token_id in ids)
         for note in tokenizer.notes(ids, text if args.special else None):
             say(f"note: {note}")
     return 0

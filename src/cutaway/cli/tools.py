@@ -29,14 +29,14 @@ ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""
 
 _MODULE = "cutaway_tools"
-_SHOWN = 500  # characters of a result
+_MOST_CHARACTERS = 500  # characters of a result
 _TOOLS = "offer the functions of this Python file; each needs types, and a docstring that says why"
 _CHOICE = "auto (the default), required: the first answer to each message is a call, or none"
 _YES = "run every call without asking"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add --tools and what belongs to it."""
+    """Add --tools and the options that go with it."""
     group = parser.add_argument_group("tools")
     group.add_argument("--tools", metavar="FILE.py", help=_TOOLS)
     group.add_argument("--tool-choice", choices=("auto", "required", "none"), help=_CHOICE)
@@ -47,7 +47,7 @@ class Toolbox:
     """The functions that a person offers; none without --tools."""
 
     def __init__(self, args: Namespace) -> None:
-        """InputError for a bad file, or where nobody could be asked: before a model is loaded."""
+        """InputError, before a model is loaded, for a bad file, or if nobody could be asked."""
         self._choice, self._yes = args.tool_choice, args.yes
         self._functions: list[Function] = []
         if args.tools is None:
@@ -62,41 +62,39 @@ class Toolbox:
         self._functions = functions_of(args.tools)
 
     def use(self, llm: "LLM", wish: "ThinkingWish", *, may_call: bool = True) -> "ToolUse":
-        """For the answers to one message."""
+        """Return the tools of the answers to one message."""
         from cutaway.requests.tools import ToolUse
 
         choice = self._choice if may_call else "none"
         return ToolUse(llm.model, self._functions, choice, False, wish)  # each call is confirmed
 
     def result(self, use: "ToolUse", call: "ToolCall") -> dict[str, Any]:
-        """Ask for a call and run it: the message that says what came of it."""
+        """Ask whether to run a call, run it, and return the message with its result."""
         if not (self._yes or console.confirm("run it?")):
             return use.result(call, "the user declined")
         try:
             with redirect_stdout(sys.stderr):  # only answers are on standard output
                 message = use.result(call, use.functions[call.name](**call.values()))
-        except (Exception, SystemExit) as error:  # the function's own: the model is told
+        except (Exception, SystemExit) as error:  # the function's own, for the model to read
             message = use.result(call, f"error: {type(error).__name__}: {error}")
-        said = message["content"]
-        say(f"← {printable(said if len(said) <= _SHOWN else f'{said[:_SHOWN]}…')}")
+        content = message["content"]
+        is_short = len(content) <= _MOST_CHARACTERS
+        say(f"← {printable(content if is_short else f'{content[:_MOST_CHARACTERS]}…')}")
         return message
 
 
 class Display:
-    """One answer on a terminal while it is written: text on standard output.
-
-    Thoughts and calls go beside it, to standard error.
-    """
+    """One answer while it is written: its text on standard output, thoughts and calls on error."""
 
     def __init__(self) -> None:
         self._push = _output()
-        self._said = False  # whether text was printed and its line has not ended
+        self._has_text = False  # whether text was printed and its line has not ended
         self._thinks = False  # whether a line of thoughts is open
         self._open = True  # whether a line is open: even an empty answer is a line
         self._arguments: str | None = None  # of the call that is being written
 
     def show(self, deltas: "Iterable[AnswerPart]") -> None:
-        """Text as it comes; of a call its name when it begins, its arguments when it ends."""
+        """Print text as it comes; a call's name when it begins, its arguments when it ends."""
         from cutaway.text.thinking import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -110,12 +108,12 @@ class Display:
                 case Content():
                     self._push(delta.text)
                     sys.stdout.flush()
-                    self._said = self._open = True
+                    self._has_text = self._open = True
                 case CallStart():
-                    if self._said:
+                    if self._has_text:
                         self._push("\n")
                         sys.stdout.flush()
-                    self._said = self._open = False
+                    self._has_text = self._open = False
                     print(f"→ {delta.tool.name}", end=" ", file=sys.stderr, flush=True)
                     self._arguments = ""
                 case Arguments():
@@ -126,7 +124,7 @@ class Display:
                     self._arguments = None
 
     def end(self) -> None:
-        """The answer is complete."""
+        """End the open lines: the answer is complete."""
         if self._thinks:
             say("")
         if self._arguments is not None:
@@ -137,7 +135,7 @@ class Display:
 
 
 def _output() -> Callable[[str], object]:
-    """What writes to standard output; on a terminal, lines end between words."""
+    """Return what writes to standard output; on a terminal, lines end between words."""
     write = sys.stdout.write
     if not sys.stdout.isatty():
         return write
@@ -146,20 +144,20 @@ def _output() -> Callable[[str], object]:
 
 
 def functions_of(path: str) -> "list[Function]":
-    """The public functions that a Python file defines; InputError where it has none, or fails."""
+    """Return the public functions of a Python file; InputError if it has none, or fails."""
     from cutaway.requests.tools import check_function
     from cutaway.text.tools import parse_tools, tool_of
 
     module = sys.modules[_MODULE] = ModuleType(_MODULE)
     module.__file__ = path
     _run(path, module)
-    found = [
+    public_functions = [
         value
         for name, value in vars(module).items()
         if not name.startswith("_") and callable(value)
         and isfunction(inner := unwrap(value)) and inner.__module__ == _MODULE
     ]  # fmt: skip
-    functions = [*dict.fromkeys(found)]
+    functions = [*dict.fromkeys(public_functions)]
     if not functions:
         raise InputError(f"--tools {path}: it defines no public function; define one with types")
     try:
@@ -167,8 +165,8 @@ def functions_of(path: str) -> "list[Function]":
         for function in functions:
             check_function(function)
     except InputError as error:
-        said = [error.reason] if error.path == ("tools",) else [": ", *error.args]
-        raise InputError("--tools", f" {path}", *said) from None
+        reason = [error.reason] if error.path == ("tools",) else [": ", *error.args]
+        raise InputError("--tools", f" {path}", *reason) from None
     return functions
 
 
@@ -185,9 +183,9 @@ def _run(path: str, module: ModuleType) -> None:
     except (Exception, SystemExit) as error:
         lines = [line for frame, line in walk_tb(error.__traceback__)
                  if frame.f_code.co_filename == path]  # fmt: skip
-        said = str(error)
+        message = str(error)
         if isinstance(error, SyntaxError) and error.filename == path:
-            lines, said = [error.lineno or 1], error.msg
-        where = f" line {lines[-1]}:" if lines else ""
-        said = f"{type(error).__name__}: {printable(said)}"
-        raise InputError(f"--tools {path}:{where} {said}; mend the file") from None
+            lines, message = [error.lineno or 1], error.msg
+        place = f" line {lines[-1]}:" if lines else ""
+        message = f"{type(error).__name__}: {printable(message)}"
+        raise InputError(f"--tools {path}:{place} {message}; mend the file") from None

@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-Knows argparse. An option that was not given is absent from the namespace, so that each default is
-written down once, where it is used.
+Knows argparse. An option that is not used is absent from the namespace, so that each default is
+written once, where it is used.
 """
 
 import re
@@ -47,16 +47,16 @@ _CONTROL_VECTOR = (
     "layer; repeat for more"
 )
 REQUEST = ("sampling", "stopping", "constraints")
-"""How tokens are chosen, when a text ends, and which tokens may come at all: titles of flags."""
+"""Titles of flags: how tokens are chosen, when a text ends, and which tokens may come at all."""
 
 
 def add_trace(parser: ArgumentParser) -> None:
-    """The trace that a verb reads."""
+    """Add the trace that a verb reads."""
     parser.add_argument("file", metavar="FILE", help="a trace")
 
 
 def add_step(parser: ArgumentParser) -> None:
-    """The trace, the step whose inside is computed again, and the token to compare it with."""
+    """Add the trace, the step whose inside is computed again, and the token to compare it with."""
     add_trace(parser)
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     parser.add_argument(
@@ -69,7 +69,7 @@ def add_step(parser: ArgumentParser) -> None:
 def add_model(
     group: "_ActionsContainer", default: str = "smollm2", *, several: bool = False, more: str = ""
 ) -> None:
-    """-m, which has a default. several: it may be repeated; more: the end of its help."""
+    """Add -m, which has a default. several: it may be repeated; more: the end of its help"""
     group.add_argument(
         "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
         help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
@@ -78,7 +78,7 @@ def add_model(
 
 
 def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
-    """-m and how the model runs. more: as of ``add_loading_arguments``."""
+    """Add -m and how the model runs. more: for ``add_loading_arguments``"""
     group = add_loading_arguments(parser, **more)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
@@ -90,7 +90,7 @@ def add_loading_arguments(
     parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, more: str = "",
     lora: "str | type[Action]" = "store",
 ) -> "_ArgumentGroup":  # fmt: skip
-    """-m, as of ``add_model``, and how the model is loaded; their group.
+    """Add -m, as ``add_model`` does, and how the model is loaded; return their group.
 
     lora: the action of --lora
     """
@@ -117,11 +117,11 @@ def add_loading_arguments(
 
 
 def size(text: str) -> int:
-    """Bytes of "8GB", or of "6GiB"."""
-    found, nbytes = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper()), 0
-    if found:
-        base = 1024 if found[3] else 1000
-        nbytes = int(float(found[1]) * base ** " KMGT".index(found[2] or " "))
+    """Read a size such as "8GB" or "6GiB" as bytes."""
+    match, nbytes = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper()), 0
+    if match:
+        base = 1024 if match[3] else 1000
+        nbytes = int(float(match[1]) * base ** " KMGT".index(match[2] or " "))
     if not nbytes:
         raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
     return nbytes
@@ -131,7 +131,7 @@ def add_number(
     parser: "_ActionsContainer", flag: str, default: float, help: str, metavar: str = "N",
     **more: Any,
 ) -> None:  # fmt: skip
-    """An option whose value has the type of its default, with which its help ends."""
+    """Add an option whose value has the type of its default, which ends its help."""
     parser.add_argument(
         flag, type=type(default), default=default, metavar=metavar,
         help=f"{help}; default {default:g}", **more,
@@ -142,9 +142,9 @@ def add_keywords(
     group: "_ActionsContainer", title: str, *, but: Container[str] = (),
     help: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """The flags that the table of keywords lists under this title, except ``but``.
+    """Add the flags that the table of keywords lists under this title, except ``but``.
 
-    help: keyword -> its help here, where that is not the table's
+    help: keyword -> its help here, instead of the table's
     """
     for name, row in KEYWORDS.items():
         if isinstance(row.flag, Flag) and row.flag.group == title and name not in but:
@@ -154,15 +154,15 @@ def add_keywords(
 def add_keyword(
     group: "_ActionsContainer", name: str, help: str | None = None, **more: Any
 ) -> None:
-    """The flag of a keyword, from its row in the table.
+    """Add the flag of a keyword, from its row in the table.
 
     help: instead of the row's; more: further arguments for argparse
     """
     row = KEYWORDS[name]
     assert isinstance(row.flag, Flag)
-    written = _WRITTEN[row.kind]
+    kind_arguments = _KIND_ARGUMENTS[row.kind]
     parts = [help or row.help]
-    if "action" in written and row.flag.metavar:
+    if "action" in kind_arguments and row.flag.metavar:
         parts.append("repeat for more")
     if row.flag.more:
         parts.append(row.flag.more)
@@ -172,19 +172,19 @@ def add_keyword(
     more |= {"metavar": row.flag.metavar} if row.flag.metavar else {}
     group.add_argument(
         row.flag_name(name), dest=name, default=SUPPRESS,
-        help="; ".join(parts).replace("%", "%%"), **written, **more,
+        help="; ".join(parts).replace("%", "%%"), **kind_arguments, **more,
     )  # fmt: skip
 
 
 def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
-    """For each title a group with the flags listed under it. more: as of ``add_keywords``."""
+    """Add for each title a group with the flags under it. more: for ``add_keywords``"""
     for title in titles:
         group = parser.add_argument_group(title, argument_default=SUPPRESS)
         add_keywords(group, title, **more)
 
 
 def add_interventions(parser: ArgumentParser) -> None:
-    """--intervention and --control-vector; --change, the first one's earlier name."""
+    """Add --intervention and --control-vector, and --change, the first one's earlier name."""
     group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
     add_keywords(group, "interventions")
     group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
@@ -195,7 +195,7 @@ def add_interventions(parser: ArgumentParser) -> None:
 
 
 def add_experiment_arguments(parser: ArgumentParser) -> None:
-    """The model, its sampling, and how the curves are shown."""
+    """Add the model, its sampling, and how the curves are shown."""
     add_model_arguments(parser)
     add_groups(parser, "sampling")
     parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
@@ -203,7 +203,7 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
 
 
 def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
-    """--json, and --quiet with this help."""
+    """Add --json, and --quiet with this help."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
 
@@ -211,7 +211,7 @@ def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> 
 def add_output_arguments(
     parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
 ) -> None:
-    """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities.
+    """Add prices and --quiet; with ``samples``, also JSON, several samples and log-probabilities.
 
     canvas: without flags that only a text written from left to right can have
     """
@@ -230,7 +230,7 @@ def add_output_arguments(
 
 
 def _schema(text: str) -> str | Path:
-    """A JSON schema as it is, anything else as a path."""
+    """Return a JSON schema as it is, anything else as a path."""
     return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
 
 
@@ -255,7 +255,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 
 def _control_vector(text: str) -> tuple[str, float]:
-    """FILE, or FILE:X."""
+    """Read FILE or FILE:X."""
     path, _, strength = text.rpartition(":")
     try:
         return (path, float(strength)) if path else (text, 1.0)
@@ -264,14 +264,14 @@ def _control_vector(text: str) -> tuple[str, float]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
+    """Read whole numbers with commas between them."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ArgumentTypeError(f"write numbers with commas, for example 2,7: {text!r}") from None
 
 
-_WRITTEN: Mapping[Kind, dict[str, Any]] = {
+_KIND_ARGUMENTS: Mapping[Kind, dict[str, Any]] = {
     "number": {},
     "int": {"type": int},
     "bool": {"action": "store_true"},
@@ -297,7 +297,7 @@ _WRITTEN: Mapping[Kind, dict[str, Any]] = {
 
 
 def add_rule_arguments(parser: ArgumentParser) -> None:
-    """A flag for each setting; what was not given is absent from the namespace."""
+    """Add a flag for each setting; one that is not used is absent from the namespace."""
     from cutaway.engine.canvas import SETTING_WORDS
 
     group = parser.add_argument_group("rule", argument_default=SUPPRESS)
@@ -308,7 +308,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
         elif setting.type is tuple:
             about = f"{help}; repeat for more"
             group.add_argument(
-                flag, type=_forced, action="append", metavar=setting.metavar, help=about
+                flag, type=_forced_cell, action="append", metavar=setting.metavar, help=about
             )
         else:
             group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
@@ -316,7 +316,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
 
 
 def add_rule_name(parser: ArgumentParser) -> None:
-    """--denoise RULE: answers are canvases."""
+    """Add --denoise RULE: answers are canvases."""
     from cutaway.engine.canvas import RULES
 
     help = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
@@ -324,23 +324,23 @@ def add_rule_name(parser: ArgumentParser) -> None:
 
 
 def add_rules(parser: ArgumentParser, help: str) -> None:
-    """--rule, any number of times: each a rule with its settings, as a text."""
+    """Add --rule, which may be repeated: each is a rule with its settings, as a text."""
     parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=help)
 
 
 def rules(args: Namespace) -> list[str] | None:
-    """The rules that were given, checked before a model is loaded; None: none was."""
+    """Return the rules of --rule, if any; they are checked here, before a model is loaded."""
     from cutaway.engine.canvas import rule_of_text
 
-    given: list[str] | None = args.rules
-    for rule in given or ():
+    texts: list[str] | None = args.rules
+    for rule in texts or ():
         rule_of_text(rule)
-    return given
+    return texts
 
 
-def _forced(text: str) -> tuple[int, ...]:
+def _forced_cell(text: str) -> tuple[int, ...]:
     try:
-        passed, cell, token_id = (int(part) for part in text.split(":"))
+        pass_index, cell, token_id = (int(part) for part in text.split(":"))
     except ValueError:
         raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
-    return passed, cell, token_id
+    return pass_index, cell, token_id

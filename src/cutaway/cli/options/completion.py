@@ -1,6 +1,6 @@
 """``cutaway --completion SHELL``: the script by which a shell completes commands and options.
 
-Knows argparse's actions and what three shells read. Whatever is no option is left to the shell,
+Knows argparse's actions and what three shells read. Whatever is not an option is left to the shell,
 which completes the names of files.
 """
 
@@ -36,7 +36,7 @@ class ShellCompletion(Action):
 
 
 def _places(words: tuple[str, ...], package: str, helps: Mapping[str, str]) -> Iterator[_Place]:
-    """The command of these words, and those within it."""
+    """Yield the command of these words, and the commands within it."""
     commands = commands_of(package, helps, *words)
     yield words, {name: command.help for name, command in commands.items()}, []
     for name, command in commands.items():
@@ -73,8 +73,8 @@ def _fish(places: Iterable[_Place]) -> str:
         seen = [f"__fish_seen_subcommand_from {word}" for word in words]
         if verbs:
             seen.append(f"not __fish_seen_subcommand_from {' '.join(verbs)}")
-        where = f"complete -c cutaway -n '{'; and '.join(seen)}'"
-        lines += [f"{where} -f -a {name} -d {_quoted(help)}" for name, help in verbs.items()]
+        command_line = f"complete -c cutaway -n '{'; and '.join(seen)}'"
+        lines += [f"{command_line} -f -a {name} -d {_quote(help)}" for name, help in verbs.items()]
         for option in options:
             names = (
                 f"-l {n[2:]}" if n[:2] == "--" else f"-s {n[1]}" for n in option.option_strings
@@ -82,13 +82,13 @@ def _fish(places: Iterable[_Place]) -> str:
             value = f"-x -a '{' '.join(option.choices)}'" if option.choices else "-r"
             value = "" if option.nargs in (0, "?") else value
             help = re.split(r"; |\. ", option.help or "")[0] % vars(option)
-            lines.append(f"{where} {' '.join(names)} {value} -d {_quoted(help)}")
+            lines.append(f"{command_line} {' '.join(names)} {value} -d {_quote(help)}")
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 SCRIPTS = {"bash": _bash, "zsh": lambda places: _ZSH + _bash(places), "fish": _fish}
-"""Shell -> its script of the commands."""
+"""Shell -> the function that writes its script."""

@@ -1,4 +1,4 @@
-"""From what argparse has read to the keywords of ``LLM`` and its requests.
+"""What argparse has read, as the keywords of ``LLM`` and its requests.
 
 Knows which names in a namespace are keywords, and which of them need the model's tokenizer. Does
 not know how they got there (arguments.py), nor what they do.
@@ -23,58 +23,58 @@ _MODEL = (
 
 
 def model_options(args: Namespace) -> dict[str, Any]:
-    """The keywords for LLM that were given."""
+    """Return the keywords for LLM that were given."""
     return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
 
 
 def request_options(args: Namespace) -> dict[str, Any]:
-    """The keywords of the request that were given, refused here, before a model is fetched."""
+    """Return the keywords of the request; refuse bad ones here, before a model is fetched."""
     from cutaway.requests.options import OPTIONS, parse_options
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
-    options.pop("track", None)  # texts of tokens as yet: see tracked
+    options.pop("track", None)  # still texts: read_track_option makes ids of them
     if hasattr(args, "control_vector"):
         options["interventions"] = [*options.get("interventions", ()), *_control_vectors(args)]
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
         raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
-    # Breakers are texts as yet: only the model's tokenizer knows the ids.
-    checked = {name: given for name, given in options.items() if name != "dry_breakers"}
+    # Breakers are still texts: only the model's tokenizer knows their ids.
+    checked = {name: value for name, value in options.items() if name != "dry_breakers"}
     parse_options(checked)
     return options
 
 
 def _control_vectors(args: Namespace) -> list[Any]:
-    """Those in files, as interventions."""
+    """Return the control vectors in files as interventions."""
     from cutaway.engine.interventions.intervention import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
-    return [one.to_json() for found in files for one in found]
+    return [intervention.to_json() for vectors in files for intervention in vectors]
 
 
-def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
-    """The keyword for --track: token ids, which only the model's tokenizer knows."""
-    named = getattr(args, "track", [])
-    return {"track": [i for text in named for i in _token_ids(text, llm)]} if named else {}
+def read_track_option(args: Namespace, llm: "LLM") -> dict[str, Any]:
+    """Return the keyword of --track: token ids, which only the model's tokenizer knows."""
+    texts = getattr(args, "track", [])
+    return {"track": [i for text in texts for i in _token_ids(text, llm)]} if texts else {}
 
 
 def _token_ids(text: str, llm: "LLM") -> list[int]:
-    """The id itself, or every token with this text: several may have it, as a letter and a byte."""
+    """Return the id itself, or all tokens with this text, such as a letter and a byte."""
     of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
     if text.isdecimal():
         if int(text) not in everything:
             raise InputError(f"--track {text}: the model's token ids are 0 to {everything[-1]}")
         return [int(text)]
     data = text.encode("utf-8", "surrogateescape")
-    found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
-    if not found:
+    ids = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
+    if not ids:
         raise InputError(f"--track {text!r}: the model has no such token; see 'cutaway tokenize'")
-    return found
+    return ids
 
 
 def token(text: str | None) -> int | str | None:
-    """A token by its id or its text."""
+    """Read a token that is given by its id or its text."""
     return int(text) if text and text.isdecimal() else text
 
 
@@ -86,12 +86,12 @@ def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def read_text(text: str) -> str:
-    """The argument itself, or for "-" standard input without one final newline."""
+    """Return the argument itself, or for "-" standard input without one final newline."""
     return read_file("-").removesuffix("\n") if text == "-" else text
 
 
 def read_file(path: str, flag: str = "") -> str:
-    """A file's whole text, or standard input's for "-"; InputError where it cannot be read.
+    """Return a file's whole text, or standard input's for "-"; InputError if it cannot be read.
 
     flag: the option that names the file, for the error
     """
@@ -106,7 +106,7 @@ def read_file(path: str, flag: str = "") -> str:
 
 
 def gguf_output(name: str, *, force: bool) -> Path:
-    """The .gguf file to write. InputError where it cannot be written, or is there."""
+    """Return the .gguf file to write; InputError if it cannot be written, or exists."""
     path = Path(name).expanduser()
     if path.suffix.lower() != ".gguf":
         raise InputError(f"OUT must be a name that ends in .gguf, not {name!r}")

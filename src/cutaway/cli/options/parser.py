@@ -1,7 +1,7 @@
-"""argparse as every command uses it: whatever is wrong is one sentence that names the fix.
+"""argparse as every command uses it: an error is one sentence that names the fix.
 
-Knows how a command is found and run, and what it prints of itself: a screen with -h, with --help
-all options or one group. The words are those of the options themselves.
+Knows how a command is found and run, and how its help is printed: a screen with -h, all options or
+one group with --help. The words come from the options themselves.
 """
 
 import re
@@ -34,7 +34,7 @@ class Parser(ArgumentParser):
     """A parser that raises InputError where argparse would print its usage and exit."""
 
     common: Sequence[str] = ()
-    """The flags that -h shows; without any, it shows -m and the command's own."""
+    """The flags that -h shows; if empty, it shows -m and the command's own."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
@@ -52,11 +52,11 @@ class Parser(ArgumentParser):
         )
 
     def format_help(self) -> str:
-        """All options."""
+        """Return the help with all options."""
         return complete(self)
 
     def parse(self, argv: Sequence[str]) -> Namespace:
-        """The arguments; SystemExit after --help and --version."""
+        """Return the arguments; SystemExit after --help and --version."""
         end = argv.index("--") if "--" in argv else len(argv)
         options, texts = [*argv[:end]], [*argv[end:]]
         for arg in options:
@@ -76,7 +76,7 @@ class Parser(ArgumentParser):
         return args
 
     def _with_values(self, options: list[str]) -> list[str]:
-        """The options, each in one word with a value that begins with a dash, as a file may."""
+        """Join options and values that begin with a dash, such as a file's name, into one word."""
         words: list[str] = []
         for word in options:
             last = self._option_string_actions.get(words[-1]) if words else None
@@ -89,23 +89,23 @@ class Parser(ArgumentParser):
         return words
 
     def error(self, message: str) -> NoReturn:
-        """What argparse found, in one sentence."""
+        """Raise an error of argparse as one sentence."""
         if wrong := _WRONG_KIND.fullmatch(message):
             message = f"{wrong[1]} must be {_KINDS[wrong[2]]}, not {wrong[3]}"
         raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        (file or sys.stderr).write(message)  # argparse passes over an output that is full
+        (file or sys.stderr).write(message)  # argparse would ignore the error of a full output
 
     def _unknown(self, name: str) -> InputError:
-        options = [known for known in self._option_string_actions if known.startswith("--")]
+        options = [flag for flag in self._option_string_actions if flag.startswith("--")]
         return InputError(
             unknown("option", name, options, otherwise=f"'{self.prog} --help' lists them")
         )
 
 
 class Verb(NamedTuple):
-    """A verb in one module with others, by the names that a module of its own would have."""
+    """A verb in a module with several, with the names that a module of its own would have."""
 
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
@@ -116,57 +116,56 @@ def run_command(
     parser: Parser, kind: str, package: str, helps: Mapping[str, str], argv: list[str],
     *, examples: str, otherwise: str = "", names: Mapping[str, str] = MappingProxyType({}),
 ) -> int:  # fmt: skip
-    """Run the command that the arguments begin with; its exit code.
+    """Run the command that the arguments begin with, and return its exit code.
 
-    parser     of what may stand instead of a command, such as --help; its prog is the words before
-    kind       of these commands: "command", or "verb" of a command
-    package    where their modules are, each of the command's name; or a module with a ``Verb`` of
-               each name
-    helps      name -> help. Those of features come after them, and those of other packages where
-               --help lists all or a name is not known. A module is imported when its
-               command is chosen. It has ``add_arguments(parser)``, ``run(args) -> int``, an EPILOG
-               of the help, whose examples come first, and COMMON, the options that -h shows, if
-               they are more than fit a screen; where it has verbs, VERBS and ``run(argv) -> int``
-    otherwise  what to say of a name that is like none of them
-    names      other names of theirs, which an error corrects
+    parser     of what may come instead of a command, such as --help; its prog has the words before
+    kind       what these are: "command", or "verb" of a command
+    package    has a module named after each command; or a module with a ``Verb`` of each name
+    helps      name -> help. Commands of features follow, and those of other packages if --help
+               lists all or a name is unknown. A module is imported when its command is chosen. It
+               has ``add_arguments(parser)``, ``run(args) -> int``, EPILOG, the end of the help,
+               with the examples first, and COMMON, the options that -h shows, if all do not fit a
+               screen; a module with verbs has VERBS and ``run(argv) -> int``
+    otherwise  the hint for a name that resembles none of them
+    names      other names for them, which an error corrects
     """
     _, *within = parser.prog.split()
     name, *rest = argv or [""]
     lists = name[:1] in ("", "-")
     whole = lists and "--help" in argv
-    known = commands_of(package, helps, *within, others=whole)
-    if not lists and name not in known:  # those of other packages, which take 40 ms to find
-        known = commands_of(package, helps, *within)
+    commands = commands_of(package, helps, *within, with_plugins=whole)
+    if not lists and name not in commands:  # it takes 40 ms to find those of other packages
+        commands = commands_of(package, helps, *within)
     if lists:
         parser.usage = f"{parser.prog} {kind.upper()} ..."
-        parser.epilog = f"{kind}s:\n{_listing(known, whole=whole)}\n{examples}"
+        parser.epilog = f"{kind}s:\n{_listing(commands, whole=whole)}\n{examples}"
         parser.parse(argv)  # exits for --help
         parser.print_help(sys.stderr)
         return 2
-    if name not in known:
+    if name not in commands:
         if name in names:
             raise InputError(f"unknown {kind} {name!r}; did you mean {names[name]!r}?")
-        raise InputError(unknown(kind, name, known, otherwise))
-    return _run(f"{parser.prog} {name}", known[name], rest)
+        raise InputError(unknown(kind, name, commands, otherwise))
+    return _run(f"{parser.prog} {name}", commands[name], rest)
 
 
 def commands_of(
-    package: str, helps: Mapping[str, str], *within: str, others: bool = True
+    package: str, helps: Mapping[str, str], *within: str, with_plugins: bool = True
 ) -> dict[str, Command]:
-    """The commands whose modules are in a package, then those that features add to them.
+    """Return the commands whose modules are in a package, then those that features add.
 
-    within: the words before them. others: those of other packages' features, too. CutawayError
-    where two have one name
+    within: the words before them; with_plugins: also those of other packages' features
+    CutawayError if two have one name.
     """
-    own = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
-    added = registry.commands(*within, with_installed=others)
-    if twice := min(own.keys() & added.keys(), default=""):
+    core_commands = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
+    feature_commands = registry.commands(*within, with_installed=with_plugins)
+    if twice := min(core_commands.keys() & feature_commands.keys(), default=""):
         raise CutawayError(f"a feature adds {twice!r}, which is a command already; uninstall it")
-    return own | added
+    return core_commands | feature_commands
 
 
 def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[tuple[str, ...]]:
-    """The words of each of these commands, and of its verbs."""
+    """Yield the words of each of these commands, and of its verbs."""
     for name, command in commands_of(package, helps, *within).items():
         yield (*within, name)
         verbs = getattr(import_command(command), "VERBS", None)
@@ -184,13 +183,16 @@ def import_command(command: Command) -> Any:
 
 def _run(prog: str, command: Command, argv: list[str]) -> int:
     module = import_command(command)
-    given: Namespace | list[str] = argv
+    parsed: Namespace | list[str] = argv
     if hasattr(module, "add_arguments"):
-        own = Parser(prog, f"{command.help[0].upper()}{command.help[1:]}.")
-        own.epilog, own.common = module.EPILOG, getattr(module, "COMMON", "").split()
-        module.add_arguments(own)
-        given = own.parse(argv)
-    code: int = module.run(given)
+        command_parser = Parser(prog, f"{command.help[0].upper()}{command.help[1:]}.")
+        command_parser.epilog, command_parser.common = (
+            module.EPILOG,
+            getattr(module, "COMMON", "").split(),
+        )
+        module.add_arguments(command_parser)
+        parsed = command_parser.parse(argv)
+    code: int = module.run(parsed)
     return code
 
 
@@ -203,22 +205,22 @@ def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
     return "\n".join(lines)
 
 
-def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A sentence on an unknown name: a known one that is close, else ``otherwise`` or all."""
+def unknown(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return a sentence on an unknown name, with a close one, else ``otherwise`` or all names."""
     from difflib import get_close_matches
 
-    hint = otherwise or f"choose one of {', '.join(known := [*known])}"
-    close = get_close_matches(name.lower(), known, n=1)
+    hint = otherwise or f"choose one of {', '.join(names := [*names])}"
+    close = get_close_matches(name.lower(), names, n=1)
     if close and close[0] != name:
         hint = f"did you mean {close[0]!r}?"
-    return f"unknown {what} {name!r}; {hint}"
+    return f"unknown {kind} {name!r}; {hint}"
 
 
 def as_typed(error: InputError, argv: Sequence[str]) -> str:
-    """The error's sentence with options for keywords: "top_p must be …" is "--top-p must be …".
+    """Return the error's sentence with options for keywords: "--top-p must be …" for "top_p …".
 
-    What it is about is one if it was typed, and so is every keyword of a request with an
-    underscore; a place in a list, as in stop[0], is not typed.
+    Its subject becomes an option if that was typed, or if it is a request's keyword with an
+    underscore; an index, as in stop[0], is dropped, since nobody types it.
     """
     from cutaway.requests.keywords import KEYWORDS
 
@@ -247,29 +249,33 @@ class Help(Action):
     def __call__(  # noqa: D102
         self, parser: Any, _namespace: object, values: object, option: str | None = None
     ) -> None:
-        print(screen(parser, parser.common) if option == "-h" else of_group(parser, values), end="")
+        print(
+            screen(parser, parser.common) if option == "-h" else group_help(parser, values), end=""
+        )
         sys.stdout.flush()
         parser.exit()
 
 
 def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
-    """What the command does, the options that people use most, and three examples.
+    """Return what the command does, the options that people use most, and three examples.
 
-    All that there is, where that fits. common: those options; without any, the command's own
+    If everything fits, all of it. common: those options; if empty, the command's own
     """
     whole = complete(parser)
     if parser.usage or len(whole.splitlines()) <= LINES:
         return whole
     options = _options(parser)
-    shown = [a for a in options if {*a.option_strings} & {*(common or _own(parser))}]
+    common_options = [
+        a for a in options if {*a.option_strings} & {*(common or _own_options(parser))}
+    ]
     formatter = _formatter(parser)
     formatter.start_section("arguments")
-    formatter.add_arguments([_brief(a) for a in (*_positionals(parser), *shown)])
+    formatter.add_arguments([_brief(a) for a in (*_positionals(parser), *common_options)])
     formatter.end_section()
     _, _, examples = (parser.epilog or "").partition("examples:\n")
     shown_examples = ["examples:", *examples.split("\n\n")[0].splitlines()[:_EXAMPLES], ""]
     more = f"'{parser.prog} --help' says more."
-    if len(shown) < len(options):
+    if len(common_options) < len(options):
         groups = ", ".join(map(_name, _groups(parser)))
         more = (
             f"'{parser.prog} --help' explains all {len(options)} options, '--help GROUP' those of "
@@ -280,14 +286,14 @@ def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
 
 
 def complete(parser: ArgumentParser) -> str:
-    """All options under the headings of their groups, and the examples."""
+    """Return all options under the headings of their groups, and the examples."""
     if parser.usage:  # a list of commands
         return f"{_head(parser)}\n{parser.epilog}"
     return _head(parser) + "\n" + _sections(parser, _groups(parser)) + f"\n{parser.epilog or ''}"
 
 
-def of_group(parser: ArgumentParser, name: object) -> str:
-    """Its options; all, where none is named. InputError where the command has no such group."""
+def group_help(parser: ArgumentParser, name: object) -> str:
+    """Return the options of a group, or all if the name is None; InputError for no such group."""
     if name is None:
         return complete(parser)
     groups = {_name(group): group for group in _groups(parser)}
@@ -318,16 +324,16 @@ def _groups(parser: ArgumentParser) -> list["_ArgumentGroup"]:
     return [g for g in parser._action_groups if any(a.help != SUPPRESS for a in g._group_actions)]
 
 
-def _own(parser: ArgumentParser) -> list[str]:
-    """The options that are the command's own, and its model."""
-    own = [g for g in _groups(parser) if g.title not in ("options", "model", "sampling")]
+def _own_options(parser: ArgumentParser) -> list[str]:
+    """Return the options that are the command's own, and -m."""
+    groups = [g for g in _groups(parser) if g.title not in ("options", "model", "sampling")]
     loose = parser._optionals._group_actions
-    actions = [*loose, *(a for group in own for a in group._group_actions)]
+    actions = [*loose, *(a for group in groups for a in group._group_actions)]
     return ["-m", *(flag for action in actions for flag in action.option_strings)]
 
 
 def _name(group: "_ArgumentGroup") -> str:
-    """The title up to a colon."""
+    """Return a group's title up to a colon."""
     return str(group.title).partition(":")[0]
 
 
@@ -336,7 +342,7 @@ def _positionals(parser: ArgumentParser) -> Sequence[Action]:
 
 
 def _options(parser: ArgumentParser) -> list[Action]:
-    """Those that do more than show this help."""
+    """Return the options but for those that show this help."""
     return [
         a for a in parser._actions
         if a.option_strings and a.help != SUPPRESS and not isinstance(a, Help)
@@ -348,8 +354,8 @@ def _formatter(parser: ArgumentParser) -> RawDescriptionHelpFormatter:
 
 
 def _brief(action: Action) -> Action:
-    """It, with the first clause of its help, and its default."""
-    first, *others = re.split(r"; |\. ", action.help or "")
+    """Return the option with only the first clause of its help, and its default."""
+    first, *clauses = re.split(r"; |\. ", action.help or "")
     brief = copy(action)
-    brief.help = "; ".join([first, *(part for part in others if part.startswith("default "))])
+    brief.help = "; ".join([first, *(part for part in clauses if part.startswith("default "))])
     return brief

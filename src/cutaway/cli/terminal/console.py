@@ -1,4 +1,4 @@
-"""What a person sees beside the text, all of it on standard error; and signals, such as Ctrl-C."""
+"""What a person sees beside the text, on standard error; and signals, such as Ctrl-C."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from cutaway.base import system
 from cutaway.base.progress import Bar, Figures, inert, say, tokens_done
 from cutaway.cli.options.namespace import model_options
-from cutaway.cli.terminal.streams import in_one_file
+from cutaway.cli.terminal.streams import are_one_file
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -26,15 +26,15 @@ class _Stoppable(Protocol):
 
 
 def load(args: Namespace) -> "LLM":
-    """The model that the arguments name, with a line on the terminal while it loads."""
+    """Load the model that the arguments name, with a line on the terminal meanwhile."""
     with _while("loading the model …", show=not args.quiet):
         from cutaway.api.llm import LLM
 
         llm = LLM(**model_options(args), progress=not args.quiet)
-    wanted, context = getattr(args, "max_tokens", 0), llm.engine.limits.context_length
-    if wanted > context and not args.quiet:
+    max_tokens, context = getattr(args, "max_tokens", 0), llm.engine.limits.context_length
+    if max_tokens > context and not args.quiet:
         say(
-            f"note: --max-tokens {wanted} is more than the context of {context} tokens, prompt "
+            f"note: --max-tokens {max_tokens} is more than the context of {context} tokens, prompt "
             "included: no text is longer"
         )
     return llm
@@ -44,20 +44,20 @@ def load(args: Namespace) -> "LLM":
 def progress(
     *, show: bool, figures: Figures = tokens_done, after: float = 0
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A function to report (what, done, total) to, which are shown as a bar for each ``what``.
+    """Show progress: yield a function of (task, done, total) that draws a bar for each task.
 
     after: seconds before a bar is shown
     """
     with ExitStack() as stack:
         bars: dict[str, Bar] = {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                stack.close()  # the one before is done
-                bars[what] = stack.enter_context(
-                    Bar(what, total, show=show, figures=figures, after=after)
+        def report(task: str, done: int, total: int) -> None:
+            if task not in bars:
+                stack.close()  # the earlier task is done
+                bars[task] = stack.enter_context(
+                    Bar(task, total, show=show, figures=figures, after=after)
                 )
-            bars[what].update(done)
+            bars[task].update(done)
 
         yield report
 
@@ -75,24 +75,24 @@ def _while(text: str, *, show: bool) -> Iterator[None]:
 
 
 class Stop:
-    """What Ctrl-C sets, for work that looks at it now and then."""
+    """A flag that Ctrl-C sets, for work that looks at it now and then."""
 
     stop_asked = False
 
     def stop(self) -> None:
-        """Set it."""
+        """Set the flag."""
         self.stop_asked = True
 
 
 @contextmanager
 def stoppable(*running: _Stoppable) -> Iterator[None]:
-    """Ctrl-C stops them after the step that is being computed; a second one, at once."""
+    """Let Ctrl-C stop streams after the step that is being computed; a second one, at once."""
 
     def on_signal(_: int, __: FrameType | None) -> None:
-        if any(each.stop_asked for each in running):
+        if any(stream.stop_asked for stream in running):
             raise KeyboardInterrupt
-        for each in running:
-            each.stop()
+        for stream in running:
+            stream.stop()
 
     previous = signal.signal(signal.SIGINT, on_signal)
     try:
@@ -102,20 +102,20 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
 
 
 def end_line(*, figures: bool) -> None:
-    """End the line of a text on a terminal, or where the figures that follow share its file."""
-    if sys.stdout.isatty() or (figures and in_one_file(sys.stdout, sys.stderr)):
+    """End the line of a text on a terminal, or in a file that the figures go to, as well."""
+    if sys.stdout.isatty() or (figures and are_one_file(sys.stdout, sys.stderr)):
         print(flush=True)
 
 
 def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
-    """Where the traces of these texts are."""
+    """Print where the traces of these texts are."""
     from cutaway.trace.write import numbered
 
     say(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
 
 
 def read_line(prompt: str) -> str | None:
-    """One line, or None at the end of the input. Ctrl-C discards the line and not the program."""
+    """Return one line, or None at the end of the input. Ctrl-C discards only the line."""
     try:
         if sys.stdin.isatty() and not sys.stdout.isatty():
             print(prompt, end="", file=sys.stderr, flush=True)  # only answers go to a file
@@ -134,7 +134,7 @@ def confirm(question: str) -> bool:
 
 
 def put(text: str, stream: TextIO | None = None) -> None:
-    """Write a piece of what a model, a file or a server says, on standard output or this stream."""
+    """Write text from a model, a file or a server to standard output or this stream."""
     stream = stream or sys.stdout
     print(inert(text, stream), end="", file=stream, flush=True)
 
@@ -163,14 +163,14 @@ def leave(number: int, _: FrameType | None) -> None:
 
 
 def leaving_nothing(end: Handler = leave) -> AbstractContextManager[None]:
-    """SIGTERM and SIGHUP, where nohup does not ignore it, end a block as Ctrl-C does."""
-    heard = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
-    return handling(dict.fromkeys(heard, end))
+    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a block as Ctrl-C does."""
+    signals = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
+    return handling(dict.fromkeys(signals, end))
 
 
 @contextmanager
 def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """These handlers within the block, and the earlier ones after it."""
+    """Install these handlers within the block, and the earlier ones after it."""
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -1,9 +1,9 @@
 """Text on a terminal: what it may show, how wide it is, bars, sparklines and colour.
 
-Knows encodings, display widths and escape sequences; it is the only place that writes the latter
-into text. Shows tokens in every command alike: a character that cannot be seen is an escape, as
-``\n``; a byte that is no whole character is ``\xe4``; a token without text is shown by its name,
-as ``<|im_end|>``.
+Knows encodings, display widths and escape sequences; nothing else writes the latter into text.
+Every command shows tokens alike: a character that cannot be seen is an escape, as ``\n``; a byte
+that is not a whole character is ``\xe4``; a token without text is shown by its name, as
+``<|im_end|>``.
 """
 
 import os
@@ -42,8 +42,8 @@ class Style:
     truecolour: bool = False
 
     @classmethod
-    def of(cls, stream: TextIO) -> "Style":
-        """Of a stream, minding NO_COLOR (https://no-color.org) and TERM=dumb."""
+    def from_stream(cls, stream: TextIO) -> "Style":
+        """Return a stream's style, which respects NO_COLOR (https://no-color.org) and TERM=dumb."""
         ansi = stream.isatty() and os.environ.get("TERM") != "dumb"
         return cls(
             ansi=ansi,
@@ -53,18 +53,18 @@ class Style:
         )
 
     def text(self, text: str) -> str:
-        """Nothing in it can steer a terminal or vanish: such characters appear as escapes."""
-        shown = printable(text)
-        return shown if self.unicode else _ascii(shown)
+        """Escape the characters that would steer a terminal or vanish."""
+        safe = printable(text)
+        return safe if self.unicode else _ascii(safe)
 
     def spark(self, heights: Iterable[float | None]) -> str:
-        """One character for each height from 0 to 1; a blank where there is none."""
+        """Draw one character for each height from 0 to 1; a blank for None."""
         marks = _SPARKS if self.unicode else _ASCII_SPARKS
         places = (None if h is None else min(int(min(max(h, 0.0), 1.0) * 8), 7) for h in heights)
         return "".join(" " if place is None else marks[place] for place in places)
 
     def bar(self, share: float, cells: int) -> str:
-        """A bar of ``share`` of so many cells, padded; something of it shows unless it is 0."""
+        """Draw a bar over ``share`` of so many cells, padded; only a share of 0 is invisible."""
         eighths = min(max(round(share * cells * 8), 1 if share > 0 else 0), cells * 8)
         if not self.unicode:
             return ("#" * -(-eighths // 8)).ljust(cells)
@@ -72,11 +72,11 @@ class Style:
         return ("█" * (eighths // 8) + part).ljust(cells)
 
     def tint(self, share: float) -> str:
-        """The look of a share from 0 to 1: from grey to orange."""
+        """Return the look of a share from 0 to 1: from grey to orange."""
         if not self.colour:
             return PLAIN
         from cutaway.trace.html import (
-            heat_of_text,  # only here: little is tinted, and it imports the trace
+            heat_of_text,  # imported here, since it imports the trace, and few texts are tinted
         )
 
         red, green, blue = heat_of_text(share)
@@ -86,11 +86,11 @@ class Style:
         return f"38;5;{16 + 36 * r + 6 * g + b}"
 
     def pick(self, nice: str, plain: str) -> str:
-        """One of two spellings, by what the stream can show."""
+        """Return the spelling that the stream can show."""
         return nice if self.unicode else plain
 
     def render(self, line: Line, cells: int) -> str:
-        """A line cut to the width of the screen, with its looks where there are any."""
+        """Return a line cut to so many cells, with its looks if the stream can show them."""
         done, left = [], cells
         for text, look in line:
             part = clip(text if self.unicode else _ascii(text), left)
@@ -101,7 +101,7 @@ class Style:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print a report as standard output can show it: nothing in it can steer a terminal."""
-    print("\n".join(map(Style.of(sys.stdout).text, lines)))
+    print("\n".join(map(Style.from_stream(sys.stdout).text, lines)))
 
 
 def print_report(
@@ -115,7 +115,7 @@ def print_report(
 
 
 def _ascii(text: str) -> str:
-    """Our own signs have plain spellings; any other character shows its number."""
+    """Spell our own signs in ASCII, and any other character by its number."""
     for nice, plain in _SPELLINGS.items():
         text = text.replace(nice, plain)
     return text.encode("ascii", "backslashreplace").decode()
@@ -129,7 +129,7 @@ _SPELLINGS = {
 
 
 def width(text: str) -> int:
-    """How many cells a printable text takes."""
+    """Return how many cells a printable text takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -142,7 +142,7 @@ def _cells(character: str) -> int:
 
 
 def clip(text: str, cells: int) -> str:
-    """As much of a text as fits."""
+    """Return as much of a text as fits."""
     if width(text) <= cells:
         return text
     used = 0
@@ -154,39 +154,39 @@ def clip(text: str, cells: int) -> str:
 
 
 def fit(text: str, cells: int, *, right: bool = False) -> str:
-    """A text of exactly so many cells: cut, or padded on the right or the left."""
+    """Cut or pad a text to exactly so many cells; with ``right``, pad it on the left."""
     cut = clip(text, cells)
     pad = " " * (cells - width(cut))
     return pad + cut if right else cut + pad
 
 
 def window(count: int, at: int, cells: int) -> range:
-    """Which of ``count`` things to show in so many cells, so that ``at`` is among them."""
+    """Return which of ``count`` rows to show in so many cells, so that ``at`` is among them."""
     start = min(max(at - cells // 2, 0), max(count - cells, 0))
     return range(start, min(start + cells, count))
 
 
 def wrap(characters: Iterable[tuple[str, _T]], cells: int) -> Iterator[list[tuple[str, _T]]]:
-    """Characters, each with its look or figure, in lines of so many cells; "\\n" ends a line."""
+    """Wrap characters, each with its look or figure, at so many cells; "\\n" ends a line."""
     line: list[tuple[str, _T]] = []
     used = 0
-    for character, own in characters:
+    for character, look in characters:
         used += width(character)
         if character == "\n" or used > cells:
             yield line
             line, used = [], 0 if character == "\n" else width(character)
         if character != "\n":
-            line.append((character, own))
+            line.append((character, look))
     yield line
 
 
-def joined(line: Iterable[tuple[str, _T]]) -> list[tuple[str, _T]]:
-    """A line whose neighbours of one look or figure are one text."""
-    return [("".join(c for c, _ in same), own) for own, same in groupby(line, itemgetter(1))]
+def join_spans(line: Iterable[tuple[str, _T]]) -> list[tuple[str, _T]]:
+    """Join neighbours of one look or figure into one text."""
+    return [("".join(c for c, _ in same), look) for look, same in groupby(line, itemgetter(1))]
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells in columns, two spaces apart."""
+    """Return rows of cells in columns, two spaces apart."""
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(fit(c, w) for c, w in zip(row, widths, strict=True)) for row in rows)
     return [line.rstrip() for line in lines]
@@ -196,23 +196,23 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def text_of(tokenizer: "Tokenizer", ids: Sequence[int]) -> str:
-    """What tokens add to the text, or their names: of one token as ``Trace.name_of``."""
-    each = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
-    return b"".join(each).decode("utf-8", "backslashreplace")
+    """Return what tokens add to the text, or their names, as ``Trace.name_of`` does for one."""
+    pieces = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
+    return b"".join(pieces).decode("utf-8", "backslashreplace")
 
 
 def names_of(tokenizer: "Tokenizer") -> Callable[[int], str]:
-    """The function from a token's id to its name."""
+    """Return the function from a token's id to its name."""
     return lambda token_id: text_of(tokenizer, [token_id])
 
 
-def quoted(name: str) -> str:
-    """A name in quotes, so that the spaces at its ends are seen."""
+def quote(name: str) -> str:
+    """Put a name in quotes, so that the spaces at its ends are seen."""
     return f"'{printable(name)}'"
 
 
 def visible(style: "Style", name: str) -> str:
-    """A name without quotes: the spaces at its ends are marks."""
+    """Return a name without quotes, in which marks show the spaces at its ends."""
     inner, blank = name.strip(" "), style.pick("␣", "_")
     if not inner:
         return blank * len(name) or "<>"
@@ -225,10 +225,10 @@ def visible(style: "Style", name: str) -> str:
 
 
 class WordWrap:
-    """Writes a text piece by piece; a word is held until it is whole, or too long for a line.
+    """Writes a text piece by piece; a word waits until it is whole, or too long for a line.
 
-    write    of text that can be shown
-    columns  how many there are now: a terminal's size may change
+    write    writes text that can be shown
+    columns  returns how many there are now: a terminal's size may change
     """
 
     def __init__(self, write: Callable[[str], object], columns: Callable[[], int]) -> None:
@@ -251,7 +251,7 @@ class WordWrap:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is held: the text has ended."""
+        """Write the word that waits: the text has ended."""
         if not self._word:
             return
         columns = max(self._columns(), 1)

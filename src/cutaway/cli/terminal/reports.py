@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutaway.requests.sync_llm import Stream
 
 
-_CUT = ("max_tokens", "context_full")  # how a text ends that is not whole
+_CUT = ("max_tokens", "context_full")  # finish reasons of a text that was cut
 
 
 def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
@@ -30,7 +30,7 @@ def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
 def end(
     args: Namespace, streams: "Sequence[Stream]", done: "Completion", notes: Iterable[str] = ()
 ) -> None:
-    """End the line of a sample's text; print its notes, then ``notes``, then its statistics."""
+    """End the line of a sample's text; print its own notes, ``notes`` and its statistics."""
     if len(streams) > 1 and not args.json:
         print(flush=True)
     elif not args.json:
@@ -39,7 +39,7 @@ def end(
 
 
 def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ()) -> None:
-    """A text's notes, then ``notes``, then its statistics; nothing with --quiet."""
+    """Print a text's own notes, ``notes`` and its statistics; nothing with --quiet."""
     if args.quiet:
         return
     for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
@@ -48,16 +48,16 @@ def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ())
 
 
 def _cut(done: "Completion") -> Iterator[str]:
-    """A note where a text under a grammar was cut, and so does not match the grammar."""
+    """Yield a note if a text under a grammar was cut, and so does not match the grammar."""
     from cutaway.text.grammar import KINDS
 
     if done.finish_reason not in (*_CUT, "aborted"):
         return
     for kind in KINDS:
         if done.params.get(kind):
-            what = "JSON" if kind == "json_schema" else f"text of --{kind}"
+            label = "JSON" if kind == "json_schema" else f"text of --{kind}"
             fix = "; raise --max-tokens" if done.finish_reason == "max_tokens" else ""
-            yield f"the {what} is not whole: it was cut ({done.finish_reason}){fix}"
+            yield f"the {label} is not whole: it was cut ({done.finish_reason}){fix}"
 
 
 def finish(
@@ -66,32 +66,32 @@ def finish(
     done: "Sequence[Completion]",
     estimate: "ConstraintEstimate | None" = None,
 ) -> int:
-    """Say what concerns all samples; print the JSON. Returns the exit code.
+    """Print what concerns all samples, and the JSON; return the exit code.
 
-    130 where Ctrl-C ended a sample, 3 where one was cut and --fail-if-cut asks for that, 4 where
-    one was cut that is to match a grammar, else 0.
+    130 if Ctrl-C ended a sample, 3 if one was cut and --fail-if-cut is used, 4 if one was cut that
+    should match a grammar, else 0.
     """
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
     if estimate and not args.quiet:
-        say(estimated(estimate))
+        say(estimate_line(estimate))
     if args.json:
         more = {"constraint_estimate": estimate.to_dict()} if estimate else {}
-        documents = [document(one, args.price) | more for one in done]
+        documents = [document(completion, args.price) | more for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])
-    ends = {one.finish_reason for one in done}
+    ends = {completion.finish_reason for completion in done}
     if "aborted" in ends:
         return 130
     if getattr(args, "fail_if_cut", False) and ends & {*_CUT}:
         return 3
-    return 4 if any(True for one in done for _ in _cut(one)) else 0
+    return 4 if any(True for completion in done for _ in _cut(completion)) else 0
 
 
 # -- tokens, times and costs -----------------------------------------------------------------------
 
 
 Price = tuple[float, float]
-"""Of a million input and output tokens, in any currency."""
+"""The price of a million input tokens and of a million output tokens, in any currency."""
 
 
 @dataclass(slots=True)
@@ -118,12 +118,12 @@ class Totals:
         return self
 
     def cost(self, price: Price) -> dict[str, float]:
-        """What the tokens cost, in the currency of the price."""
+        """Return what the tokens cost, in the currency of the price."""
         paid_in, paid_out = self.prompt * price[0] / 1e6, self.output * price[1] / 1e6
         return {"input": paid_in, "output": paid_out, "total": paid_in + paid_out}
 
     def words(self) -> list[str]:
-        """The tokens; cached and draft tokens only where there are any."""
+        """Return the tokens in words; cached and draft tokens only if there are any."""
         cached = f" ({self.cached} cached)" if self.cached else ""
         parts = [f"{self.prompt} tokens in{cached}, {self.output} out"]
         return (
@@ -133,46 +133,47 @@ class Totals:
         )
 
     def line(self, parts: list[str], price: Price | None) -> str:
-        """The line of statistics: the tokens, these parts, the cost."""
-        paid = price and "cost {total:.6f} = {input:.6f} in + {output:.6f} out".format(
+        """Return the line of statistics: the tokens, these parts, the cost."""
+        cost = price and "cost {total:.6f} = {input:.6f} in + {output:.6f} out".format(
             **self.cost(price)
         )
-        return "[" + " · ".join([*self.words(), *parts, *([paid] if paid else [])]) + "]"
+        return "[" + " · ".join([*self.words(), *parts, *([cost] if cost else [])]) + "]"
 
 
 def document(completion: "Completion", price: Price | None) -> dict[str, Any]:
-    """The JSON document of a completion, with the cost if there is a price."""
+    """Return the JSON document of a completion, with the cost if there is a price."""
     whole = completion.to_dict()
     return whole if price is None else whole | {"cost": Totals().add(completion).cost(price)}
 
 
-def estimated(said: "ConstraintEstimate") -> str:
-    """What the samples of a prompt estimate: the model under the constraint."""
+def estimate_line(estimate: "ConstraintEstimate") -> str:
+    """Return a line on what the samples of a prompt estimate of the model under its constraint."""
     return (
-        f"[estimates of {said.n} samples: P(grammar) {said.probability:.2g}, KL to the model's own "
-        f"distribution there {said.kl:.2f} nats · worth {said.effective_n:.1f} equal samples]"
+        f"[estimates of {estimate.n} samples: P(grammar) {estimate.probability:.2g}, KL to the "
+        f"model's own distribution there {estimate.kl:.2f} nats "
+        f"· worth {estimate.effective_n:.1f} equal samples]"
     )
 
 
 def statistics(completion: "Completion", price: Price | None) -> str:
-    """The line under a text: tokens in and out, times, finish reason, seed, cost."""
+    """Return the line under a text: tokens in and out, times, finish reason, seed, cost."""
     timing, parts = completion.timing, []
     if timing.ttft_s is not None:
         parts.append(f"first token {timing.ttft_s:.2f} s")
     if timing.decode_tokens_per_s is not None:
         parts.append(f"{timing.decode_tokens_per_s:.1f} tokens/s")
-    if made := completion.passes:
-        each = completion.usage.completion_tokens / len(made)
-        rows = sum(one.rows for one in made)
-        parts.append(f"{len(made)} passes, {rows} rows, {each:.2f} tokens a pass")
-    matched = "" if completion.matched is None else f" {completion.matched!r}"
-    parts += [f"{completion.finish_reason}{matched}", f"seed {completion.seed}"]
-    if completion.neg_log_z is not None and not made:  # of a canvas it is the mask's alone
+    if passes := completion.passes:
+        per_pass = completion.usage.completion_tokens / len(passes)
+        rows = sum(canvas_pass.rows for canvas_pass in passes)
+        parts.append(f"{len(passes)} passes, {rows} rows, {per_pass:.2f} tokens a pass")
+    match = "" if completion.matched is None else f" {completion.matched!r}"
+    parts += [f"{completion.finish_reason}{match}", f"seed {completion.seed}"]
+    if completion.neg_log_z is not None and not passes:  # for a canvas, it is only the mask's
         parts.append(f"−ln Z {completion.neg_log_z:.2f}")
     if completion.aligned:
-        chosen, logs, weights = completion.aligned
-        parts.append(f"sample {chosen + 1} of {len(logs)}, weight {weights[chosen]:.2g}")
+        index, logs, weights = completion.aligned
+        parts.append(f"sample {index + 1} of {len(logs)}, weight {weights[index]:.2g}")
     if completion.between and completion.between.share is not None:
-        _, drawn, weighed, share, _ = completion.between
-        parts.append(f"chosen of {weighed} from {drawn} continuations, weight {share:.2g}")
+        _, continuations, weighed, share, _ = completion.between
+        parts.append(f"chosen of {weighed} from {continuations} continuations, weight {share:.2g}")
     return Totals().add(completion).line(parts, price)

@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full, or no longer read by anybody."""
+"""Standard streams, which may be closed, full, or no longer read by anybody."""
 
 import io
 import json
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 OUTPUT = "standard output"
-"""The ``filename`` of an OSError that a write to standard output raised, and of no other."""
+"""The ``filename`` of an OSError that writing to standard output raised, and of no other."""
 
 
 @contextmanager
 def usable() -> Iterator[None]:
-    """In the block the standard streams are usable, whatever the shell or a host did to them.
+    """Make the standard streams usable in the block, whatever the shell or a host did to them.
 
-    What standard output refuses is an OSError whose filename is OUTPUT, once; what follows is
-    dropped. Standard error drops what it cannot write: a log that is full is no reason to fail.
+    If standard output cannot be written, that is an OSError whose filename is OUTPUT, once; later
+    output is dropped. Standard error drops what it cannot write: a full log is no reason to fail.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     with ExitStack() as opened:
@@ -34,8 +34,8 @@ def usable() -> Iterator[None]:
             file = os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8")
             return opened.enter_context(file)
 
-        # A closed stream is None in Python, and whoever prints expects a file. Whatever is written
-        # to a closed standard output is to be an OSError, and not lost.
+        # A closed stream is None in Python, but print expects a file. Writing to a closed standard
+        # output must be an OSError, and not lose the text.
         sys.stdin = stdin = _reading(sys.stdin or devnull("r", os.O_RDONLY))
         sys.stdout = stdout = _writing(sys.stdout or devnull("w", os.O_RDONLY), OUTPUT)
         sys.stderr = _writing(sys.stderr or devnull("w", os.O_WRONLY), "")
@@ -43,7 +43,7 @@ def usable() -> Iterator[None]:
             yield
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
-            with suppress(OSError):  # an error is on its way
+            with suppress(OSError):  # the block has raised it already
                 stdout.flush()
             if isinstance(stdin, _Read):
                 stdin.detach()  # or it would close the host's
@@ -56,19 +56,19 @@ def _reading(stream: TextIO) -> TextIO:
 
 
 class _Read(io.TextIOWrapper):
-    """Standard input; its odd bytes are refused where the text is encoded."""
+    """Standard input; bytes that are not UTF-8 are refused when the text is encoded."""
 
 
 def _writing(stream: TextIO, name: str) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         return stream  # a host's
-    with suppress(OSError):  # it will refuse what is ours, too
+    with suppress(OSError):  # our own text will get the same error
         stream.flush()
-    written: Any = _Written(stream, name)
+    raw: Any = _Written(stream, name)
     if isinstance(stream.buffer, io.BufferedIOBase):  # unless PYTHONUNBUFFERED is set
-        written = io.BufferedWriter(written)
+        raw = io.BufferedWriter(raw)
     return io.TextIOWrapper(
-        written,
+        raw,
         stream.encoding,
         errors="replace" if name else stream.errors,  # a terminal that lacks a character shows ?
         newline="" if not system.IS_WINDOWS else None,
@@ -78,11 +78,11 @@ def _writing(stream: TextIO, name: str) -> TextIO:
 
 
 class _Written(io.RawIOBase):
-    """The bytes of a stream for ``usable``; name: its errors' filename, "" where it has none."""
+    """The bytes of a stream for ``usable``. name: its errors' filename, "" if it raises none"""
 
     def __init__(self, stream: io.TextIOWrapper, name: str) -> None:
         buffer = stream.buffer
-        # Below the buffer of a standard stream: it would keep what is refused, and raise it again.
+        # Not through the stream's own buffer, which would keep what failed, and raise it again.
         self._file: Any = buffer.raw if isinstance(buffer, io.BufferedWriter) else buffer
         self._stream, self._name, self._drops = stream, name, False
 
@@ -101,10 +101,10 @@ class _Written(io.RawIOBase):
         if self._drops:
             return size
         try:
-            while (written := self._file.write(data)) is None:  # a pipe that does not block
+            while (count := self._file.write(data)) is None:  # a pipe that does not block
                 select([], [self.fileno()], [])
             self._file.flush()
-            return int(written)
+            return int(count)
         except OSError as error:
             if not self._name:
                 return size
@@ -112,7 +112,7 @@ class _Written(io.RawIOBase):
             raise
 
 
-def in_one_file(a: TextIO, b: TextIO) -> bool:
+def are_one_file(a: TextIO, b: TextIO) -> bool:
     """Whether two streams are written to the same file, pipe or terminal."""
     try:
         return os.path.samestat(os.fstat(a.fileno()), os.fstat(b.fileno()))
@@ -121,28 +121,28 @@ def in_one_file(a: TextIO, b: TextIO) -> bool:
 
 
 def are_a_screen() -> bool:
-    """Whether a person sits at both ends, with a terminal whose keys ``screen`` can read."""
+    """Whether input and output are a terminal whose keys ``screen`` can read."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM") != "dumb" and not system.IS_WINDOWS
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output, in characters that its encoding has."""
+    """Print one JSON document to standard output, in characters that its encoding has."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(document, ensure_ascii=not is_unicode)
-    if sys.stdout.isatty():  # JSON escapes what is below a blank, but not C1
+    if sys.stdout.isatty():  # JSON escapes control characters below a blank, but not C1
         text = STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     print(text)
 
 
 def print_utf_8(text: str) -> None:
-    """A file's text on standard output: every character of it, unless a terminal would obey it."""
+    """Print a file's text as UTF-8, but nothing that would steer a terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(inert(text, sys.stdout).encode())
 
 
 def check_output(option: str, path: str | None) -> None:
-    """InputError where the file that an option names cannot be written: before any work is done."""
+    """InputError, before any work is done, if the file that an option names cannot be written."""
     from pathlib import Path  # not at every start
 
     file = Path(path or "")

@@ -12,7 +12,7 @@ VERBS = {
     "price": "measure what revealing a canvas's cells together cost",
     "branch": "change one token of a run, and continue from there",
 }
-"""The core's: verb -> help; the module is cutaway.cli.trace.VERB."""
+"""The core's verbs: name -> help; the module is cutaway.cli.trace.VERB."""
 
 _EXAMPLES = """
 examples:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from cutaway.base.progress import say
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, reports, streams
-from cutaway.cli.terminal.drawing import names_of, quoted
+from cutaway.cli.terminal.drawing import names_of, quote
 from cutaway.errors import InputError
 from cutaway.trace import Trace
 from cutaway.trace.figures import percent, probability
@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Branch, print the new text, and return 0, or 130 where Ctrl-C ended it."""
+    """Branch, print the new text, and return 0, or 130 if Ctrl-C ended it."""
     trace, options = Trace.read(args.file), namespace.request_options(args)
     if args.token is None and args.id is None and "interventions" not in options:
         raise InputError(
@@ -93,9 +93,9 @@ def run(args: Namespace) -> int:
 
 
 def _fork(trace: Trace, at: int, new: "Step", llm: "LLM") -> str:
-    """Where the branch left the run: the text before, and both tokens with their probabilities."""
+    """Return a line on the fork: the text before it, and both tokens with their probabilities."""
     name, old = names_of(llm.tokenizer), trace.steps[at]
     ids = (*trace.head.prompt_token_ids, *trace.output_token_ids[:at])
     before = "".join(map(name, ids[-_CONTEXT:]))[-_CONTEXT:]
-    tokens = (f"{quoted(name(s.token_id))} {percent(probability(s.logprob))}" for s in (old, new))
-    return f"[fork at step {at}, after {quoted(before)}: {' → '.join(tokens)}]"
+    tokens = (f"{quote(name(s.token_id))} {percent(probability(s.logprob))}" for s in (old, new))
+    return f"[fork at step {at}, after {quote(before)}: {' → '.join(tokens)}]"

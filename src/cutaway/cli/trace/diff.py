@@ -1,6 +1,7 @@
 """``cutaway trace diff``: two recorded runs, compared from their files.
 
-Also what followed a mistake, as a table by distance from it; ``cutaway snowball`` prints it, too.
+Also the table of what follows a mistake, by distance from it, which ``cutaway snowball`` prints,
+too.
 """
 
 import sys
@@ -28,13 +29,13 @@ EXPLAINED = """
   cost     how many bits more the original's token costs after the mistake
   free     the same KL divergence, where the text goes on with its own tokens
 """.strip("\n")
-PARTED = "  parted   share of the texts whose token here is not the original's"
+PARTED_NOTE = "  parted   share of the texts whose token here is not the original's"
 
 
 def curve_table(
-    style: Style, forced: "Curve", cost: "Curve", free: "Curve", parted: "Curve | None" = None
+    style: Style, forced: "Curve", cost: "Curve", free: "Curve", divergence: "Curve | None" = None
 ) -> list[str]:
-    """Means by distance, then what the columns mean; a curve may end before the others do."""
+    """Return means by distance, and what the columns mean; curves may differ in length."""
     from cutaway.rerun import bands, span
 
     parts = bands(max(len(forced), len(free)))
@@ -44,17 +45,19 @@ def curve_table(
         _bars(style, free, forced, parts),
     ]
     head, notes = ["after", "forced", "  cost", "free"], ["", *EXPLAINED.splitlines()]
-    if parted is not None:
+    if divergence is not None:
         head.append("parted")
-        columns.append([f"{parted[part].mean():6.0%}" for part in parts])
-        notes.append(PARTED)
+        columns.append([f"{divergence[part].mean():6.0%}" for part in parts])
+        notes.append(PARTED_NOTE)
     return [*table([head, *zip(map(span, parts), *columns, strict=True)]), *notes]
 
 
 def _bars(style: Style, curve: "Curve", other: "Curve", parts: list[slice]) -> list[str]:
-    """Of the one curve, on a scale for both."""
-    every = [both[part].mean() for both in (curve, other) for part in parts if len(both[part])]
-    high = max(every, default=0.0) or 1.0
+    """Return the bars of one curve, on a scale for both."""
+    heights = [
+        either[part].mean() for either in (curve, other) for part in parts if len(either[part])
+    ]
+    high = max(heights, default=0.0) or 1.0
     means = [curve[part].mean() if len(curve[part]) else None for part in parts]
     return ["    -" if m is None else f"{m:5.2f} {style.bar(m / high, _BAR)}" for m in means]
 
@@ -88,93 +91,99 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Compare and print."""
     a, b = Trace.read(args.a), Trace.read(args.b)
-    found, fork = diff_texts(a, b), _measured(args, a, b) if hasattr(args, "model") else None
+    diff, fork = diff_texts(a, b), _measure(args, a, b) if hasattr(args, "model") else None
     curves = []
     if fork and len(fork.forced):
-        style = Style.of(sys.stdout)
+        style = Style.from_stream(sys.stdout)
         curves = ["", *curve_table(style, fork.forced, fork.cost, fork.free)]
     print_report(
-        args, lambda: found.to_dict() | ({"fork": fork.to_dict()} if fork else {}),
-        lambda: [*_lines(a, b, found), *curves],
+        args, lambda: diff.to_dict() | ({"fork": fork.to_dict()} if fork else {}),
+        lambda: [*_lines(a, b, diff), *curves],
     )  # fmt: skip
     return 0
 
 
-def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
-    """What a model makes of B as a fork of A."""
+def _measure(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
+    """Measure B as a fork of A, by a model."""
     llm = console.load(args)
     from cutaway import rerun
 
     return rerun.diff_models(llm, a, b)
 
 
-def _lines(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
-    yield f"A  {a.path}: {_cost(found.a)}"
-    yield f"B  {b.path}: {_cost(found.b)}{', a fork of A' if found.is_fork else ''}"
-    yield from ("", "What differs in the settings:" if found.changes else "The settings are equal.")
-    yield from (_change(c) for c in found.changes if not (c.name == "parent" and found.is_fork))
-    yield from ("", _common(found, _cause(a, b, found)))
-    yield from _passes(a, b, found)
-    if found.divergence is None:
+def _lines(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
+    yield f"A  {a.path}: {_cost(diff.a)}"
+    yield f"B  {b.path}: {_cost(diff.b)}{', a fork of A' if diff.is_fork else ''}"
+    yield from ("", "What differs in the settings:" if diff.changes else "The settings are equal.")
+    yield from (_change(c) for c in diff.changes if not (c.name == "parent" and diff.is_fork))
+    yield from ("", _common(diff, _cause(a, b, diff)))
+    yield from _passes(a, b, diff)
+    if diff.divergence is None:
         return
-    yield f"They part at step {found.divergence.index}:"
-    yield from (_continuation("A", found.divergence.a), _continuation("B", found.divergence.b))
-    yield f"From there on, A is {_cost(found.a_after)}, B is {_cost(found.b_after)}."
-    yield from _common_runs(a, found.common_runs)
+    yield f"They part at step {diff.divergence.index}:"
+    yield from (_continuation("A", diff.divergence.a), _continuation("B", diff.divergence.b))
+    yield f"From there on, A is {_cost(diff.a_after)}, B is {_cost(diff.b_after)}."
+    yield from _common_runs(a, diff.common_runs)
 
 
 def _cost(cost: Cost) -> str:
-    each = "" if cost.per_token is None else f", {cost.per_token:.2f} bits each"
-    return f"{cost.tokens} token{'s' * (cost.tokens != 1)}{each}"
+    per_token = "" if cost.per_token is None else f", {cost.per_token:.2f} bits each"
+    return f"{cost.tokens} token{'s' * (cost.tokens != 1)}{per_token}"
 
 
 def _change(change: Change) -> str:
-    shown = chain_label if change.name == "chain" else str
-    a, b = (clip(shown(value), _VALUE) for value in (change.a, change.b))
+    to_text = chain_label if change.name == "chain" else str
+    a, b = (clip(to_text(value), _VALUE) for value in (change.a, change.b))
     return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
 
 
-def _cause(a: Trace, b: Trace, found: TraceDiff) -> str:
-    """Why the logits differ from their step on, where that is where B's changes begin."""
-    new = [one for one in b.head.interventions if one not in a.head.interventions]
-    if not new or found.logits_differ_at != min(one.from_step or 0 for one in new):
+def _cause(a: Trace, b: Trace, diff: TraceDiff) -> str:
+    """Return why the logits differ, if they do from the step on at which B's changes begin."""
+    new = [
+        intervention
+        for intervention in b.head.interventions
+        if intervention not in a.head.interventions
+    ]
+    if not new or diff.logits_differ_at != min(intervention.from_step or 0 for intervention in new):
         return ""
     return f", where B is changed inside: {'; '.join(map(str, new))}"
 
 
-def _common(found: TraceDiff, cause: str) -> str:
-    prompts = "The prompts are equal" if found.same_prompt else "The prompts differ"
-    at = found.logits_differ_at
+def _common(diff: TraceDiff, cause: str) -> str:
+    prompts = "The prompts are equal" if diff.same_prompt else "The prompts differ"
+    at = diff.logits_differ_at
     logits = "the logits up to there are equal, bit for bit"
     if at is not None:
         logits = f"the logits differ from step {at} on{cause}"
-    return f"{prompts}. {_equal(found)}; {logits}."
+    return f"{prompts}. {_equal(diff)}; {logits}."
 
 
-def _passes(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
-    """Of two canvases: where they part in time."""
+def _passes(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
+    """Yield at which pass two canvases part, if both are canvases."""
     if not (a.passes and b.passes):
         return
-    if (parted := found.passes) is None:
+    if (difference := diff.passes) is None:
         yield f"All {len(a.passes)} passes are equal."
         return
-    at = parted.index
+    at = difference.index
     yield f"The first {at} passes are equal." if at else "No pass is equal."
-    if parted.cell is None:
+    if difference.cell is None:
         yield f"One canvas has ended before pass {at}, or luck or masking differs in it."
         return
-    logits = "the logits are equal" if parted.same_logits else "the logits differ"
-    if parted.same_logits is None:
+    logits = "the logits are equal" if difference.same_logits else "the logits differ"
+    if difference.same_logits is None:
         logits = "one of them did not look at it"
-    a_has, b_has = ("the mask" if token is None else f"'{token}'" for token in (parted.a, parted.b))
+    a_has, b_has = (
+        "the mask" if token is None else f"'{token}'" for token in (difference.a, difference.b)
+    )
     after = f"A has {a_has} and B has {b_has} there"
-    yield f"In pass {at} cell {parted.cell} is the first that differs: {after}; {logits}."
+    yield f"In pass {at} cell {difference.cell} is the first that differs: {after}; {logits}."
 
 
-def _equal(found: TraceDiff) -> str:
-    if found.common < 2:
-        return "The first token is equal" if found.common else "No token is equal"
-    return f"{'The first' if found.divergence else 'All'} {found.common} tokens are equal"
+def _equal(diff: TraceDiff) -> str:
+    if diff.common < 2:
+        return "The first token is equal" if diff.common else "No token is equal"
+    return f"{'The first' if diff.divergence else 'All'} {diff.common} tokens are equal"
 
 
 def _continuation(name: str, to: Continuation | None) -> str:

@@ -69,7 +69,7 @@ def _write_page(args: Namespace, out: Path, trace: Trace) -> None:
     try:
         if out.exists() and trace.path and out.samefile(trace.path):
             raise InputError(f"--html: {out} is the trace itself; name another file")
-        check_output("--html", args.html)  # before all is computed
+        check_output("--html", args.html)  # before anything is computed
         page = to_html(trace, dict(_looks(args, trace, steps)) if steps else None)
         out.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -77,8 +77,8 @@ def _write_page(args: Namespace, out: Path, trace: Trace) -> None:
 
 
 def _steps(text: str, count: int) -> list[int]:
-    """Steps and ranges of steps; InputError where they are none of the trace."""
-    found: set[int] = set()
+    """Read steps and ranges of steps; InputError if the trace lacks one."""
+    steps: set[int] = set()
     for part in text.split(","):
         match = _STEPS.fullmatch(part.strip())
         if not match:
@@ -86,8 +86,8 @@ def _steps(text: str, count: int) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < count:
             raise InputError(f"--inside: {part.strip()} is not within 0 to {count - 1}")
-        found |= {*range(first, last + 1)}
-    return sorted(found)
+        steps |= {*range(first, last + 1)}
+    return sorted(steps)
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
@@ -96,9 +96,9 @@ def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[in
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):
             look = inside.inside(llm, trace, step)
-            found = look, look.logit_attribution(), look.lens(1)
-            told = summary.page_header(
-                *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
+            views = look, look.logit_attribution(), look.lens(1)
+            description = summary.page_header(
+                *views, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
             )
-            yield step, summary.to_bytes(*found, told)
+            yield step, summary.to_bytes(*views, description)
             report("looking inside", done + 1, len(steps))

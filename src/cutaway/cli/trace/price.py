@@ -35,27 +35,27 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Price, and print a line per pass."""
+    """Measure the price, and print a line per pass."""
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.rerun import price_of_trace
 
     with console.progress(show=not args.quiet) as progress:
-        found = price_of_trace(llm, trace, progress=progress)
-    print_report(args, found.to_dict, lambda: _report(found))
+        price = price_of_trace(llm, trace, progress=progress)
+    print_report(args, price.to_dict, lambda: _report(price))
     return 0
 
 
-def _report(found: "Price") -> list[str]:
+def _report(price: "Price") -> list[str]:
     head = ("pass", "cells", "together", "   apart", "   price", "   bound")
     rows = [
         (
-            f"{one.index:4d}", f"{one.cells:5d}", f"{one.together:8.2f}", f"{one.apart:8.2f}",
-            f"{one.price:+8.2f}", f"{one.bound:8.2f}",
+            f"{p.index:4d}", f"{p.cells:5d}", f"{p.together:8.2f}", f"{p.apart:8.2f}",
+            f"{p.price:+8.2f}", f"{p.bound:8.2f}",
         )
-        for one in found.passes
+        for p in price.passes
     ]  # fmt: skip
-    cells = sum(one.cells for one in found.passes)
-    each = f", {found.price / cells:+.3f} a cell" if cells else ""
-    closing = f"{found.price:+.2f} bits in all{each}; bound {found.bound:.2f}"
+    cells = sum(p.cells for p in price.passes)
+    per_cell = f", {price.price / cells:+.3f} a cell" if cells else ""
+    closing = f"{price.price:+.2f} bits in all{per_cell}; bound {price.bound:.2f}"
     return [*table([head, *rows]), "", *_COLUMNS.splitlines(), "", closing]

@@ -37,19 +37,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Replay, print, and return 0, or 1 where something differs."""
-    trace, how = Trace.read(args.file), namespace.request_options(args)
+    """Replay, print, and return 0, or 1 if something differs."""
+    trace, options = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
     from cutaway.rerun import replay
 
     with console.progress(show=not args.quiet) as progress:
-        done = replay(llm, trace, anyway=args.anyway, progress=progress, **how)
+        done = replay(llm, trace, anyway=args.anyway, progress=progress, **options)
     print_report(args, done.to_dict, lambda: _report(done))
     return 0 if done.same else 1
 
 
 def _report(done: "Replayed") -> list[str]:
-    lines = [str(each) for each in done.disagreements]
+    lines = [str(disagreement) for disagreement in done.disagreements]
     if done.mismatch is None:
         whole = f"{done.steps} steps" if done.steps != 1 else "1 step"
         if done.passes:

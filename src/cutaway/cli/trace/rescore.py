@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
-from cutaway.cli.terminal.drawing import names_of, print_report, quoted, table
+from cutaway.cli.terminal.drawing import names_of, print_report, quote, table
 from cutaway.trace import Trace
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
     """Rescore and print a line per token."""
     trace, options = Trace.read(args.file), namespace.request_options(args)
     llm = console.load(args)
-    options |= namespace.tracked(args, llm)
+    options |= namespace.read_track_option(args, llm)
     from cutaway.rerun import rescore
 
     done = rescore(llm, trace, **options)
@@ -54,9 +54,9 @@ def run(args: Namespace) -> int:
 def _report(trace: Trace, done: "Rescored", name_of: Callable[[int], str]) -> list[str]:
     rows = []
     for i, (token_id, old, new) in enumerate(zip(done.token_ids, done.old, done.new, strict=True)):
-        instead = "" if new.own == token_id else quoted(name_of(new.own))
+        instead = "" if new.own == token_id else quote(name_of(new.own))
         rows.append((
-            f"{i:4d}", quoted(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
+            f"{i:4d}", quote(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
             f"{old.rank:5d}", f"{new.rank:5d}", _bits(old.final_bits), _bits(new.final_bits),
             instead,
         ))  # fmt: skip

@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Answer from the record, and from a model where one is named."""
+    """Answer from the record, and from a model if one is named."""
     if args.closest < 0:
         raise InputError(f"--closest must be 0 or more, not {args.closest}")
     trace = Trace.read(args.file)
@@ -67,15 +67,15 @@ def run(args: Namespace) -> int:
 
 
 def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
-    """The end token's logit attribution, as data and as lines."""
+    """Return the end token's logit attribution, as data and as lines."""
     from cutaway.cli.terminal import console
 
     with console.load(args) as llm:
-        found = feature("inside.look").end_attribution(llm, trace)
-        if found is None:
+        attribution = feature("inside.look").end_attribution(llm, trace)
+        if attribution is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
-        return asdict(found), [
-            found.sentence(names_of(llm.tokenizer)),
+        return asdict(attribution), [
+            attribution.sentence(names_of(llm.tokenizer)),
             phrase("attribution is no effect"),
         ]
 
@@ -96,7 +96,7 @@ def _lines(trace: Trace, answer: Why) -> list[str]:
 
 
 def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]:
-    """A cell: a sentence for each thing that happened to it, and a row for each pass."""
+    """Return a sentence for each event in a cell's life, and a row for each pass."""
     assert trace.head.decoder is not None
     position = len(trace.head.prompt_token_ids) + cell
     rows = [("pass", "best", "p", "bits", "figure", "place", "drawn", "")]
@@ -118,8 +118,8 @@ def _sentence(trace: Trace, moment: CellMoment) -> str:
         case "edited":
             return f"{at}: '{moment.now}' took the place of '{moment.was}' (remask edit)."
         case "masked again":
-            what = moment.was if moment.was is not None else moment.drawn
-            return f"{at}: '{what}' made way for the mask (remask {decoder.rule.remask})."
+            token = moment.was if moment.was is not None else moment.drawn
+            return f"{at}: '{token}' made way for the mask (remask {decoder.rule.remask})."
     place = f"{moment.place} of {moment.masked} by {decoder.rule.order}"
     line = f"{at}: revealed with '{moment.now}', number {place}."
     if moment.neighbour is None:

@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
         done = exposure(llm, text, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
-    print_report(args, done.to_dict, lambda: _report(done, Style.of(sys.stdout)))
+    print_report(args, done.to_dict, lambda: _report(done, Style.from_stream(sys.stdout)))
     return 0
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
-from cutaway.cli.terminal.drawing import Style, clip, print_report, quoted, table, text_of
+from cutaway.cli.terminal.drawing import Style, clip, print_report, quote, table, text_of
 from cutaway.cli.terminal.streams import check_output
-from cutaway.cli.trace.diff import EXPLAINED, PARTED, curve_table
+from cutaway.cli.trace.diff import EXPLAINED, PARTED_NOTE, curve_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ A text is generated. Then, for each of several places: the same text up to there
 place of the original's (the mistake), and the continuation with the same luck. Tables are means
 over the mistakes, by distance from them:
 {EXPLAINED}
-{PARTED}
+{PARTED_NOTE}
 """
 _TEXT = 48  # cells of a continuation that are shown
 _FORKS = """
@@ -69,7 +69,7 @@ def run(args: Namespace) -> int:
         done = snowball(llm, prompt, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
-    shown, style = partial(text_of, llm.tokenizer), Style.of(sys.stdout)
+    shown, style = partial(text_of, llm.tokenizer), Style.from_stream(sys.stdout)
     print_report(args, done.to_dict, lambda: _report(done, shown, style))
     return 0
 
@@ -81,9 +81,9 @@ def _report(done: "Snowball", shown: "Callable[[Sequence[int]], str]", style: St
     head = (" at", "original", "bits", "mistake", "bits", "then", "rejoins")
     rows = [
         (
-            f"{fork.at:3d}", quoted(shown([fork.instead_of])), f"{fork.instead_bits:4.1f}",
-            quoted(shown([fork.token_id])), f"{fork.bits:4.1f}",
-            clip(quoted(shown(fork.token_ids)), _TEXT), _rejoins(fork),
+            f"{fork.at:3d}", quote(shown([fork.instead_of])), f"{fork.instead_bits:4.1f}",
+            quote(shown([fork.token_id])), f"{fork.bits:4.1f}",
+            clip(quote(shown(fork.token_ids)), _TEXT), _rejoins(fork),
         )
         for fork in done.forks
     ]  # fmt: skip

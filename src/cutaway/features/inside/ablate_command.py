@@ -18,8 +18,8 @@ from cutaway.cli.terminal.drawing import (
     Line,
     Style,
     clip,
-    joined,
-    quoted,
+    join_spans,
+    quote,
     table,
     text_of,
     width,
@@ -88,7 +88,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(ablation.to_dict(llm.tokenizer.token_name))
     else:
-        style, cells = drawing.Style.of(sys.stdout), shutil.get_terminal_size().columns
+        style, cells = drawing.Style.from_stream(sys.stdout), shutil.get_terminal_size().columns
         print("\n".join(lines(ablation, partial(text_of, llm.tokenizer), style, cells)))
     return 130 if stop.stop_asked else 0
 
@@ -111,7 +111,7 @@ _METHODS = {
 
 def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[str]:
     """Write the ablation for a terminal of so many cells."""
-    token, rival = (quoted(text([token_id])) for token_id in (ablation.token, ablation.rival))
+    token, rival = (quote(text([token_id])) for token_id in (ablation.token, ablation.rival))
     first = (
         f"step {ablation.step}: {token}, {percent(probability(ablation.logprob))}, compared with "
         f"{rival}, "
@@ -139,7 +139,7 @@ def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[st
 def _strip(ablation: "Ablation", text: Text, style: Style, cells: int) -> Iterator[str]:
     """Write the text; where there is no colour, a line of heights is below each line."""
     for row in wrap(_characters(ablation, text, style), cells):
-        runs = joined(row)
+        runs = join_spans(row)
         line: Line = [(part, PLAIN if share is None else style.tint(share)) for part, share in runs]
         yield style.render(line, cells).rstrip()
         if not style.colour:
@@ -197,7 +197,7 @@ def _row(ablation: "Ablation", part: "AblatedPart", text: Text, style: Style) ->
 
 
 def _short(text: str, style: Style) -> str:
-    text_shown = quoted(text)
+    text_shown = quote(text)
     return (
         text_shown
         if width(text_shown) <= _TEXT

@@ -92,7 +92,7 @@ def run(args: Namespace) -> int:
         if not args.quiet:
             say(f"[{out}: step {args.step}, {look.proof()}]")
         return 0
-    spark = drawing.Style.of(sys.stdout).spark
+    spark = drawing.Style.from_stream(sys.stdout).spark
     lines = _lines(args, look, attribution, drawing.names_of(llm.tokenizer), spark)
     drawing.print_lines([*lines, "", look.proof()])
     return 0

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
-from cutaway.cli.terminal.drawing import quoted, table
+from cutaway.cli.terminal.drawing import quote, table
 from cutaway.errors import InputError
 from cutaway.features.inside.lens import Lens
 from cutaway.features.inside.logit_attribution import LogitAttribution
@@ -32,7 +32,7 @@ def describe_step(
     look: Look, attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark
 ) -> list[str]:
     """Describe the whole step: attention, logit attribution and the lens."""
-    token, rival = quoted(name(attribution.token)), quoted(name(attribution.rival))
+    token, rival = quote(name(attribution.token)), quote(name(attribution.rival))
     return [
         f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
         f"{attribution.total:+.3f} over {rival}; it read {len(look.token_ids)} tokens, "
@@ -53,7 +53,7 @@ def describe_step(
 
 def describe_lens(attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
     """Describe what the head would say after each layer, and each head's attribution."""
-    token = quoted(name(attribution.token))
+    token = quote(name(attribution.token))
     return [
         f"what the head would say after each layer, and its heads' attribution to {token}",
         *_lens(lens, attribution, name, spark),
@@ -105,7 +105,7 @@ def describe_head(
         *table([
             ("position", "token", "weight", "write", "attribution"),
             *(
-                (f"{i:8d}", quoted(name(token)), percent(weight), f"{write:.4f}", f"{value:+.4f}")
+                (f"{i:8d}", quote(name(token)), percent(weight), f"{write:.4f}", f"{value:+.4f}")
                 for i, (token, weight, write, value) in ordered
                 if i >= look.first_seen[layer]
             ),
@@ -117,8 +117,8 @@ def describe_head(
 
 def describe_embedding(look: Look, name: Name) -> list[str]:
     """Describe the tokens nearest to the one that the step read."""
-    rows = [(quoted(near.token), f"{near.cosine:+.3f}") for near in nearest_tokens(look, name)]
-    read = quoted(name(look.token_ids[-1]))
+    rows = [(quote(near.token), f"{near.cosine:+.3f}") for near in nearest_tokens(look, name)]
+    read = quote(name(look.token_ids[-1]))
     return [
         f"the embeddings nearest to that of {read}, which the step read",
         "",
@@ -173,7 +173,7 @@ def _places(positions: list[PositionFigures]) -> list[str]:
     lines = table([
         ("position", "token", "weight", "attribution"),
         *(
-            (f"{p.position:8d}", quoted(p.token), percent(p.weight), f"{p.attribution:+.3f}")
+            (f"{p.position:8d}", quote(p.token), percent(p.weight), f"{p.attribution:+.3f}")
             for p in best
         ),
     ])  # fmt: skip
@@ -218,7 +218,7 @@ def _heads(
         *(
             (
                 h.place, f"{h.attribution:+.3f}",
-                f"{h.most} {quoted(name(ids[h.most]))}", percent(h.weight), percent(h.sink),
+                f"{h.most} {quote(name(ids[h.most]))}", percent(h.weight), percent(h.sink),
                 percent(h.previous), percent(h.induction), f"{h.entropy:.2f}",
             )
             for h in best
@@ -251,9 +251,9 @@ def _lens(lens: Lens, attribution: LogitAttribution, name: Name, spark: Spark) -
         values = layer_heads[row.layer].tolist() if row.layer >= 0 else []
         bars = spark(value / largest if value > 0 else None for value in values)
         rows.append((
-            "before" if row.layer < 0 else f"{row.layer:5d}", quoted(row.token),
+            "before" if row.layer < 0 else f"{row.layer:5d}", quote(row.token),
             percent(row.probability), f"{row.rank:d}",
-            "" if row.drawn_token is None else quoted(row.drawn_token), bars,
+            "" if row.drawn_token is None else quote(row.drawn_token), bars,
         ))  # fmt: skip
     return table(rows)
 
@@ -314,7 +314,7 @@ def describe_state_head(
     share = lengths / max(float(lengths.sum()), 1e-30)
     rows = [
         (
-            f"{i:8d}", quoted(name(look.token_ids[i])), f"{state.weights[head, i]:+.4f}",
+            f"{i:8d}", quote(name(look.token_ids[i])), f"{state.weights[head, i]:+.4f}",
             percent(share[i]), f"{values[i]:+.4f}",
         )
         for i in order.tolist()
@@ -350,7 +350,7 @@ def _state_heads(
     rows = [
         (
             f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}",
-            f"{h.most} {quoted(name(ids[h.most]))}", f"{h.weight:+.4f}", percent(h.near),
+            f"{h.most} {quote(name(ids[h.most]))}", f"{h.weight:+.4f}", percent(h.near),
         )
         for h in all_heads
     ]  # fmt: skip

@@ -206,7 +206,7 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
     if not args.tensors or not (plan.formats or args.quant):
         return document
     costs = [*doctor.tensors(args.quant, formats=plan.formats)]
-    tell(lambda: tensor_table(Style.of(sys.stdout), costs))
+    tell(lambda: tensor_table(Style.from_stream(sys.stdout), costs))
     document["tensors"] = [cost.to_dict() for cost in costs]
     if args.svg:
         svg.write(args.svg, _drawing(costs, doctor))

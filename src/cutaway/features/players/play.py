@@ -58,7 +58,11 @@ def run(args: Namespace) -> int:
     elif trace.head.decoder and args.step is None:
         _play(CanvasPlayer(trace, args.passed or 0))
     else:
-        _play(StepPlayer(trace, args.step or 0, look=_Looking(args, trace, Style.of(sys.stdout))))
+        _play(
+            StepPlayer(
+                trace, args.step or 0, look=_Looking(args, trace, Style.from_stream(sys.stdout))
+            )
+        )
     return 0
 
 
@@ -72,7 +76,7 @@ def _check(name: str, at: int | None, count: int) -> None:
 
 
 def _print(args: Namespace, trace: Trace) -> None:
-    style, steps = Style.of(sys.stdout), trace.steps
+    style, steps = Style.from_stream(sys.stdout), trace.steps
     if trace.head.decoder and args.step is None:
         _print_passes(args, trace, style)
     elif args.json:
@@ -108,7 +112,7 @@ def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
 def _play(player: Player) -> None:
     from cutaway.features.players.screen import screen
 
-    style = Style.of(sys.stdout)
+    style = Style.from_stream(sys.stdout)
     with suppress(EOFError), screen() as terminal:
         while not player.done:
             terminal.draw(player.frame(*terminal.size, style))

@@ -284,7 +284,7 @@ class Page:
 
     def __init__(self) -> None:
         self._width = max(min(shutil.get_terminal_size().columns, _WIDEST), _NARROWEST)
-        self._style = Style.of(sys.stdout)
+        self._style = Style.from_stream(sys.stdout)
 
     def say(self, text: str, *, bold: bool = False) -> None:
         """Print a paragraph."""

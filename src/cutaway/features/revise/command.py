@@ -95,7 +95,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(done.to_dict())
     else:
-        style = Style.of(sys.stdout)
+        style = Style.from_stream(sys.stdout)
         cells = get_terminal_size().columns
         print("\n".join(_side_by_side([*done.pieces(llm.tokenizer)], style, cells)))
         if args.trials:
