@@ -154,7 +154,7 @@ def test_a_text_after_a_text_is_one_block():
     assert kinds == ["content_block_start", "content_block_delta", "content_block_delta"]
     assert [kind for kind, _ in blocks.close()] == ["content_block_stop"]
     assert [*blocks.close()] == []
-    assert blocks.each == [{"type": "text", "text": "ab", "citations": None}]
+    assert blocks.items == [{"type": "text", "text": "ab", "citations": None}]
 
 
 # -- what is asked: as templates take it, or refused in one sentence ---------------------------

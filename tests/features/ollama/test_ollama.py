@@ -124,7 +124,7 @@ def test_a_call_is_told_whole(post, monkeypatch):
     """Ollama has no word for a call that must be: here it must, so that there is one."""
 
     def must(self, service):
-        return ToolUse(service.llm.model, self.offered(), "required", parallel=False)
+        return ToolUse(service.llm.model, self.offered_tools(), "required", parallel=False)
 
     monkeypatch.setattr(OllamaChatRequest, "use", must)
     body = {"messages": ASK, "tools": [TOOL]}

@@ -1,7 +1,7 @@
 """``/v1/messages``: texts in Anthropic's form, whole and streamed.
 
-Knows the content blocks of an answer and the events that stream them; the fields of requests are
-``requests.py``'s.
+Knows the content blocks of an answer and the events that stream them; ``requests.py`` has the
+fields of requests.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from cutaway.requests.answer import AnswerPart
 from cutaway.server.answering import answer
 from cutaway.server.body import StrictRoute
 from cutaway.server.document import FIELD_ERRORS, GENERATION_ERRORS, replies
-from cutaway.server.event_stream import event as sent
+from cutaway.server.event_stream import event as encode_event
 from cutaway.server.http.errors import ApiError, MessagesError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
@@ -38,60 +38,60 @@ from cutaway.server.shared.conversation import arguments_of
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallStart, Content
 
-Said = tuple[str, dict[str, Any]]
+EventParts = tuple[str, dict[str, Any]]
 """An event's kind and its fields."""
 
 
 class Blocks:
-    """Blocks of one answer, the last of which may be open."""
+    """The blocks of one answer; the last may be open."""
 
     def __init__(self) -> None:
-        self.each: list[Block] = []
+        self.items: list[Block] = []
         self._is_open, self._arguments = False, ""
 
-    def take(self, deltas: Iterable[AnswerPart]) -> Iterator[Said]:
-        """What these add."""
+    def take(self, deltas: Iterable[AnswerPart]) -> Iterator[EventParts]:
+        """Yield the events of these deltas."""
         for delta in deltas:
             if isinstance(delta, Thought):
                 yield from self._say("thinking", delta.text)
             elif isinstance(delta, Content):
                 yield from self._say("text", delta.text)
             elif isinstance(delta, CallStart):
-                who: CallContent = {
+                call: CallContent = {
                     "type": "tool_use", "id": delta.id, "name": delta.tool.name, "input": {},
                 }  # fmt: skip
-                yield from self._open(who)
+                yield from self._open(call)
             elif isinstance(delta, Arguments):
                 self._arguments += delta.text
-                yield self._grown("input_json_delta", partial_json=delta.text)
+                yield self._delta("input_json_delta", partial_json=delta.text)
             else:
                 yield from self.close()
 
-    def close(self) -> Iterator[Said]:
-        """The end of what is open."""
+    def close(self) -> Iterator[EventParts]:
+        """Close the open block, if there is one."""
         if not self._is_open:
             return
-        block, self._is_open = self.each[-1], False
+        block, self._is_open = self.items[-1], False
         if block["type"] == "tool_use":
             block["input"] = arguments_of(self._arguments)
-        yield "content_block_stop", {"index": len(self.each) - 1}
+        yield "content_block_stop", {"index": len(self.items) - 1}
 
-    def _say(self, kind: str, text: str) -> Iterator[Said]:
-        if not (self._is_open and self.each[-1]["type"] == kind):
+    def _say(self, kind: str, text: str) -> Iterator[EventParts]:
+        if not (self._is_open and self.items[-1]["type"] == kind):
             yield from self._open(_empty(kind))
-        block = cast(dict[str, str], self.each[-1])
+        block = cast(dict[str, str], self.items[-1])
         block[kind] += text
-        yield self._grown(f"{kind}_delta", **{kind: text})
+        yield self._delta(f"{kind}_delta", **{kind: text})
 
-    def _open(self, block: Block) -> Iterator[Said]:
+    def _open(self, block: Block) -> Iterator[EventParts]:
         yield from self.close()
-        self.each.append(block)
+        self.items.append(block)
         self._is_open, self._arguments = True, ""
-        yield "content_block_start", {"index": len(self.each) - 1, "content_block": {**block}}
+        yield "content_block_start", {"index": len(self.items) - 1, "content_block": {**block}}
 
-    def _grown(self, kind: str, **more: str) -> Said:
+    def _delta(self, kind: str, **more: str) -> EventParts:
         return "content_block_delta", {
-            "index": len(self.each) - 1,
+            "index": len(self.items) - 1,
             "delta": {"type": kind, **more},
         }
 
@@ -111,7 +111,7 @@ _REASONS: Mapping[str, StopReason] = {
     "scored": "max_tokens",
     "context_full": "model_context_window_exceeded",
 }
-"""Our word -> theirs; the others are ends of the model's own."""
+"""Our finish reason -> Anthropic's; with any other, the model ended its turn."""
 
 
 class MessageAnswer(OneText):
@@ -125,80 +125,80 @@ class MessageAnswer(OneText):
     # -- whole ---------------------------------------------------------------------------------
 
     def whole(self) -> MessageAnswered:
-        """The answer, once the text has ended."""
-        for events in (*map(self._after, self._text.steps), self._closing()):
+        """Return the answer, once the text has ended."""
+        for events in (*map(self._read_step, self._text.steps), self._closing()):
             deque(events, maxlen=0)
         delta, ending = self._end()
         more = {**delta, "usage": self._usage(), **self._token_ids()}
-        return self._message(self._blocks.each, ending, **more)
+        return self._message(self._blocks.items, ending, **more)
 
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """That there is an answer, what was read, and the settings in force."""
+        """Yield the opening event, with the tokens read and the settings in force."""
         usage: MessageUsage = {**self._usage(), "output_tokens": 0}
         message = self._message([], stop_reason=None, stop_sequence=None, usage=usage)
         yield self._event("message_start", message=message)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """What a token brought, with the trace so far if it was asked for."""
+        """Yield what a token adds, with the trace so far if asked for."""
         fields = self._extra_fields(event)
-        events = [*self._after(event)] if isinstance(event, Step) else []
+        events = [*self._read_step(event)] if isinstance(event, Step) else []
         for kind, more in events or ([("ping", {})] if fields else []):
             yield self._event(kind, **more, **fields)
             fields = {}
 
     def end(self) -> Iterator[bytes]:
-        """That the last block has ended, why, and how many tokens there were."""
+        """Yield the end of the last block, why the text ended, and the usage."""
         for kind, fields in self._closing():
             yield self._event(kind, **fields)
         delta, ending = self._end()
         ids = self._token_ids()
-        ids.pop("token_ids", None)  # which came one by one
+        ids.pop("token_ids", None)  # each was sent with its token
         more = {"usage": self._usage(), "cutaway": ending, **ids}
         yield self._event("message_delta", delta=delta, **more)
         yield self._event("message_stop")
 
     def alive(self) -> bytes:
-        """Anthropic's event for it."""
+        """Return Anthropic's event for a long silence."""
         return self._event("ping")
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """The error, for which Anthropic's clients raise."""
-        yield sent(refusal.messages_document(), "error")
+        """Yield the error that Anthropic's clients raise."""
+        yield encode_event(refusal.messages_document(), "error")
 
     @staticmethod
     def _event(kind: str, **fields: Any) -> bytes:
-        return sent({"type": kind, **fields}, kind)
+        return encode_event({"type": kind, **fields}, kind)
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _after(self, step: Step) -> Iterator[Said]:
+    def _read_step(self, step: Step) -> Iterator[EventParts]:
         return self._blocks.take(self._reader.push(step))
 
-    def _closing(self) -> Iterator[Said]:
+    def _closing(self) -> Iterator[EventParts]:
         yield from self._blocks.take(self._reader.finish())
         yield from self._blocks.close()
 
     def _message(
-        self, content: list[Block], ours: Ending | None = None, **fields: Any
+        self, content: list[Block], ending: Ending | None = None, **fields: Any
     ) -> MessageAnswered:
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             "id": f"msg_{self._id}", "type": "message", "role": "assistant", "model": self._name,
             "content": content, **fields, "system_fingerprint": self._fingerprint,
-            "cutaway": {**self._settings, **(ours or {})},
+            "cutaway": {**self._settings, **(ending or {})},
         }  # fmt: skip
-        return cast(MessageAnswered, said)
+        return cast(MessageAnswered, message)
 
     def _end(self) -> tuple[dict[str, Any], Ending]:
-        """Why it ended, in their words and in ours."""
-        ours = self._ending()
-        ours["notes"] += self._notes
-        reason = _REASONS.get(ours["finish_reason"], "end_turn")
+        """Return why the text ended, in Anthropic's words and in ours."""
+        ending = self._ending()
+        ending["notes"] += self._notes
+        reason = _REASONS.get(ending["finish_reason"], "end_turn")
         if reason == "end_turn" and self._reader.has_called:
             reason = "tool_use"
-        matched = ours["matched"] if reason == "stop_sequence" else None
-        return {"stop_reason": reason, "stop_sequence": matched}, ours
+        stop_sequence = ending["matched"] if reason == "stop_sequence" else None
+        return {"stop_reason": reason, "stop_sequence": stop_sequence}, ending
 
     def _usage(self) -> MessageUsage:
         used = self._text.usage()
@@ -233,5 +233,5 @@ async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
     service = service_of(request, body.model)
     ids = await cancel_on_disconnect(request.receive, body.ids(service))
-    counted: InputTokens = {"input_tokens": len(ids)}
-    return JSONResponse(counted)
+    document: InputTokens = {"input_tokens": len(ids)}
+    return JSONResponse(document)

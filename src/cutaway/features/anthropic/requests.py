@@ -1,6 +1,6 @@
 """The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``.
 
-Knows Anthropic's blocks, tools and turns, and the same as messages for a chat template. Refuses
+Knows Anthropic's blocks, tools and turns, and how they become messages for a chat template. Refuses
 to know answers.
 """
 
@@ -102,7 +102,7 @@ class ClientTool(Body):
     }
 
     def as_function(self) -> dict[str, Any]:
-        """As the room of tools takes it."""
+        """Return the tool in OpenAI's form, which ``ToolUse`` reads."""
         return {
             "type": "function",
             "name": self.name,
@@ -111,8 +111,8 @@ class ClientTool(Body):
         }
 
 
-def _own(tool: Any) -> Any:
-    """Refuse, by name, tools that run at Anthropic."""
+def _refuse_server_tool(tool: Any) -> Any:
+    """Refuse a tool that runs at Anthropic, by name."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in (None, "custom"):
         raise refusal(
@@ -129,8 +129,8 @@ class MessagesToolChoice(Body):
     name: str | None = optional("of the tool that must be called")
     disable_parallel_tool_use: bool | None = optional("at most one call an answer")
 
-    def said(self) -> Any:
-        """As the room of tools takes it."""
+    def as_tool_choice(self) -> Any:
+        """Return the choice in OpenAI's form, which ``ToolUse`` reads."""
         if self.type == "tool":
             return {"type": "function", "name": self.name}
         return "required" if self.type == "any" else self.type
@@ -139,7 +139,7 @@ class MessagesToolChoice(Body):
 class WithMessagesTools(Conversing):
     """A conversation whose answer may call tools, in Anthropic's form."""
 
-    tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = optional(
+    tools: list[Annotated[ClientTool, BeforeValidator(_refuse_server_tool)]] | None = optional(
         "what the answer may call", fail_fast=True
     )
     tool_choice: MessagesToolChoice | None = optional("default auto")
@@ -155,18 +155,20 @@ class WithMessagesTools(Conversing):
         tools = [tool.as_function() for tool in self.tools or ()]
         try:
             parallel = not choice.disable_parallel_tool_use
-            return ToolUse(service.llm.model, tools, choice.said(), parallel, self.wish(service))
+            return ToolUse(
+                service.llm.model, tools, choice.as_tool_choice(), parallel, self.wish(service)
+            )
         except InputError as error:
             path = ("input_schema" if part == "parameters" else part for part in error.path)
             raise (error.with_name(*path) if error.path else error) from None
 
 
-# -- the conversation, and the same as messages for a chat template ----------------------------
+# -- the conversation, which becomes messages for a chat template ------------------------------
 
 
 _BILLING = "x-anthropic-billing-header:"
-"""The beginning of a block that Claude Code sends: it changes with each request, so that no prompt
-would be found in the prefix cache."""
+"""The beginning of a block that Claude Code sends. It is left out: as it changes with each request,
+no prompt would be found in the prefix cache."""
 
 
 class UserTurn(Body):
@@ -252,18 +254,18 @@ class MessagesConversation(WithMessagesTools):
 
     @property
     def own_schema(self) -> dict[str, Any] | None:
-        """Of the text, if it is JSON."""
+        """The JSON schema that the text must match; None for plain text."""
         config = self.output_config
         return config.format.schema_ if config and config.format else None
 
     def shown_conversation(self, tools: Sequence[Tool]) -> Messages:
-        """See ``Conversing``; InputError for a result of no call before it."""
-        called = set[str]()
+        """See ``Conversing``; InputError for a result without an earlier call."""
+        call_ids = set[str]()
         for i, turn in enumerate(self.messages):
             for j, block in enumerate(_blocks(turn)):
                 if isinstance(block, CallBlock):
-                    called.add(block.id)
-                elif isinstance(block, ResultBlock) and block.tool_use_id not in called:
+                    call_ids.add(block.id)
+                elif isinstance(block, ResultBlock) and block.tool_use_id not in call_ids:
                     field = Name("messages", i, "content", j, "tool_use_id")
                     raise InputError(
                         field,
@@ -273,26 +275,26 @@ class MessagesConversation(WithMessagesTools):
         return super().shown_conversation(tools)
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them."""
+        """Return the messages as chat templates take them."""
         if self.goes_on:
-            self._check_begun()
-        said: Messages = []
+            self._check_prefill()
+        messages: Messages = []
         if text := _system(self.system):
-            said.append({"role": "system", "content": text})
+            messages.append({"role": "system", "content": text})
         for role, turns in groupby(self.messages, key=lambda turn: turn.role):
             blocks = [block for turn in turns for block in _blocks(turn)]
-            said += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
-        return said
+            messages += [_assistant(blocks)] if role == "assistant" else _to_messages(role, blocks)
+        return messages
 
     def wish(self, service: Service) -> ThinkingWish:
-        """What it says of thinking, as far as the model has it: clients ask it of any model."""
-        model, asked = service.llm.model, self.thinking
+        """Return what the request asks of thinking, as far as the model can: clients always ask."""
+        model, thinking = service.llm.model, self.thinking
         if model.template is None or model.thinking is None:
             return NO_WISH
         effort = self.output_config and self.output_config.effort
         level = effort if effort in model.thinking_switch.levels else None
-        think = {"enabled": True, "disabled": False}.get(asked.type) if asked else None
-        tokens = asked.budget_tokens if asked and think is not False else None
+        think = {"enabled": True, "disabled": False}.get(thinking.type) if thinking else None
+        tokens = thinking.budget_tokens if thinking and think is not False else None
         names = ("thinking", Name("thinking", "budget_tokens"), "")
         return ThinkingWish(think if think is False else level or think, tokens, names=names)
 
@@ -301,21 +303,21 @@ class MessagesConversation(WithMessagesTools):
         """Whether the last message is the beginning of the answer (a prefill)."""
         return self.messages[-1].role == "assistant"
 
-    def _check_begun(self) -> None:
-        """InputError for a beginning that Anthropic refuses, too."""
+    def _check_prefill(self) -> None:
+        """InputError for a beginning of the answer that Anthropic refuses, too."""
         if self.own_schema is not None:
             raise InputError(
                 Name("output_config", "format"),
                 " describes the whole answer, and the last message begins it: "
                 "end with a user's, or leave out format",
             )
-        blocks, where = _blocks(self.messages[-1]), Name("messages", len(self.messages) - 1)
+        blocks, field = _blocks(self.messages[-1]), Name("messages", len(self.messages) - 1)
         last = blocks[-1] if blocks else None
         if isinstance(last, ThoughtBlock):
-            raise InputError(where, ": a beginning of the answer ends with text, not a thought")
+            raise InputError(field, ": a beginning of the answer ends with text, not a thought")
         if isinstance(last, TextBlock) and last.text != last.text.rstrip():
             raise InputError(
-                where, " is the beginning of the answer, and ends with white space: leave that out"
+                field, " is the beginning of the answer, and ends with white space: leave that out"
             )
 
 
@@ -326,7 +328,7 @@ def _blocks(turn: UserTurn | AssistantTurn | SystemTurn) -> Sequence[Block]:
 
 
 def _text(content: Texts | None) -> str:
-    """Blocks are lines of their own."""
+    """Return the text, with each block on a line of its own."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(block.text for block in content)
@@ -339,13 +341,13 @@ def _system(content: Texts | None) -> str:
 
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
-    """One message, as it was answered: its texts were separated only by other blocks."""
+    """Return one message, as it was answered: only other blocks separated its texts."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
     calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]
     more = {"tool_calls": calls, "reasoning_content": "".join(thoughts)}
-    said = {name: value for name, value in more.items() if value}
-    return {"role": "assistant", "content": "".join(texts), **said}
+    extra = {name: value for name, value in more.items() if value}
+    return {"role": "assistant", "content": "".join(texts), **extra}
 
 
 def _call(block: CallBlock) -> dict[str, Any]:
@@ -354,8 +356,8 @@ def _call(block: CallBlock) -> dict[str, Any]:
     return {"id": block.id, "type": "function", "function": function}
 
 
-def _others(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
-    """Each result is a message, and so is the text between them."""
+def _to_messages(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
+    """Yield a message for each result, and for the text between them."""
     for is_text, group in groupby(blocks, key=lambda block: isinstance(block, TextBlock)):
         if is_text:
             texts = [block for block in group if isinstance(block, TextBlock)]
@@ -370,7 +372,7 @@ def _others(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
 # -- the requests ------------------------------------------------------------------------------
 
 
-_KEPT = "nothing is stored here; leave it out"
+_NOT_STORED = "nothing is stored here; leave it out"
 
 
 class Metadata(Body):
@@ -407,8 +409,8 @@ class MessagesRequest(TextFields, CountRequest):
     unsupported: ClassVar[Unsupported] = {
         **MessagesConversation.unsupported,
         "service_tier": (("auto", "standard_only"), "there is one tier; leave it out"),
-        "container": ((), _KEPT),
-        "diagnostics": ((), _KEPT),
+        "container": ((), _NOT_STORED),
+        "diagnostics": ((), _NOT_STORED),
         "inference_geo": ((), "there is one place; leave it out"),
     }
 
@@ -419,8 +421,8 @@ class MessagesRequest(TextFields, CountRequest):
         return self
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given = super().keywords() | {"n": 1, "max_tokens": self.max_tokens}
+        """Return the keywords that were given."""
+        keywords = super().keywords() | {"n": 1, "max_tokens": self.max_tokens}
         budget = self.thinking and self.thinking.budget_tokens
         if budget and budget >= self.max_tokens:
             raise InputError(
@@ -429,14 +431,14 @@ class MessagesRequest(TextFields, CountRequest):
                 f"for thought and answer, not {budget}",
             )
         if self.stop_sequences is not None:
-            given["stop"] = self.stop_sequences
+            keywords["stop"] = self.stop_sequences
         schema = self.own_schema
-        return given if schema is None else {**given, "json_schema": schema}
+        return keywords if schema is None else {**keywords, "json_schema": schema}
 
     def notes(self, service: Service) -> Iterator[str]:
-        """What has no effect here."""
-        asked, model = self.thinking, service.llm.model
-        if asked and asked.type != "disabled" and model.thinking is None:
+        """Yield notes on what has no effect here, and on how thinking was read."""
+        thinking, model = self.thinking, service.llm.model
+        if thinking and thinking.type != "disabled" and model.thinking is None:
             yield "thinking: this model's template has no tokens for it"
         effort = self.output_config and self.output_config.effort
         if effort and self.wish(service).think != effort:

@@ -1,6 +1,6 @@
-"""Forms of llama.cpp's server: infill, templates, properties, slots, loading by request.
+"""What llama.cpp's server has beside OpenAI's API: infill, templates, properties, slots, loading.
 
-Here is their JSON; see ``server.shared``.
+Here is the JSON of the answers; see ``server.shared``.
 """
 
 from typing import Annotated, Any, Literal, NotRequired

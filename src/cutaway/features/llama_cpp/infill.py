@@ -1,4 +1,4 @@
-"""``/infill``: what is between two texts, in llama-server's form.
+"""``/infill``: the text between two others, in llama-server's form.
 
 Knows llama-server's fields and answers, and the layout of its prompts.
 """
@@ -20,14 +20,14 @@ from cutaway.requests.keywords import fields_at
 from cutaway.server.answering import answer
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import GENERATION_ERRORS, replies
-from cutaway.server.event_stream import event as sent
+from cutaway.server.event_stream import event as encode_event
 from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared.answers import Entries, Entry, OneText, chat_form
 from cutaway.server.shared.fields import Read, TextFields, bias_of, own_form, with_keywords
 from cutaway.text.tokenizers.vocabulary import FimTokens
 
-_LEFT_OUT = {"n", "align", "special", "prompt_logprobs", "denoise"}  # one text, as llama-server's
+_LEFT_OUT = {"n", "align", "special", "prompt_logprobs", "denoise"}  # llama-server writes one text
 _NO_EFFECT = "is read and has no effect; a note in the answer says so"
 _NOTES: Mapping[str, tuple[Any, str]] = {
     "samplers": (None, "samplers: not applied; chain says which stages there are, in their order"),
@@ -35,7 +35,7 @@ _NOTES: Mapping[str, tuple[Any, str]] = {
     "t_max_prompt_ms": (None, "t_max_prompt_ms: not applied, or no request could be repeated"),
     "t_max_predict_ms": (None, "t_max_predict_ms: not applied, or no request could be repeated"),
 }
-"""Fields that editors send -> the value that asks for nothing, and the note on others."""
+"""Fields that editors send -> the value without an effect, and the note on any other."""
 
 
 class ExtraText(Body):
@@ -88,37 +88,37 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
 
     @property
     def readings(self) -> list[str]:
-        """Of what has no effect, too."""
-        told = [n for name, (none, n) in _NOTES.items() if getattr(self, name) not in (None, none)]
-        return [*super().readings, *told]
+        """Notes on how fields were read, and on fields without an effect."""
+        notes = [n for name, (none, n) in _NOTES.items() if getattr(self, name) not in (None, none)]
+        return [*super().readings, *notes]
 
     def field_names(self) -> Mapping[str, str]:
-        """A keyword -> the name of its field in this request."""
+        """Return the name that each keyword's field has in this request."""
         return {
             **fields_at(self.FACE), "prompt": "input_prefix", "max_tokens": "n_predict",
             "logprobs": "n_probs", "repetition_penalty": "repeat_penalty",
         }  # fmt: skip
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given: dict[str, Any] = super().keywords()
+        """Return the keywords that were given."""
+        keywords: dict[str, Any] = super().keywords()
         if self.repeat_penalty is not None:
             if self.repetition_penalty is not None:
                 raise InputError("repeat_penalty", " is repetition_penalty: give one")
-            given["repetition_penalty"] = self.repeat_penalty
+            keywords["repetition_penalty"] = self.repeat_penalty
         if self.logit_bias is not None:
-            given["logit_bias"] = bias_of(self.logit_bias)
+            keywords["logit_bias"] = bias_of(self.logit_bias)
         if self.n_predict is not None and self.n_predict != -1:
-            given["max_tokens"] = self.n_predict
+            keywords["max_tokens"] = self.n_predict
         if self.n_predict == 0:
-            given["prompt_logprobs"] = 1  # or nothing would be asked of it
+            keywords["prompt_logprobs"] = 1  # a request must ask for something
         if self.n_probs:
-            given["logprobs"] = self.n_probs
-        return given
+            keywords["logprobs"] = self.n_probs
+        return keywords
 
     async def read(self, service: Service) -> Read:
-        """The prompt with the model's tokens for a gap, at whose ends the text ends."""
-        llm, given = service.llm, await asyncio.to_thread(self.keywords)
+        """Return the prompt, with the model's tokens for a gap; its end tokens end the text."""
+        llm, keywords = service.llm, await asyncio.to_thread(self.keywords)
         if (fim := llm.tokenizer.fim) is None:
             raise InputError(
                 "input_suffix",
@@ -126,40 +126,40 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
                 "/v1/completions does without (docs/fill.md)",
             )
         if not self.ignore_eos:
-            given["stop_token_ids"] = [*(self.stop_token_ids or ()), *fim.ends]
-        return Read([await llm.in_turn(self._length, self._laid_out, llm, fim)], given)
+            keywords["stop_token_ids"] = [*(self.stop_token_ids or ()), *fim.ends]
+        return Read([await llm.in_turn(self._length, self._lay_out, llm, fim)], keywords)
 
     @property
     def _length(self) -> int:
-        """Of its texts, in characters."""
-        extra = sum(len(one.text) for one in self.input_extra or ())
+        """How many characters the texts have."""
+        extra = sum(len(text.text) for text in self.input_extra or ())
         return len(self.input_prefix) + len(self.input_suffix) + len(self.prompt) + extra
 
-    def _laid_out(self, llm: AsyncModel, fim: FimTokens) -> list[int]:
-        """The prompt, in the order of llama-server."""
+    def _lay_out(self, llm: AsyncModel, fim: FimTokens) -> list[int]:
+        """Return the prompt, in llama-server's order."""
         for text in (self.input_prefix, self.input_suffix, self.prompt):
             llm.check_length(text)
         before = llm.tokenize(self.input_prefix)
-        begun = before[:1] == [llm.tokenizer.bos_id]
-        gap = fim.lay_out(before[begun:], _ids(llm, self.input_suffix))
-        return [*before[:begun], *self._extra(llm, fim), *gap, *_ids(llm, self.prompt)]
+        has_bos = before[:1] == [llm.tokenizer.bos_id]
+        gap = fim.lay_out(before[has_bos:], _ids(llm, self.input_suffix))
+        return [*before[:has_bos], *self._extra(llm, fim), *gap, *_ids(llm, self.prompt)]
 
     def _extra(self, llm: AsyncModel, fim: FimTokens) -> Iterator[int]:
-        """The other texts, each with its name where the model has a token for names."""
+        """Yield the other texts, each with its name if the model has a token for names."""
         extra: Sequence[ExtraText] = self.input_extra or ()
         if fim.file is not None and fim.repository is not None:
             yield from (fim.repository, *_ids(llm, "myproject\n"))
-        for one in extra:
-            llm.check_length(one.text)
-            name = "\n\n--- snippet ---\n\n" if fim.file is None else f"{one.filename}\n"
+        for extra_text in extra:
+            llm.check_length(extra_text.text)
+            name = "\n\n--- snippet ---\n\n" if fim.file is None else f"{extra_text.filename}\n"
             yield from () if fim.file is None else (fim.file,)
-            yield from _ids(llm, name + one.text)
+            yield from _ids(llm, name + extra_text.text)
         if fim.file is not None:
             yield from (fim.file, *_ids(llm, "filename\n"))
 
 
 def _ids(llm: AsyncModel, text: str) -> list[int]:
-    """Of a text that is not the prompt's beginning."""
+    """Return the ids of a text that is not the prompt's beginning."""
     return llm.tokenizer.encode(text, special=False, goes_on=True)
 
 
@@ -173,7 +173,7 @@ _STOP_TYPES: Mapping[str, StopType] = {
 
 
 class InfillAnswer(OneText):
-    """What is between the two texts."""
+    """The text between two others."""
 
     def __init__(self, service: Service, body: InfillRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id)
@@ -183,30 +183,30 @@ class InfillAnswer(OneText):
     # -- whole ---------------------------------------------------------------------------------
 
     def whole(self) -> dict[str, Any]:
-        """The answer, once the text has ended."""
-        entries = [entry for step in self._text.steps for entry in self._probable(step)]
+        """Return the answer, once the text has ended."""
+        entries = [entry for step in self._text.steps for entry in self._push_entries(step)]
         ids = [step.token_id for step in self._text.steps] if self._body.return_tokens else []
         whole = {**self._piece(self._text.text, ids, entries), **self._end()}
-        wanted = self._body.response_fields
-        return whole if wanted is None else _only(whole, wanted)
+        fields = self._body.response_fields
+        return whole if fields is None else _select_fields(whole, fields)
 
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterable[bytes]:
-        """Nothing: the first event has the first token."""
+        """Return nothing: the first event has the first token."""
         return ()
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """What a token brought."""
+        """Yield what a token adds, and at the end what was held back."""
         if isinstance(event, Step):
-            piece = self._piece(event.text, [event.token_id], self._probable(event))
-            yield sent({**piece, **self._so_far(), **self._extra_fields(event)})
+            piece = self._piece(event.text, [event.token_id], self._push_entries(event))
+            yield encode_event({**piece, **self._counts(), **self._extra_fields(event)})
         elif isinstance(event, Ended) and event.held_text:
-            yield sent({**self._piece(event.held_text, [], []), **self._so_far()})
+            yield encode_event({**self._piece(event.held_text, [], []), **self._counts()})
 
     def end(self) -> Iterator[bytes]:
-        """The figures."""
-        yield sent({**self._piece("", [], []), **self._end()})
+        """Yield the figures."""
+        yield encode_event({**self._piece("", [], []), **self._end()})
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -214,39 +214,39 @@ class InfillAnswer(OneText):
         piece: dict[str, Any] = {"index": 0, "content": text, "tokens": ids, "stop": False}
         return {**piece, "completion_probabilities": self._form(entries)} if entries else piece
 
-    def _probable(self, step: Step) -> list[Entry]:
+    def _push_entries(self, step: Step) -> list[Entry]:
         return self._entries.push(step) if self._body.n_probs else []
 
     def _form(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """As chats have them, with the tokens' ids."""
+        """Return log-probabilities in the form of chats, with the tokens' ids."""
         return [
             {
-                **shown, "id": entry.token_id,
+                **token, "id": entry.token_id,
                 "top_logprobs": [
-                    {**one, "id": i}
-                    for one, (i, _) in zip(shown["top_logprobs"], entry.top, strict=True)
+                    {**likely, "id": i}
+                    for likely, (i, _) in zip(token["top_logprobs"], entry.top, strict=True)
                 ],
             }
-            for shown, entry in zip(chat_form(self._tokenizer, entries), entries, strict=True)
+            for token, entry in zip(chat_form(self._tokenizer, entries), entries, strict=True)
         ]  # fmt: skip
 
-    def _so_far(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, Any]:
         used = self._text.usage()
         return {"tokens_predicted": used.completion_tokens, "tokens_evaluated": used.prompt_tokens}
 
     def _end(self) -> dict[str, Any]:
-        """Why it ended, what it took, and the settings in force."""
-        ended, text, settings = self._text.ended, self._text.text, self._settings
-        assert ended is not None
-        matched = ended.matched if ended.reason == "stop_string" else ""
+        """Return why the text ended, how long it took, and the settings in force."""
+        end, text, settings = self._text.ended, self._text.text, self._settings
+        assert end is not None
+        stopping_word = end.matched if end.reason == "stop_string" else ""
         prompt = self._tokenizer.decode(self._text.prompt_token_ids, special=True)
         return {
-            "stop": True, "model": self._name, **self._so_far(),
+            "stop": True, "model": self._name, **self._counts(),
             "tokens_cached": self._text.usage().cached_tokens,
             "generation_settings": {"n_ctx": self._room, **settings["params"]},
             "prompt": prompt, "has_new_line": "\n" in text,
-            "truncated": ended.reason == "context_full",
-            "stop_type": _STOP_TYPES[str(ended.reason)], "stopping_word": matched,
+            "truncated": end.reason == "context_full",
+            "stop_type": _STOP_TYPES[str(end.reason)], "stopping_word": stopping_word,
             "timings": self._timings(), **self._token_ids(),
             "cutaway": {**settings, **self._ending()},
         }  # fmt: skip
@@ -254,7 +254,7 @@ class InfillAnswer(OneText):
     def _timings(self) -> Timings:
         used, watch = self._text.usage(), self._text.watch
         queued, first = self._job.queue_seconds(0) or 0.0, watch.first
-        read, written = used.prompt_tokens - used.cached_tokens, used.completion_tokens - 1
+        read, generated = used.prompt_tokens - used.cached_tokens, used.completion_tokens - 1
         prompt_s = None if first is None else first - watch.start - queued
         predicted_s = None if first is None else watch.last - first
         return {
@@ -263,8 +263,8 @@ class InfillAnswer(OneText):
             "prompt_per_token_ms": _thousand(_ratio(prompt_s, read)),
             "prompt_per_second": _ratio(read, prompt_s),
             "predicted_n": used.completion_tokens, "predicted_ms": _thousand(predicted_s),
-            "predicted_per_token_ms": _thousand(_ratio(predicted_s, written)),
-            "predicted_per_second": _ratio(written, predicted_s),
+            "predicted_per_token_ms": _thousand(_ratio(predicted_s, generated)),
+            "predicted_per_second": _ratio(generated, predicted_s),
         }  # fmt: skip
 
 
@@ -276,16 +276,16 @@ def _thousand(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
 
 
-def _only(whole: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """These fields, those within others by their paths; what is not there is left out."""
-    found = dict[str, Any]()
-    for path in wanted:
+def _select_fields(whole: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """Return the fields at these paths; leave out those that do not exist."""
+    selected = dict[str, Any]()
+    for path in paths:
         value: Any = whole
         for name in path.split("/"):
-            value = value.get(name, _only) if isinstance(value, dict) else _only
-        if value is not _only:
-            found[path] = value
-    return found
+            value = value.get(name, _select_fields) if isinstance(value, dict) else _select_fields
+        if value is not _select_fields:
+            selected[path] = value
+    return selected
 
 
 # -- the endpoint ------------------------------------------------------------------------------

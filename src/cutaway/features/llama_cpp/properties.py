@@ -1,6 +1,6 @@
-"""What llama-server's clients ask beside texts: properties, slots, templates, loading a model.
+"""What llama-server's clients ask for beside texts: properties, slots, templates, loading a model.
 
-Knows what is told of a model and of its sequences; models of ``--memory`` come and go by request.
+Knows the facts of a model and of its sequences; models of ``--memory`` come and go by request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,12 +51,12 @@ async def apply_template(body: TemplateRequest, request: Request) -> Response:
     service = service_of(request, body.model)
 
     def write() -> str:
-        use, said = body.use(service), [message.plain() for message in body.messages]
+        use, messages = body.use(service), [message.plain() for message in body.messages]
         template = service.llm.template
         if template is None:
             raise InputError("messages", ": this model has no chat template")
         prompt = template.render(
-            said, use.tools, continue_final_message=body.goes_on, **use.variables
+            messages, use.tools, continue_final_message=body.goes_on, **use.variables
         )
         service.llm.check_length(prompt)
         return prompt
@@ -94,10 +94,10 @@ async def properties(request: Request, query: Annotated[ModelNamed, Query()]) ->
 async def slots(request: Request, query: Annotated[SlotsAsked, Query()]) -> Response:
     """The sequences that run, and idle places for more, in llama-server's form."""
     service = service_of(request, query.model)
-    most, used = service.llm.state().most_running, [*_running(service)]
-    if query.fail_on_no_slot and len(used) >= most:
+    total, used = service.llm.state().most_running, [*_running(service)]
+    if query.fail_on_no_slot and len(used) >= total:
         raise ApiError(503, "no slot is idle: try again later", code="no_slot")
-    idle = [_slot(service, i) for i in range(len(used), most)]
+    idle = [_slot(service, i) for i in range(len(used), total)]
     return JSONResponse([*used, *idle])
 
 
@@ -105,19 +105,19 @@ def _running(service: Service) -> Iterator[SequenceSlot]:
     texts = [text for job in service.jobs for text in job.texts if text.started and not text.ended]
     for i, text in enumerate(texts):
         params = text.options.to_json(text.seed)
-        written = len(text.steps)
+        generated = len(text.steps)
         yield {
             **_slot(service, i), "speculative": params["speculate"] != "off",
             "is_processing": True, "params": _numbers(params),
             "next_token": {
-                "has_next_token": True, "n_decoded": written,
-                "n_remain": max(0, params["max_tokens"] - written),
+                "has_next_token": True, "n_decoded": generated,
+                "n_remain": max(0, params["max_tokens"] - generated),
             },
         }  # fmt: skip
 
 
 def _numbers(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are numbers: others may hold parts of a text."""
+    """Return the settings that are numbers: others may have parts of a text in them."""
     return {name: params[name] for name in (*PARAMS, "max_tokens")}
 
 

@@ -1,6 +1,6 @@
 """``/api/chat``, ``/api/generate`` and ``/api/embed``: texts and vectors in Ollama's form.
 
-Knows answers, whole and line by line; the fields of requests for text are ``requests.py``'s.
+Knows answers, whole and line by line; ``requests.py`` has the fields of requests for text.
 """
 
 import asyncio
@@ -46,26 +46,26 @@ from cutaway.text.thinking import Thought
 from cutaway.text.tools import CallEnd, Content
 
 
-def when(seconds: float | None = None) -> str:
-    """A time as RFC 3339; now."""
+def format_time(seconds: float | None = None) -> str:
+    """Return a time in the form of RFC 3339; None is now."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def nanoseconds(seconds: float) -> int:
-    """At least one: clients divide by it."""
+    """Return seconds as nanoseconds, at least one: clients divide by them."""
     return max(1, round(seconds * 1e9))
 
 
 def nothing_asked(
     body: OllamaChatRequest | OllamaGenerateRequest, service: Service, reason: str
 ) -> dict[str, Any]:
-    """The answer to a request that only loads or unloads the model."""
+    """Return the answer to a request that only loads or unloads the model."""
     kind = GeneratedAnswer if isinstance(body, OllamaGenerateRequest) else ChatAnswer
     ending = {"done": True, "done_reason": reason}
     return {
         "model": body.model or service.names.first,
-        "created_at": when(),
+        "created_at": format_time(),
         **kind.piece(),
         **ending,
     }
@@ -92,79 +92,83 @@ class OllamaAnswer(OneText):
     def piece(
         content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
-        """What is new, in the fields of this form."""
+        """Return what is new, in the fields of this form."""
         raise NotImplementedError
 
     # -- whole ---------------------------------------------------------------------------------
 
     def whole(self) -> dict[str, Any]:
-        """The answer, once the text has ended."""
+        """Return the answer, once the text has ended."""
         deltas: list[AnswerPart] = []
         entries: list[Entry] = []
         for step in self._text.steps:
             deltas += self._reader.push(step)
-            entries += self._logged(step)
+            entries += self._push_entries(step)
         deltas += self._reader.finish()
         return {**self._line(deltas, entries), **self._end()}
 
     # -- line by line --------------------------------------------------------------------------
 
     def begin(self) -> Iterable[bytes]:
-        """Nothing: the first line has the first token."""
+        """Return nothing: the first line has the first token."""
         return ()
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """What a token brought."""
+        """Yield a line with what a token adds, if it adds anything."""
         if isinstance(event, Step):
-            deltas, entries = self._reader.push(event), self._logged(event)
+            deltas, entries = self._reader.push(event), self._push_entries(event)
             if entries or any(map(_is_sent, deltas)):
                 yield _line(self._line(deltas, entries))
 
     def end(self) -> Iterator[bytes]:
-        """What is left, and the figures."""
+        """Yield a line with the rest of the text, if there is any, and one with the figures."""
         deltas = self._reader.finish()
         if any(map(_is_sent, deltas)):
             yield _line(self._line(deltas, []))
         yield _line({**self._line([], []), **self._end()})
 
     def alive(self) -> bytes:
-        """A line that adds nothing."""
+        """Return a line that adds nothing."""
         return _line(self._line([], []))
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """The error, for which Ollama's clients raise."""
+        """Yield the error that Ollama's clients raise."""
         yield _line(refusal.ollama_document())
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _logged(self, step: Step) -> list[Entry]:
+    def _push_entries(self, step: Step) -> list[Entry]:
         return self._entries.push(step) if self._body.logprobs else []
 
     def _line(self, deltas: Sequence[AnswerPart], entries: Sequence[Entry]) -> dict[str, Any]:
         content = "".join(d.text for d in deltas if isinstance(d, Content))
         thinking = "".join(d.text for d in deltas if isinstance(d, Thought))
         calls = [self._call(d.index) for d in deltas if isinstance(d, CallEnd)]
-        line = {"model": self._name, "created_at": when(), **self.piece(content, thinking, calls)}
+        line = {
+            "model": self._name,
+            "created_at": format_time(),
+            **self.piece(content, thinking, calls),
+        }
         logprobs = {"logprobs": chat_form(self._tokenizer, entries)} if entries else {}
         return {**line, **logprobs, "done": False}
 
     def _call(self, index: int) -> dict[str, Any]:
-        """A call that is whole."""
+        """Return a call that is whole."""
         call = self._reader.message["tool_calls"][index]
         arguments = arguments_of(call["function"]["arguments"])
         function = {"index": index, "name": call["function"]["name"], "arguments": arguments}
         return {"id": call["id"], "function": function}
 
     def _end(self) -> dict[str, Any]:
-        """Why it ended, and what it took."""
-        ended, watch, used = self._text.ended, self._text.watch, self._text.usage()
-        assert ended is not None
-        ours = self._ending()
-        ours["notes"] += [*self._notes, *self._cut()]
+        """Return why the text ended, and how long it took."""
+        end, watch, used = self._text.ended, self._text.watch, self._text.usage()
+        assert end is not None
+        report = self._ending()
+        report["notes"] += [*self._notes, *self._cut()]
         first, queued = watch.first or watch.last, self._job.queue_seconds(0) or 0.0
         return {
             "done": True,
-            "done_reason": finish_reason(ended),
+            "done_reason": finish_reason(end),
             "total_duration": nanoseconds(perf_counter() - self._job.queued_at),
             "load_duration": round(self._job.load_s * 1e9),
             "prompt_eval_count": used.prompt_tokens,
@@ -173,7 +177,7 @@ class OllamaAnswer(OneText):
             "eval_duration": nanoseconds(watch.last - first),
             "cutaway": {
                 **self._settings,
-                **ours,
+                **report,
                 "reasoning_tokens": self._reader.reasoning_tokens,
             },
         }
@@ -190,10 +194,10 @@ class ChatAnswer(OllamaAnswer):
     def piece(
         content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
-        """A message."""
+        """Return what is new as a message."""
         more = {"thinking": thinking, "tool_calls": calls}
-        others = {name: value for name, value in more.items() if value}
-        return {"message": {"role": "assistant", "content": content, **others}}
+        fields = {name: value for name, value in more.items() if value}
+        return {"message": {"role": "assistant", "content": content, **fields}}
 
 
 class GeneratedAnswer(OllamaAnswer):
@@ -205,15 +209,15 @@ class GeneratedAnswer(OllamaAnswer):
         thinking: str = "",
         calls: Sequence[dict[str, Any]] = (),  # noqa: ARG004 - a prompt offers no tools
     ) -> dict[str, Any]:
-        """A text."""
+        """Return what is new as a text."""
         return {"response": content, **({"thinking": thinking} if thinking else {})}
 
     def _end(self) -> dict[str, Any]:
         assert isinstance(self._body, OllamaGenerateRequest)
         if self._body.raw or self._body.suffix:
             return super()._end()
-        written = [step.token_id for step in self._text.steps]
-        return {**super()._end(), "context": [*self._text.prompt_token_ids, *written]}
+        generated = [step.token_id for step in self._text.steps]
+        return {**super()._end(), "context": [*self._text.prompt_token_ids, *generated]}
 
 
 def _is_sent(delta: AnswerPart) -> bool:
@@ -221,7 +225,7 @@ def _is_sent(delta: AnswerPart) -> bool:
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
-    """One line, since JSON escapes line feeds."""
+    """Return a document as one line, since JSON escapes line feeds."""
     return dumps(document) + b"\n"
 
 
@@ -297,18 +301,18 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     """A vector of each text, in Ollama's form."""
     started, service = perf_counter(), service_of(request, body.model)
     keep = keep_alive_setter(service.slot, body.keep_alive)
-    found = await embed_texts(
+    vectors = await embed_texts(
         request, body.model, body.input, "input", dimensions=body.dimensions,
         truncate=body.truncate,
     )  # fmt: skip
     keep()
-    each = await asyncio.to_thread(numbers_of, found)
+    numbers = await asyncio.to_thread(numbers_of, vectors)
     answer: OllamaEmbedded = {
         "model": body.model or service.names.first,
-        "embeddings": each,
+        "embeddings": numbers,
         "total_duration": nanoseconds(perf_counter() - started),
         "load_duration": round(request.state.access.load_s * 1e9),
-        "prompt_eval_count": sum(found.tokens),
+        "prompt_eval_count": sum(vectors.tokens),
     }
     return Response(await asyncio.to_thread(dumps, answer), media_type="application/json")
 
@@ -317,7 +321,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
 async def embedding(body: EmbeddingRequest, request: Request) -> Response:
     """The vector of a text, in Ollama's older form."""
     keep = keep_alive_setter(service_of(request, body.model).slot, body.keep_alive)
-    found = await embed_texts(request, body.model, [body.prompt], "prompt", truncate=True)
+    vectors = await embed_texts(request, body.model, [body.prompt], "prompt", truncate=True)
     keep()
-    answer: OllamaVector = {"embedding": numbers_of(found)[0]}
+    answer: OllamaVector = {"embedding": numbers_of(vectors)[0]}
     return JSONResponse(answer)

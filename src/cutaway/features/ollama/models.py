@@ -1,4 +1,4 @@
-"""Which models there are, as Ollama's clients ask: ``/api/tags``, ``show``, ``ps``, ``version``."""
+"""The models, in Ollama's form: ``/api/tags``, ``show``, ``ps``, ``version``."""
 
 import asyncio
 from time import time
@@ -18,7 +18,7 @@ from cutaway.features.ollama import (
     OllamaTags,
     OllamaVersion,
 )
-from cutaway.features.ollama.endpoints import when
+from cutaway.features.ollama.endpoints import format_time
 from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import FIELD_ERRORS, replies
 from cutaway.server.service import Service, models_of, service_of
@@ -26,7 +26,7 @@ from cutaway.server.service import Service, models_of, service_of
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
 _OLLAMA = "0.12.11"
-"""The release whose API this is; clients ask for one that is not too old."""
+"""The release whose API this is; some clients refuse one that is too old."""
 _NEVER = "2318-01-01T00:00:00Z"
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 
@@ -46,8 +46,12 @@ class ShowRequest(Body):
 @router.get("/api/tags", responses=replies(OllamaTags))
 async def tags(request: Request) -> Response:
     """The names that requests may use for a model, in Ollama's form."""
-    each = [_model(one, name) for one in models_of(request).services for name in one.names.all]
-    answer: OllamaTags = {"models": each}
+    models = [
+        _model(service, name)
+        for service in models_of(request).services
+        for name in service.names.all
+    ]
+    answer: OllamaTags = {"models": models}
     return JSONResponse(answer)
 
 
@@ -55,8 +59,8 @@ async def tags(request: Request) -> Response:
 async def processes(request: Request) -> Response:
     """The models that are in memory."""
     services = models_of(request).services
-    here = [one for one in services if one.slot is None or one.slot.state == "loaded"]
-    answer: OllamaProcesses = {"models": [_running(service) for service in here]}
+    loaded = [s for s in services if s.slot is None or s.slot.state == "loaded"]
+    answer: OllamaProcesses = {"models": [*map(_running, loaded)]}
     return JSONResponse(answer)
 
 
@@ -81,7 +85,7 @@ async def show(body: ShowRequest, request: Request) -> Response:
         "details": _details(service, name),
         "model_info": _info(service),
         "capabilities": _capabilities(llm),
-        "modified_at": when(service.created),
+        "modified_at": format_time(service.created),
     }
     return JSONResponse(answer)
 
@@ -95,7 +99,7 @@ def _modelfile(service: Service, name: str) -> str:
 def _model(service: Service, name: str) -> OllamaModel:
     tagged, model = name if ":" in name else f"{name}:latest", service.names.model(name)
     return {
-        "name": tagged, "model": tagged, "modified_at": when(service.created),
+        "name": tagged, "model": tagged, "modified_at": format_time(service.created),
         "size": model.parts.nbytes, "digest": model.identity.weights,
         "details": _details(service, name),
     }  # fmt: skip
@@ -108,7 +112,8 @@ def _running(service: Service) -> OllamaRunning:
     left = None if expires is None else expires - asyncio.get_running_loop().time()
     return {
         "name": model["name"], "model": model["model"], "size": size, "digest": model["digest"],
-        "details": model["details"], "expires_at": _NEVER if left is None else when(time() + left),
+        "details": model["details"],
+        "expires_at": _NEVER if left is None else format_time(time() + left),
         "size_vram": 0, "context_length": service.room,
     }  # fmt: skip
 
@@ -126,7 +131,7 @@ def _details(service: Service, name: str) -> OllamaDetails:
 
 
 def _info(service: Service) -> dict[str, Any]:
-    """By GGUF's names."""
+    """Return facts about the model, by GGUF's names."""
     config, parts = service.llm.config, service.llm.model.parts
     name = config.architecture
     return {
@@ -142,14 +147,14 @@ def _info(service: Service) -> dict[str, Any]:
 
 def _capabilities(llm: AsyncModel) -> list[Any]:
     writes = llm.graph.has_head and llm.config.is_causal
-    found = {
+    capabilities = {
         "completion": llm.graph.has_head, "tools": writes and _knows_tools(llm),
         "insert": writes and llm.tokenizer.fim is not None,
         "thinking": writes and llm.model.thinking is not None, "embedding": True,
     }  # fmt: skip
-    return [name for name, has in found.items() if has]
+    return [name for name, has in capabilities.items() if has]
 
 
 def _knows_tools(llm: AsyncModel) -> bool:
-    """Any template can offer them: where it has no place for them, the first message does."""
+    """Whether tools can be offered: any template will do, since the first message may have them."""
     return llm.model.template is not None

@@ -1,4 +1,4 @@
-"""The requests of ``/api/generate`` and ``/api/chat``: the fields that both share, and options.
+"""The requests of ``/api/generate`` and ``/api/chat``, the fields that they share, and options.
 
 Knows ``keep_alive``, how long an idle model stays loaded. Refuses to know answers.
 """
@@ -70,27 +70,27 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
         "repeat_last_n": ((-1,), "penalties apply to all of a text here; leave it out"),
     }
 
-    def given(self) -> dict[str, Any]:
-        """The keywords that were given."""
+    def to_keywords(self) -> dict[str, Any]:
+        """Return the keywords that were given."""
         if self.repeat_penalty is not None and self.repetition_penalty is not None:
             raise InputError("repeat_penalty", " is repetition_penalty: give one")
-        given = {name: getattr(self, name) for name in own_form("ollama")}
-        given["max_tokens"] = self.num_predict
+        keywords = {name: getattr(self, name) for name in own_form("ollama")}
+        keywords["max_tokens"] = self.num_predict
         if self.repeat_penalty is not None:
-            given["repetition_penalty"] = self.repeat_penalty
+            keywords["repetition_penalty"] = self.repeat_penalty
         if self.seed is not None and self.seed < 0:
-            given["seed"] = None
+            keywords["seed"] = None
         if self.top_k == -1:
-            given["top_k"] = 0
+            keywords["top_k"] = 0
         if self.num_predict in (-1, -2):
-            given["max_tokens"] = None
-        return {name: value for name, value in given.items() if value is not None}
+            keywords["max_tokens"] = None
+        return {name: value for name, value in keywords.items() if value is not None}
 
 
 class OllamaFields(ThinkingFields, Conversing):
     """What every request for text may say."""
 
-    FACE: ClassVar[str] = "chat"  # by whose names an answer has the settings in force
+    FACE: ClassVar[str] = "chat"  # whose names an answer uses for the settings in force
     PROMPT: ClassVar[str] = "prompt"
     FILL: ClassVar[bool] = True
     user: ClassVar[None] = None
@@ -115,50 +115,50 @@ class OllamaFields(ThinkingFields, Conversing):
         "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
     }
 
-    def said(self) -> Any:
-        """The prompt as it was sent, for the log."""
+    def prompt_to_log(self) -> Any:
+        """Return the prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
     def field_names(self) -> Mapping[str, str]:
-        """A keyword -> the name of its field in this request."""
+        """Return the name that each keyword's field has in this request."""
         renamed = {"repetition_penalty": "repeat_penalty"}
         return {"prompt": self.PROMPT, **fields_at("ollama"), **renamed}
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that were given."""
-        given = self.options.given() if self.options else {}
+        """Return the keywords that were given."""
+        keywords = self.options.to_keywords() if self.options else {}
         if self.top_logprobs is not None and not self.logprobs:
             raise InputError("top_logprobs", " needs logprobs: true")
         if self.logprobs:
-            given["logprobs"] = self.top_logprobs or 0
+            keywords["logprobs"] = self.top_logprobs or 0
         schema = {"type": "object"} if self.format == "json" else self.own_schema
-        return given if schema is None else {**given, "json_schema": schema}
+        return keywords if schema is None else {**keywords, "json_schema": schema}
 
     @property
     def own_schema(self) -> dict[str, Any] | None:
-        """Of the format; "json" has none."""
+        """The JSON schema that is the format; None for "json" and for plain text."""
         return self.format if isinstance(self.format, dict) else None
 
     def _make_use(self, service: Service) -> ToolUse:
-        """InputError where the model is to think and cannot."""
+        """Return the tools and the thinking; InputError if the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise InputError(
                 "think",
                 f": {self.model or service.names.first} does not support thinking: its "
                 "template has no tokens for it; leave it out",
             )
-        return ToolUse(service.llm.model, self.offered(), wish=self.wish(service))
+        return ToolUse(service.llm.model, self.offered_tools(), wish=self.wish(service))
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """What it says of thinking."""
+        """Return what the request asks of thinking."""
         return self.make_wish(self.think, "think")
 
-    def offered(self) -> Sequence[Any]:
-        """What the answer may call."""
+    def offered_tools(self) -> Sequence[Any]:
+        """Return the tools that the answer may call."""
         return ()
 
     def notes(self, service: Service) -> Iterator[str]:
-        """What has no effect here."""
+        """Yield notes on how thinking was read, and on what has no effect here."""
         yield from self.use_notes
         room = self.options and self.options.num_ctx
         if room and room > service.room:
@@ -202,36 +202,36 @@ class OllamaGenerateRequest(OllamaFields):
         return not self.prompt and not self.suffix
 
     async def read(self, service: Service) -> Read:
-        """The prompt, the keywords, and no tools."""
+        """Return the prompt, the keywords, and no tools."""
         use = self.use(service)
-        given = await asyncio.to_thread(self.keywords)
-        prompt, given = await self._prompt(service, given)
-        return Read([prompt], given, use)
+        keywords = await asyncio.to_thread(self.keywords)
+        prompt, keywords = await self._prompt(service, keywords)
+        return Read([prompt], keywords, use)
 
     def wish(self, service: Service) -> ThinkingWish:
-        """Of a prompt that the template writes."""
+        """Return what the request asks of thinking: nothing unless the template is used."""
         return NO_WISH if self.raw or self.suffix else super().wish(service)
 
-    async def _prompt(self, service: Service, given: dict[str, Any]) -> tuple[Prompt, Any]:
-        """The prompt, and the keywords that it needs."""
+    async def _prompt(self, service: Service, keywords: dict[str, Any]) -> tuple[Prompt, Any]:
+        """Return the prompt, and the keywords that go with it."""
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
                     raise InputError(name, f": raw is the whole prompt: leave out {name} or raw")
-            return self.prompt, {**given, "special": True}
+            return self.prompt, {**keywords, "special": True}
         llm = service.llm
         if self.suffix:
-            return self._before(service), {**given, "suffix": self.suffix}
+            return self._infill_prompt(service), {**keywords, "suffix": self.suffix}
         if llm.model.template is None and not (self.system or self.context):
-            return self.prompt, given
+            return self.prompt, keywords
         ids = await self.ids(service)
         if not self.context:
-            return ids, given
-        begun = ids[:1] == [llm.tokenizer.bos_id]
-        return [*self.context, *ids[begun:]], given
+            return ids, keywords
+        has_bos = ids[:1] == [llm.tokenizer.bos_id]
+        return [*self.context, *ids[has_bos:]], keywords
 
-    def _before(self, service: Service) -> str:
-        """The text before a suffix."""
+    def _infill_prompt(self, service: Service) -> str:
+        """Return the text before a suffix; InputError if the model cannot fill in."""
         if service.llm.tokenizer.fim is None:
             raise InputError(
                 "suffix",
@@ -244,7 +244,7 @@ class OllamaGenerateRequest(OllamaFields):
         return self.prompt
 
     def conversation(self) -> Messages:
-        """The prompt as a user's message."""
+        """Return the prompt as a user's message."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.prompt}]
 
@@ -299,8 +299,8 @@ class OllamaChatRequest(OllamaFields):
         """Whether the request only loads or unloads the model."""
         return not self.messages
 
-    def offered(self) -> Sequence[Any]:
-        """What the answer may call."""
+    def offered_tools(self) -> Sequence[Any]:
+        """Return the tools that the answer may call."""
         return self.tools or ()
 
     @property
@@ -309,25 +309,27 @@ class OllamaChatRequest(OllamaFields):
         return self.messages[-1].role == "assistant"
 
     def conversation(self) -> Messages:
-        """The messages as chat templates take them."""
+        """Return the messages as chat templates take them."""
         return [*_plain(self.messages)]
 
 
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:
-    """The messages as templates know them: calls have ids, and results those of their calls."""
+    """Yield messages as chat templates take them: results have the ids of their calls."""
     open_calls: list[tuple[str, str]] = []  # (id, name), oldest first
     for i, message in enumerate(messages):
-        said: dict[str, Any] = {"role": message.role, "content": message.content}
+        plain_message: dict[str, Any] = {"role": message.role, "content": message.content}
         if message.thinking is not None:
-            said["reasoning_content"] = message.thinking
+            plain_message["reasoning_content"] = message.thinking
         if message.tool_calls and message.role == "assistant":
             calls = [_call(call, f"call_{i}_{n}") for n, call in enumerate(message.tool_calls)]
             open_calls += [(call["id"], call["function"]["name"]) for call in calls]
-            said["tool_calls"] = calls
+            plain_message["tool_calls"] = calls
         elif message.role == "tool":
-            said["tool_call_id"] = id = message.tool_call_id or _answered(message, i, open_calls)
+            plain_message["tool_call_id"] = id = message.tool_call_id or _find_open_call(
+                message, i, open_calls
+            )
             open_calls = [call for call in open_calls if call[0] != id]
-        yield said
+        yield plain_message
 
 
 def _call(call: OllamaGivenCall, otherwise: str) -> dict[str, Any]:
@@ -336,8 +338,8 @@ def _call(call: OllamaGivenCall, otherwise: str) -> dict[str, Any]:
     return {"id": call.id or otherwise, "type": "function", "function": function}
 
 
-def _answered(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> str:
-    """The oldest call, of the tool where that is named, that nothing has answered."""
+def _find_open_call(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> str:
+    """Return the oldest unanswered call, of the message's tool if it names one."""
     for id, name in calls:
         if message.tool_name in (None, name):
             return id
@@ -358,9 +360,9 @@ _LONGEST = 10.0 * 365 * 24 * 3600
 
 
 def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
-    """What to call once a request has begun; it does nothing for a model that is always loaded.
+    """Return what to call once a request has begun: it does nothing if the model stays loaded.
 
-    InputError for what is no duration.
+    InputError if it is not a duration.
     """
     if slot is None:
         return lambda: None
@@ -371,7 +373,7 @@ def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) ->
 
 
 def seconds_of(keep_alive: float | str) -> float:
-    """Of a number of seconds, or of a text such as "1h30m"; below 0: for ever."""
+    """Read a number of seconds, or a text such as "1h30m"; below 0 means for ever."""
     if not isinstance(keep_alive, str):
         return keep_alive
     text = keep_alive.strip()
