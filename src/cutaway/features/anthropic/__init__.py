@@ -21,7 +21,7 @@ StopReason = Literal[
 
 
 class TextContent(TypedDict):
-    """What is said."""
+    """A text of the model."""
 
     type: Literal["text"]
     text: str
@@ -29,7 +29,7 @@ class TextContent(TypedDict):
 
 
 class ThoughtContent(TypedDict):
-    """What is thought before."""
+    """The thought before an answer."""
 
     type: Literal["thinking"]
     thinking: str
@@ -115,6 +115,6 @@ class MessageEvent(TypedDict):
 
 
 class InputTokens(TypedDict):
-    """How long a conversation is."""
+    """How many tokens a conversation has."""
 
     input_tokens: Annotated[int, doc("of the whole prompt, as the model reads it")]

@@ -20,13 +20,13 @@ class TemplateApplied(TypedDict):
 
 
 class Done(TypedDict):
-    """It is done."""
+    """The request was carried out."""
 
     success: Literal[True]
 
 
 class Settings(TypedDict):
-    """What requests have that leave everything out."""
+    """The settings of a request that leaves all of them out."""
 
     n_ctx: Annotated[int, doc("most tokens of a sequence, prompt included")]
     params: Annotated[dict[str, Any], doc("settings by our names")]
@@ -55,7 +55,7 @@ class Properties(TypedDict):
 
 
 class NextToken(TypedDict):
-    """How far a sequence has come."""
+    """How many tokens a sequence has, and may have."""
 
     has_next_token: Literal[True]
     n_remain: Annotated[int, doc("tokens that it may have beside these")]
@@ -86,7 +86,7 @@ class WrittenToken(ProbableToken):
 
 
 class Timings(TypedDict):
-    """What it took; null: nothing was measured."""
+    """How long the parts took; null: nothing was measured."""
 
     cache_n: Annotated[int, doc("tokens of the prompt that were found in the prefix cache")]
     prompt_n: Annotated[int, doc("the others")]
@@ -100,7 +100,7 @@ class Timings(TypedDict):
 
 
 class Infilling(TypedDict, total=False):
-    """A text between two others. A stream's events have what is new; the last has the rest."""
+    """A text between two others. In a stream, events have what is new; the last has the figures."""
 
     index: Literal[0]
     content: str

@@ -9,7 +9,7 @@ from cutaway.server.shared import ChatToken, SettingsAndEnding
 
 
 class EndingWithThought(SettingsAndEnding):
-    """Ours: as of all answers, and what Ollama's own figures leave out."""
+    """Ours: the settings, how the text ended, and what Ollama's own figures leave out."""
 
     reasoning_tokens: Annotated[int, doc("of the new tokens, those of the thought")]
 

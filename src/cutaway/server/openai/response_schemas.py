@@ -29,7 +29,7 @@ class OutputText(TypedDict):
 
 
 class OutputMessage(TypedDict):
-    """What is said."""
+    """A message of the model."""
 
     id: str
     type: Literal["message"]
@@ -68,7 +68,7 @@ class ReasoningText(TypedDict):
 
 
 class ReasoningItem(TypedDict):
-    """What was thought before a text of a grammar."""
+    """The thought before an answer."""
 
     id: str
     type: Literal["reasoning"]
@@ -82,14 +82,14 @@ OutputItem = OutputMessage | ReasoningItem | CallItem
 
 
 class InputDetails(TypedDict):
-    """Of the input tokens."""
+    """What became of the input tokens."""
 
     cached_tokens: Annotated[int, doc("found in the prefix cache")]
     cache_write_tokens: int
 
 
 class OutputDetails(TypedDict):
-    """Of the output tokens."""
+    """What became of the output tokens."""
 
     reasoning_tokens: int
 
@@ -157,7 +157,7 @@ class Response(TypedDict):
 
 
 class ResponseDeleted(TypedDict):
-    """An answer that is not kept any longer."""
+    """An answer that is no longer kept."""
 
     id: str
     object: Literal["response"]

@@ -30,20 +30,20 @@ class ScoredToken(TypedDict):
 
 
 class HowScored(TypedDict):
-    """Ours: how the scores came about."""
+    """Ours: how the scores were computed."""
 
     method: Method
 
 
 class TokensOfScore(TypedDict):
-    """Ours: what a log-likelihood is the sum of."""
+    """Ours: the tokens whose log-probabilities add up to the score."""
 
     is_greedy: Annotated[bool, doc("whether each token is the likeliest")]
     tokens: list[ScoredToken]
 
 
 class PairScore(TypedDict):
-    """Of one pair of texts."""
+    """The score of one pair of texts."""
 
     index: int
     object: Literal["score"]
@@ -68,13 +68,13 @@ class Scores(TypedDict):
 
 
 class RankedDocument(TypedDict):
-    """As it was sent."""
+    """A document as it was sent."""
 
     text: str
 
 
 class TracedAnswer(TypedDict):
-    """Ours: a whole answer and what its probability follows from."""
+    """Ours: a whole answer and the tokens that its probability follows from."""
 
     answer: str
     logprob: Annotated[float, doc("of the whole answer, and of its end if counted")]
@@ -111,7 +111,7 @@ class WordingSaid(TypedDict):
 
 
 class HowRanked(TypedDict):
-    """Ours: how the order came about."""
+    """Ours: how the order was computed."""
 
     method: Annotated[
         Literal["head", "maxsim", "answers", "cosine"],
@@ -149,7 +149,7 @@ class DecisionPredicate(TypedDict):
 
 
 class ValueProbability(TypedDict):
-    """Of one choice."""
+    """The probability of one choice."""
 
     value: str | bool
     probability: float
@@ -167,7 +167,7 @@ class DecisionChoice(TypedDict):
 
 
 class LevelProbability(TypedDict):
-    """Of one level."""
+    """The probability of one level."""
 
     value: Annotated[int, doc("its place, from 0 on")]
     label: str
@@ -186,7 +186,7 @@ class DecisionScore(TypedDict):
 
 
 class HowDecided(TypedDict):
-    """Ours: how the probabilities came about."""
+    """Ours: how the probabilities were computed."""
 
     method: Annotated[
         Literal["whole_answers"],

@@ -1,6 +1,6 @@
-"""What the forms of OpenAI, Anthropic and Ollama share.
+"""The JSON of completions and chats as types, for mypy and the document at ``/openapi.json``.
 
-Here is the JSON of completions and chats as types, for mypy and the document at ``/openapi.json``.
+The forms of Anthropic, Ollama and llama.cpp use parts of it.
 
 A field that OpenAI does not have is described as "ours".
 """
@@ -26,13 +26,13 @@ PromptIds = Annotated[list[int], doc("ours: the prompt")]
 
 
 class PromptDetails(TypedDict):
-    """Of the prompt tokens."""
+    """What became of the prompt tokens."""
 
     cached_tokens: Annotated[int, doc("found in the prefix cache")]
 
 
 class CompletionDetails(TypedDict):
-    """Of the completion tokens."""
+    """What became of the completion tokens."""
 
     accepted_prediction_tokens: Annotated[int, doc("draft tokens that were accepted")]
     rejected_prediction_tokens: Annotated[int, doc("draft tokens that were rejected")]
@@ -50,7 +50,7 @@ class CompletionUsage(TypedDict):
 
 
 class SamplesEstimate(TypedDict):
-    """Ours: what n texts under a constraint say of the model; natural logarithms."""
+    """Ours: what n texts under a constraint tell about the model; natural logarithms."""
 
     n: int
     log_probability: Annotated[float, doc("that the model keeps to the constraint without it")]
@@ -92,7 +92,7 @@ class TextTiming(TypedDict):
 
 
 class GrammarReport(TypedDict):
-    """Ours: the grammar of a text, and what became of it."""
+    """Ours: the grammar of a text, and how the text kept to it."""
 
     kind: Literal["json_schema", "regex", "grammar", "choice"]
     sha256: Annotated[str, doc("of the grammar")]
@@ -187,13 +187,13 @@ class Infilled(TypedDict):
 
 
 class CompletionEnding(ChoiceEnding):
-    """Ours: how a choice ended; in a stream without what is known of whole answers."""
+    """Ours: how a choice ended; a stream lacks what only whole answers can have."""
 
     between: NotRequired[Infilled]
 
 
 class CompletionLogprobs(TypedDict):
-    """For each token its text, its log-probability, the likeliest in its place, and its offset."""
+    """Each token's text, log-probability and offset, and the likeliest tokens in its place."""
 
     tokens: list[str]
     token_logprobs: Annotated[
@@ -252,7 +252,7 @@ class CompletionPiece(TypedDict):
 
 
 class CompletionChunk(_Frame):
-    """An event. The first has the settings, the last the usage if that was asked for."""
+    """An event. The first has the settings, the last the usage if asked for."""
 
     object: Literal["text_completion"]
     choices: list[CompletionPiece]
@@ -281,7 +281,7 @@ class ChatToken(LikelyToken):
 
 
 class ChatLogprobs(TypedDict):
-    """Of each token."""
+    """The log-probability of each token, and the likeliest in its place."""
 
     content: list[ChatToken]
     refusal: None
@@ -352,7 +352,7 @@ class ChatCompletion(_Frame):
 
 
 class CallPiece(TypedDict):
-    """What is added to a call: the first piece has the name, later ones more of its arguments."""
+    """What is added to a call: its name first, then pieces of its arguments."""
 
     index: int
     id: NotRequired[str]
@@ -383,7 +383,7 @@ class ChatPiece(TypedDict):
 
 
 class ChatChunk(_Frame):
-    """An event. The first has the settings, the last the usage if that was asked for."""
+    """An event. The first has the settings, the last the usage if asked for."""
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatPiece]

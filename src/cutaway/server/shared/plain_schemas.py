@@ -25,7 +25,7 @@ class Detokenized(TypedDict):
 
 
 class TokenizerInfo(TypedDict):
-    """What clients need beside ``/tokenize``; null: there is none."""
+    """Special tokens and the chat template; null: there is none."""
 
     bos_token: str | None
     eos_token: str | None
@@ -37,7 +37,7 @@ class TokenizerInfo(TypedDict):
 
 
 class Vector(TypedDict):
-    """Of one text."""
+    """The vector of one text."""
 
     object: Literal["embedding"]
     index: int
@@ -47,14 +47,14 @@ class Vector(TypedDict):
 
 
 class TokensRead(TypedDict):
-    """Of all texts."""
+    """How many tokens all texts have."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingList(TypedDict):
-    """A vector of each text, and how it came about."""
+    """A vector for each text, and how it was computed."""
 
     object: Literal["list"]
     data: list[Vector]
@@ -71,7 +71,7 @@ class EmbeddingList(TypedDict):
 
 
 class TokenMatrix(TypedDict):
-    """Of one text."""
+    """The vectors of one text's tokens."""
 
     object: Literal["embeddings"]
     index: int
@@ -80,7 +80,7 @@ class TokenMatrix(TypedDict):
 
 
 class MultiVectorList(TypedDict):
-    """A vector of each token of each text."""
+    """A vector for each token of each text."""
 
     object: Literal["list"]
     data: list[TokenMatrix]
@@ -127,7 +127,7 @@ class FilledIn(TypedDict):
 
 
 class AdaptersChanged(TypedDict):
-    """An adapter has come or gone."""
+    """An adapter was loaded or unloaded."""
 
     adapters: Annotated[list[str], doc("the names of those that are loaded now")]
 
@@ -194,7 +194,7 @@ class ReceiptsHead(TypedDict):
 
 
 class ReceiptProof(TypedDict):
-    """That the log has a receipt."""
+    """The proof that the log has a receipt."""
 
     index: int
     path: Annotated[list[str], doc("hashes that lead to the head's root, from the leaf upwards")]
@@ -209,7 +209,7 @@ class ProvenReceipt(TypedDict):
 
 
 class AnswerReceipts(TypedDict):
-    """The receipts of an answer, one a text."""
+    """The receipts of an answer, one per text."""
 
     object: Literal["receipts"]
     id: str
