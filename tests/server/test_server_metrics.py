@@ -21,7 +21,7 @@ PATHS = ("/v1/completions", "/metrics")
 
 def make_metrics(**policy) -> Metrics:
     engine = make_engine(**policy)
-    state, computer = partial(EngineState.of, engine), Computer("mock", "avx2", 0)
+    state, computer = partial(EngineState.read, engine), Computer("mock", "avx2", 0)
     made = Metrics(state, lambda: computer, version="1.2", model='a "model"', paths=PATHS)
     made.engine = engine
     return made
