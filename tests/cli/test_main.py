@@ -235,7 +235,7 @@ def test_behind_two_dashes_all_is_text(command, capsys, left):
     ]  # fmt: skip
     assert main(["play", "--times", "2", "--", "--times is", *left]) == 2
     assert capsys.readouterr().err == (
-        f"cutaway: error: unexpected argument {left[0]!r}: behind -- all is text; put options "
+        f"cutaway: error: unexpected argument {left[0]!r}: after -- all is text; put options "
         "before it, and a text in quotes\n"
     )
 

@@ -241,7 +241,7 @@ def test_what_a_signal_interrupts_goes_on(plain, written, tmp_path, name, code):
     assert done.returncode == code and "the same command goes on" in done.stderr
     assert "Traceback" not in done.stderr and not out.exists()
     again = interrupted(plain, out, 0, 0, *args)
-    assert again.returncode == 0 and "going on after" in again.stderr
+    assert again.returncode == 0 and "continuing after" in again.stderr
     assert int(again.stdout.split()[-1]) == 21 - 3  # the others were there
     assert out.read_bytes() == written["q4_k_m"].read_bytes()
     assert list(tmp_path.iterdir()) == [out]

@@ -53,9 +53,8 @@ examples:
   cutaway cache save -m model.gguf rules.prefix "$(cat 'my rules.txt')"
   cutaway generate --prefix book.prefix " Who is the murderer?"
 
-Whole KV blocks of 32 tokens are saved; what is left of the text, 31 tokens at most, is computed
-when the file is used. A text that fills no block is refused. Nothing is left where it does
-not get to the end.
+Whole KV blocks of 32 tokens are saved; the rest of the text, 31 tokens at most, is computed when
+the file is used. A text that fills no block is refused. A run that is interrupted leaves no file.
 """
 
 
@@ -167,10 +166,10 @@ examples:
   cutaway cache check book.prefix -m smollm2          a stranger's: computes a block of it, too
   cutaway cache check book.prefix -m smollm2 --all    computes all of it
 
-A damaged file, and one that another text's keys and values are in, is one sentence and exit code 2.
-The hashes of a file find damage, and no forger. With -m a block that is chosen at random is
-computed from those before it, which tells a file of another text; with --all the whole text is
-computed and compared, which tells any. Whether it is of a model is seen where it is used.
+A file that is damaged, or has another text's keys and values, is one sentence and exit code 2. The
+hashes of a file find damage, but no forgery. With -m, a block chosen at random is computed from
+those before it, which finds a file of another text; with --all the whole text is computed and
+compared, which finds any. Whether a file belongs to a model is checked when it is used.
 """
 
 

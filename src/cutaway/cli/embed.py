@@ -24,8 +24,8 @@ examples:
 Any model makes vectors: the mean of the last layer's rows if it sees the whole text (minilm), the
 last row if it writes, unless the model's files say otherwise. --pooling overrides both; the output
 says what was used. With --out the arguments are files, whose paragraphs become an index for
-cutaway search; what was interrupted goes on. A model for late interaction (ColBERT) makes a vector
-for each token; --prompt query reads texts as queries.
+cutaway search; the same command continues an interrupted run. A model for late interaction
+(ColBERT) makes a vector for each token; --prompt query reads texts as queries.
 """
 _MATRIX = 12  # the most texts that are compared in a matrix
 _CELLS = 44  # the width of a text

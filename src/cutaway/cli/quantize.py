@@ -35,10 +35,10 @@ formats, with the bits of a weight:
   iq4_nl 4.5, iq4_xs 4.25, mxfp4 4.25, mxfp4_moe: experts alone | q3_k_l q3_k_m q3_k_s 3.4
   q2_k 2.6 | f16 and bf16 16, f32 32
 Matrices are quantised; norms, biases, routers and position embeddings are not. As in llama.cpp some
-matrices get more bits: the output matrix, and with _m and _l those of which most depends. Rows that
+matrices get more bits: the output matrix, and with _m and _l those that matter most. Rows that
 256 does not divide get a format of 32.
 
-Interrupted, the same command goes on where it was.
+After an interruption, the same command continues where it was.
 """
 _IN = "an alias, a .gguf file, or hf:org/repo[:file]; of F32, F16 or BF16 weights"
 _IMATRIX = "how much each column matters, from 'cutaway imatrix' or llama.cpp: fewer errors for it"
@@ -113,7 +113,7 @@ def _write(args: Namespace, path: Path, output: Path, quantised_file: "Quantised
         there = size
         bar.leave_out(size)
         if not args.quiet:
-            say(f"going on after {megabytes(size)} of {megabytes(total)} that an earlier run wrote")
+            say(f"continuing after {megabytes(size)} of {megabytes(total)} from an earlier run")
 
     def update(size: int) -> None:
         nonlocal done
@@ -129,7 +129,7 @@ def _write(args: Namespace, path: Path, output: Path, quantised_file: "Quantised
         if done + there and not args.quiet:
             say(
                 f"{megabytes(done + there)} of {megabytes(total)} are written and kept: the same "
-                "command goes on from there"
+                "command continues from there"
             )
         raise
 

@@ -66,7 +66,7 @@ class Parser(ArgumentParser):
         args, left = self.parse_known_args([*self._with_values(options), *texts])
         if left and texts[-len(left) :] == left:
             raise InputError(
-                f"unexpected argument {left[0]!r}: behind -- all is text; put options before it, "
+                f"unexpected argument {left[0]!r}: after -- all is text; put options before it, "
                 "and a text in quotes"
             )
         if left and left[0].startswith("-"):

@@ -52,7 +52,7 @@ _Infill: Any = with_keywords(
 
 
 class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
-    """What is before a gap and behind it."""
+    """The texts before and after a gap."""
 
     FACE, PROMPT, FILL = "completions", "input_prefix", True
     model_config = examples(
@@ -61,7 +61,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
     schema_shown: ClassVar[bool] = False
 
     input_prefix: str = Field(description="the text before the gap")
-    input_suffix: str = Field(description="the text behind it")
+    input_suffix: str = Field(description="the text after the gap")
     input_extra: list[ExtraText] | None = optional("texts that are put before both", fail_fast=True)
     prompt: str = Field("", description="how the text in the gap begins; not part of the answer")
     n_predict: int | None = optional(

@@ -68,7 +68,7 @@ class BaseInputMessage(BaseMessage):
     role: Literal["system", "developer", "user", "assistant"]
     id: str | None = optional("as it was answered; nothing is looked up by it")
     status: Status | None = optional(
-        "as it was answered; an incomplete answer goes on if it is last"
+        "as it was answered; an incomplete answer is continued if it is last"
     )
     unsupported: ClassVar[Unsupported] = {
         "phase": ((), "templates have no place for it; leave it out")

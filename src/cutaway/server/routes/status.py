@@ -108,7 +108,7 @@ class LoadAdapterRequest(Body):
 
     model_config = examples({"lora_name": "poet", "lora_path": "poet.gguf"})
     lora_name: str = Field(description="what requests then give as model")
-    lora_path: str = Field(description="FILE or FOLDER on the server, :X behind it for a factor")
+    lora_path: str = Field(description="FILE or FOLDER on the server, followed by :X for a factor")
     model: str | None = optional("ours: whose adapter it is; left out: the first of /v1/models")
     unsupported: ClassVar[Unsupported] = {
         "load_inplace": ((False,), "unload the earlier one first; leave it out"),

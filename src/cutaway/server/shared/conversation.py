@@ -31,10 +31,10 @@ class TurnFields(Body):
     """Where the prompt of a conversation ends, in vLLM's form."""
 
     add_generation_prompt: bool | None = optional(
-        "whether the assistant's turn is opened: always, unless the last message goes on"
+        "whether the assistant's turn is opened: always, unless the last message is continued"
     )
     continue_final_message: bool = Field(
-        False, description="ours, as in vLLM: the text goes on from the last, the assistant's"
+        False, description="ours, as in vLLM: the text continues the last message, an assistant's"
     )
 
     @model_validator(mode="after")
