@@ -166,7 +166,7 @@ def by_definition(request, model, attention, *, shift=False):
         text = [*prompt, *cells.token_ids(MASK)][:end] + behind
         drawn = []
         history = [c.sampled.token_id for c in cells.cells if c.sampled]
-        for cell in cells.asked:
+        for cell in cells.next_cells:
             row = len(prompt) + cell - shift
             limit = last_seen(attention, row, len(text))
             seen = tuple(text[: limit + 1])
@@ -177,7 +177,7 @@ def by_definition(request, model, attention, *, shift=False):
                 Observe(top=3, after_chain=True), None, mask, redraw,
             )  # fmt: skip
             drawn += sample(logits[None], [draw])
-        of = figures(drawn, len(prompt), cells.asked, rule)
+        of = figures(drawn, len(prompt), cells.next_cells, rule)
         masked = {*cells.masked}
         index = cells.index
         cells.reveal(drawn, of, params.seed)

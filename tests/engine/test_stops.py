@@ -178,7 +178,7 @@ def test_exactly_what_may_become_a_stop_is_held_back(stops, tokens):
 def test_the_cut_into_tokens_does_not_matter(stops, tokens):
     cut, whole = StopMatcher(stops), StopMatcher(stops)
     assert push_all(cut, tokens) == push_all(whole, [b"".join(tokens)])
-    assert cut.matched == whole.matched
+    assert cut.match == whole.match
 
 
 @given(cut_texts())
