@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -220,20 +219,34 @@ def test_verify_finds_every_bit_the_same(path):
     assert all(each.passed for each in found), [each for each in found if not each.passed]
 
 
-@pytest.mark.parametrize("speculate", ["off", "ngram", "jacobi"])
-def test_a_long_text_is_that_of_the_naive_loop(path, speculate):
+def write_long_texts(llm, run, rows, count):
+    """Write a long text, which is found from the second time on; check blocks after each step."""
     request = MockRequest(
         repeating(1, 90, 500), SamplingParams(seed=3), StopParams(max_tokens=40, ignore_eos=True),
+        run,
     )  # fmt: skip
-    llm, texts = open_llm(path, 2, 40), []
-    for rows, run in product((64, 7), (RunParams(speculate=speculate), RunParams(kv_cache=False))):
-        engine = new_engine(llm, rows=rows)
-        for _ in range(2):  # computed, then found
-            sequence, events = replace(request, run=run).add_to(engine), []
-            while not engine.is_idle:
-                events += engine.step()
-                check(engine)
-            texts.append(written(sequence, events))
+    engine, texts = new_engine(llm, rows=rows), []
+    for _ in range(count):
+        sequence, events = request.add_to(engine), []
+        while not engine.is_idle:
+            events += engine.step()
+            check(engine)
+        texts.append(written(sequence, events))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def naive_texts(path):
+    """The same long text where every step computes it from its first token."""
+    llm = open_llm(path, 2, 40)
+    run = RunParams(kv_cache=False)
+    return write_long_texts(llm, run, 64, 1) + write_long_texts(llm, run, 7, 1)
+
+
+@pytest.mark.parametrize("speculate", ["off", "ngram", "jacobi"])
+def test_a_long_text_is_that_of_the_naive_loop(path, naive_texts, speculate):
+    llm, run = open_llm(path, 2, 40), RunParams(speculate=speculate)
+    texts = naive_texts + write_long_texts(llm, run, 64, 2) + write_long_texts(llm, run, 7, 2)
     assert len(set(texts)) == 1
     assert len(texts[0].token_ids) == 40
 
