@@ -13,6 +13,34 @@ def storing(format):
     return (lambda x: x.astype(np.float16)) if format == "f16" else partial(as_stored, format)
 
 
+def rotate(vectors, rope_dim, base, factor, rotate_half):
+    """Turn the first rope_dim numbers of vectors (T, heads, d) by their positions, in place."""
+    half = np.arange(0, rope_dim, 2)
+    angle = np.arange(len(vectors))[:, None, None] * base ** (-half / max(rope_dim, 1))
+    cos, sin = ((factor * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
+    middle = rope_dim // 2
+    halves = slice(middle), slice(middle, rope_dim)
+    first, second = halves if rotate_half else (slice(0, rope_dim, 2), slice(1, rope_dim, 2))
+    x, y = vectors[..., first].copy(), vectors[..., second].copy()
+    vectors[..., first], vectors[..., second] = x * cos - y * sin, x * sin + y * cos
+
+
+def hidden_keys(length, limits, hidden_from, window, chunked, reach):
+    """Return the mask (rows, keys) of what each row may not attend to."""
+    keys = np.arange(length)
+    rows = keys[:, None]
+    hidden = keys > (rows if limits is None else np.asarray(limits)[:, None])
+    if chunked:
+        hidden |= keys < rows // window * window
+    elif window:
+        hidden |= keys <= rows - window
+    if reach:
+        hidden |= abs(keys - rows) > reach
+    if hidden_from is not None:
+        hidden |= np.asarray(hidden_from) <= rows
+    return hidden
+
+
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
     rotate_half=False, attention_factor=1.0, scale=None, limits=None, kv="f16",
@@ -27,18 +55,8 @@ def textbook(
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
     q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
-    half = np.arange(0, rope_dim, 2)
-    angle = np.arange(length)[:, None, None] * base ** (-half / max(rope_dim, 1))
-    cos, sin = ((attention_factor * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
-    middle = rope_dim // 2
-    pair = (
-        (slice(middle), slice(middle, rope_dim))
-        if rotate_half
-        else (slice(0, rope_dim, 2), slice(1, rope_dim, 2))
-    )
-    for a in (q, k):
-        x, y = (a[..., part].copy() for part in pair)
-        a[..., pair[0]], a[..., pair[1]] = x * cos - y * sin, x * sin + y * cos
+    for vectors in (q, k):
+        rotate(vectors, rope_dim, base, attention_factor, rotate_half)
     k, v = (
         np.repeat(storing(format)(a).astype(float), heads // kv_heads, 1)
         for format, a in zip(keys_and_values(kv), (k, v), strict=True)
@@ -48,16 +66,7 @@ def textbook(
     scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
-    places = np.arange(length)
-    limits = places if limits is None else np.asarray(limits)
-    before = places <= places[:, None] - window if window else False
-    if chunked:
-        before = places < places[:, None] // window * window
-    scores[:, (places > limits[:, None]) | before] = -np.inf
-    if reach:
-        scores[:, abs(places - places[:, None]) > reach] = -np.inf
-    if hidden_from is not None:
-        scores[:, np.asarray(hidden_from) <= places[:, None]] = -np.inf
+    scores[:, hidden_keys(length, limits, hidden_from, window, chunked, reach)] = -np.inf
     if sinks is not None:
         beside = np.broadcast_to(np.asarray(sinks)[:, None, None], (*scores.shape[:2], 1))
         scores = np.concatenate([scores, beside], axis=-1)

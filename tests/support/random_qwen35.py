@@ -31,17 +31,9 @@ def write_tiny_qwen35(
     writer.add_feed_forward_length(feed_forward)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
-    writer.add_rope_dimension_count(head_dim // 4)
-    writer.add_rope_dimension_sections([11, 11, 10, 0])  # as llama.cpp asks for
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_ssm_conv_kernel(taps)
-    writer.add_ssm_state_size(KEYS)
-    writer.add_ssm_group_count(K_HEADS)
-    writer.add_ssm_time_step_rank(HEADS)
-    writer.add_ssm_inner_size(HEADS * VALUES)
     writer.add_uint32("qwen35.full_attention_interval", every)
+    _add_sizes_of_heads(writer, head_dim, taps)
     add_tokens(writer)
     rng, shapes = np.random.default_rng(seed), dict[str, tuple[int, ...]]()
     shapes |= {"token_embd": (VOCAB, hidden), "output_norm": (hidden,)}
@@ -67,6 +59,19 @@ def write_tiny_qwen35(
         writer.add_tensor(f"{name}.weight", numbers.astype(np.float32))
     add_tensors(writer, rng, shapes, format, {"ssm_conv1d": "F32"})
     return written(writer, path)
+
+
+def _add_sizes_of_heads(writer: gguf.GGUFWriter, head_dim: int, taps: int) -> None:
+    """Write what attention and the delta nets are made of."""
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim // 4)
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # as llama.cpp asks for
+    writer.add_ssm_conv_kernel(taps)
+    writer.add_ssm_state_size(KEYS)
+    writer.add_ssm_group_count(K_HEADS)
+    writer.add_ssm_time_step_rank(HEADS)
+    writer.add_ssm_inner_size(HEADS * VALUES)
 
 
 def _net(hidden: int, taps: int) -> dict[str, tuple[int, ...]]:

@@ -76,6 +76,48 @@ _AT = np.arange(TOKENS, dtype=np.int32)
 BATCH = Batch(_AT * 7 % VOCAB, _AT, 0 * _AT, np.zeros((1, 1), np.int32), _AT[::5])
 
 
+def wire_latent(g, draw, pick, layer):
+    """Two heads on one key, whose last 16 numbers are the value."""
+    rope = Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
+    q, k = g.linear(pick(), "m0"), g.linear(pick(), "narrow")
+    q, k = (g.rope(t, rope, head_dim=32) for t in (q, k))
+    a = g.attend_latent(q, k, layer=layer, heads=2, first=16, scale=0.25)
+    return [g.join(a, a, 1)]
+
+
+def wire_attention(g, draw, pick, layer):
+    """Four heads, and sometimes others that attend to the same keys again."""
+    x, rope = pick(), Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
+    q, k, v = (g.linear(x, f"m{i}") for i in range(3))
+    q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
+    q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))
+    seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
+    seen["chunked"] = seen.get("window") == 3 and draw(st.booleans())
+    shape = {"heads": Heads(4, 4, 16), "scale": 0.25, "mask": Mask(**seen)}
+    tensors = [g.attend(q, k, v, layer=layer, **shape)]
+    if draw(st.booleans()):
+        q = g.rope(g.linear(pick(), "m0"), rope, head_dim=16)
+        tensors += [g.attend_again(q, layer=100 + layer, reads=layer, heads=4, scale=0.3)]
+    return tensors
+
+
+def wire_numbers(g, draw, pick):
+    """An op that works number by number, or on parts of a row."""
+    maps = [
+        lambda x: g.sigmoid_mul(g.linear(x, "one"), x),
+        lambda x: g.clamped_swiglu(x, pick(), 0.5),
+        g.gelu,
+        g.gelu_exact,
+        g.relu2,
+        g.elu_less_x,
+        lambda x: g.scale(x, 0.7),
+        lambda x: g.softcap(x, 2.0),
+        lambda x: g.heads_linear(x, "heads"),
+        lambda x: g.join(g.pick(x, 16, 0, 4), g.pick(pick(), 16, 4, 16), 4),
+    ]
+    return [draw(st.sampled_from(maps))(pick())]
+
+
 def wire(draw):
     """A graph of a few ops, each on any tensors that were made before."""
     g = Graph(SHAPES)
@@ -101,40 +143,14 @@ def wire(draw):
             bare = lambda x, _, eps: g.rms_norm(x, "", eps, group=16)  # noqa: E731
             made += [draw(st.sampled_from((*norms, bare)))(pick(), "n", 1e-2)]
         elif kind == "map":
-            maps = [
-                lambda x: g.sigmoid_mul(g.linear(x, "one"), x),
-                lambda x: g.clamped_swiglu(x, pick(), 0.5),
-                g.gelu,
-                g.gelu_exact,
-                g.relu2,
-                g.elu_less_x,
-                lambda x: g.scale(x, 0.7),
-                lambda x: g.softcap(x, 2.0),
-                lambda x: g.heads_linear(x, "heads"),
-                lambda x: g.join(g.pick(x, 16, 0, 4), g.pick(pick(), 16, 4, 16), 4),
-            ]
-            made += [draw(st.sampled_from(maps))(pick())]
+            made += wire_numbers(g, draw, pick)
         elif kind == "experts":
             x = pick()
             made += [g.experts(x, g.linear(x, "scores"), "", draw(st.sampled_from(MIXTURES)))]
-        elif kind == "latent":  # two heads on one key, whose last 16 numbers are the value
-            rope = Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
-            q, k = g.linear(pick(), "m0"), g.linear(pick(), "narrow")
-            q, k = (g.rope(t, rope, head_dim=32) for t in (q, k))
-            a = g.attend_latent(q, k, layer=layer, heads=2, first=16, scale=0.25)
-            made += [g.join(a, a, 1)]
+        elif kind == "latent":
+            made += wire_latent(g, draw, pick, layer)
         else:
-            x, rope = pick(), Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
-            q, k, v = (g.linear(x, f"m{i}") for i in range(3))
-            q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
-            q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))
-            seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
-            seen["chunked"] = seen.get("window") == 3 and draw(st.booleans())
-            shape = {"heads": Heads(4, 4, 16), "scale": 0.25, "mask": Mask(**seen)}
-            made += [g.attend(q, k, v, layer=layer, **shape)]
-            if draw(st.booleans()):
-                q = g.rope(g.linear(pick(), "m0"), rope, head_dim=16)
-                made += [g.attend_again(q, layer=100 + layer, reads=layer, heads=4, scale=0.3)]
+            made += wire_attention(g, draw, pick, layer)
     last = g.layer_norm(g.logit_rows(g.add(made[-1], pick())), "n", 1e-2)
     g.softcap(g.linear(last, "out"), draw(st.sampled_from([0.0, 30.0])))
     return g

@@ -123,6 +123,19 @@ def test_one_sentence_for_a_file_that_is_none(tiny_path, tmp_path, capsys, line,
 SMALL = {"max_tokens": 4, "size": 4, "prompt": "ab ba abba ab ba a b ab"}
 
 
+def choice_of(count, *, is_wrong, chat, stream):
+    """An answer's choice of so many tokens; one that is wrong is so in its last bit."""
+    numbers = [-0.5 - i for i in range(count)]
+    if is_wrong:
+        numbers[-1] += 2**-40
+    text = "x" * count
+    logprobs = {"token_logprobs": numbers, "tokens": ["x"] * count}
+    if not chat:
+        return {"text": text, "logprobs": logprobs}
+    logprobs = {"content": [{"token": "x", "logprob": p} for p in numbers]}
+    return {"delta" if stream else "message": {"content": text}, "logprobs": logprobs}
+
+
 @contextmanager
 def unequal(fault, *, chat=False, lax=False):
     """A server whose answers depend on what they should not: fault is "" or a check's name.
@@ -144,29 +157,18 @@ def unequal(fault, *, chat=False, lax=False):
             with lock:
                 before = seen.get(prompt, 0)
                 seen[prompt] = before + 1
-            count = body["max_tokens"]
-            wrong = {
-                "": False, "repeated": before > 0, "streaming": body.get("stream", False),
-                "n": body.get("n", 1) > 1,
+            stream, n = body.get("stream", False), body.get("n", 1)
+            is_wrong = {
+                "": False, "repeated": before > 0, "streaming": stream, "n": n > 1,
                 "cut by cache": any(p != prompt and prompt.startswith(p) for p in [*seen])
                 and not before,
             }[fault]  # fmt: skip
-            numbers = [-0.5 - i for i in range(count)]
-            if wrong:
-                numbers[-1] += 2**-40
-            text = "x" * count
-            told = {"token_logprobs": numbers, "tokens": ["x"] * count}
-            if chat:
-                told = {"content": [{"token": "x", "logprob": p} for p in numbers]}
-            say = {"message": {"content": text}} if chat else {"text": text}
-            if body.get("stream"):
-                say = {"delta": {"content": text}} if chat else say
-                data = b"data: " + json.dumps({"choices": [{**say, "logprobs": told}]}).encode()
+            choice = choice_of(body["max_tokens"], is_wrong=is_wrong, chat=chat, stream=stream)
+            if stream:
+                data = b"data: " + json.dumps({"choices": [choice]}).encode()
                 self._bytes(data + b"\n\ndata: [DONE]\n\n")
                 return
-            self._send({"choices": [
-                {"index": i, **say, "logprobs": told} for i in range(1 if lax else body.get("n", 1))
-            ]})  # fmt: skip
+            self._send({"choices": [{"index": i, **choice} for i in range(1 if lax else n)]})
 
         def _send(self, document, status=200):
             self._bytes(json.dumps(document).encode(), status)
