@@ -21,7 +21,7 @@ def ipv6():
 
 
 def test_requests_under_its_own_names_are_answered(tiny_path):
-    with server(tiny_path, host="::1", named=HERE) as (_, url):
+    with server(tiny_path, host="::1", host_of_url=HERE) as (_, url):
         port = url.rpartition(":")[2]
 
         def status(host):
@@ -35,5 +35,5 @@ def test_requests_under_its_own_names_are_answered(tiny_path):
 
 
 def test_the_url_of_all_addresses_is_one_that_answers(tiny_path):
-    with server(tiny_path, host="::", named=HERE) as (_, url):
+    with server(tiny_path, host="::", host_of_url=HERE) as (_, url):
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}

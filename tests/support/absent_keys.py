@@ -35,8 +35,8 @@ def written(name: str, row: Row) -> str:
 
 def _values(config: Any) -> dict[str, Any]:
     """What it writes, less what is not read here."""
-    found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return _read(found) | ({TEXT: _read(found[TEXT])} if TEXT in found else {})
+    full: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return _read(full) | ({TEXT: _read(full[TEXT])} if TEXT in full else {})
 
 
 def _read(values: dict[str, Any]) -> dict[str, Any]:

@@ -26,19 +26,19 @@ def random_lora(
     shapes: Mapping[str, tuple[int, ...]], rank: int = 3, seed: int = 0, dtype: type = np.float32
 ) -> dict[str, np.ndarray]:
     """A and B for each matrix; large enough to change a text."""
-    rng, made = np.random.default_rng(seed), {}
+    rng, matrices_by_name = np.random.default_rng(seed), {}
     for name, (out, inner) in shapes.items():
         a, b = rng.normal(size=(rank, inner)), rng.normal(size=(out, rank))
-        made[f"{name}.lora_a"] = (a / np.sqrt(inner)).astype(dtype)
-        made[f"{name}.lora_b"] = (b / np.sqrt(rank)).astype(dtype)
-    return made
+        matrices_by_name[f"{name}.lora_a"] = (a / np.sqrt(inner)).astype(dtype)
+        matrices_by_name[f"{name}.lora_b"] = (b / np.sqrt(rank)).astype(dtype)
+    return matrices_by_name
 
 
 def write_lora(
     path: Path, tensors: Mapping[str, np.ndarray], *, alpha: float | None = 6.0,
     architecture: str = "llama", **metadata: str,
 ) -> Path:  # fmt: skip
-    """As llama.cpp's converter writes one."""
+    """Write an adapter as llama.cpp's converter does."""
     writer = gguf.GGUFWriter(path, architecture)
     values = {"general.type": "adapter", "adapter.type": "lora"}
     for key, value in (values | {k.replace("__", "."): v for k, v in metadata.items()}).items():
@@ -72,7 +72,7 @@ def merged(model: Path, path: Path, tensors: Mapping[str, np.ndarray], scale: fl
     data = bytearray(model.read_bytes())
     with GGUFFile(model) as file:
         for name in {name.rpartition(".")[0] for name in tensors}:
-            a, b = (tensors[f"{name}.{which}"].astype(np.float64) for which in ("lora_a", "lora_b"))
+            a, b = (tensors[f"{name}.{side}"].astype(np.float64) for side in ("lora_a", "lora_b"))
             whole = (file.dequantize(name) + scale * (b @ a)).astype(np.float32)
             start = file.tensors[name].offset
             data[start : start + whole.nbytes] = whole.tobytes()

@@ -18,19 +18,19 @@ class Answer:
     complete: bool = False
 
     def header(self, name):
-        found = [value.decode() for key, value in self.headers if key.decode() == name]
-        assert len(found) <= 1
-        return found[0] if found else None
+        values = [value.decode() for key, value in self.headers if key.decode() == name]
+        assert len(values) <= 1
+        return values[0] if values else None
 
     def error(self):
         """What it tells, which must have OpenAI's form and be one sentence."""
         assert self.header("content-type") == "application/json"
         assert self.header("content-length") == str(len(self.body))
-        told = json.loads(self.body)
-        assert told.keys() == {"error"}
-        assert told["error"].keys() == {"message", "type", "param", "code"}
-        assert "\n" not in told["error"]["message"]
-        return told["error"]
+        document = json.loads(self.body)
+        assert document.keys() == {"error"}
+        assert document["error"].keys() == {"message", "type", "param", "code"}
+        assert "\n" not in document["error"]["message"]
+        return document["error"]
 
 
 def scope_of(method="GET", path="/", headers=()):
@@ -67,7 +67,7 @@ def call(app, scope, messages=None) -> Answer:
 
 
 async def async_call(app, scope, messages) -> Answer:
-    """As ``call``, in an event loop."""
+    """Do what ``call`` does, in an event loop."""
     answer, waiting = Answer(), list(messages)
 
     async def receive():
@@ -89,8 +89,8 @@ async def async_call(app, scope, messages) -> Answer:
 def post(app, value, headers=(), path="/"):
     """POST a value as JSON, or bytes as they are."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    given = {"content-type": "application/json", "content-length": str(len(body)), **dict(headers)}
-    return call(app, scope_of("POST", path, given), request(body))
+    usual = {"content-type": "application/json", "content-length": str(len(body))}
+    return call(app, scope_of("POST", path, {**usual, **dict(headers)}), request(body))
 
 
 @contextmanager

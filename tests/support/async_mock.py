@@ -41,8 +41,8 @@ def served(make=make_engine, **engine):
             serve(make(**engine), lambda running: test(running, **arguments))
 
         of_test = signature(test)
-        _, *others = of_test.parameters.values()  # without ``running``
-        run.__signature__ = of_test.replace(parameters=others)  # type: ignore[attr-defined]
+        _, *fixtures = of_test.parameters.values()  # without ``running``
+        run.__signature__ = of_test.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return run
 
     return decorate
@@ -75,7 +75,7 @@ async def read_all(streams: Streams) -> Written:
 
 
 async def steps_of(streams: Streams) -> AsyncIterator[Step]:
-    """Its steps, one at a time."""
+    """Yield its steps, one at a time."""
     while news := await streams.read():
         for one in news:
             if isinstance(one.event, Step):

@@ -94,9 +94,9 @@ def check(
     qkv = random_qkv(shape, length)
     more = {"limits": limits, "hidden_from": hidden_from}
     expected = textbook(qkv[0], **shape, **more, kv=kv)
-    more = {key: None if each is None else each[None] for key, each in more.items()}
+    more = {key: None if rows is None else rows[None] for key, rows in more.items()}
     options = {"tables": in_order(length), "cuts": cuts, "threads": threads, "kv": kv}
-    found = [attention(tier, qkv, shape, **options, **more) for tier in tiers]
-    assert np.abs(found[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
-    for other in found[1:]:
-        assert_same_bits(other, found[0])
+    outputs = [attention(tier, qkv, shape, **options, **more) for tier in tiers]
+    assert np.abs(outputs[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
+    for other in outputs[1:]:
+        assert_same_bits(other, outputs[0])

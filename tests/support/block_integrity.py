@@ -19,8 +19,8 @@ def check_blocks(
     if blocks.windows:
         read = [ids[n:] for ids, n in zip(lists, outside, strict=False)]
         _check_windows(blocks.windows, read, nodes)
-    counted, counts = Counter(i for ids in lists for i in ids), blocks._refcounts
-    wrong = sorted(i for i in counted | counts if counted[i] != counts[i])
+    readers, counts = Counter(i for ids in lists for i in ids), blocks._refcounts
+    wrong = sorted(i for i in readers | counts if readers[i] != counts[i])
     _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
     places = sorted([*blocks._free, *blocks._cached, *counts])
     _insist(places == list(range(blocks.count)), "a KV block is lost, or in two places at once")

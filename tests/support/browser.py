@@ -54,7 +54,7 @@ class Page:
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self.context.close()
         assert not elsewhere
-        unexpected = [said for said in self.complaints if self.expected not in said]
+        unexpected = [complaint for complaint in self.complaints if self.expected not in complaint]
         assert not unexpected, unexpected
 
     # -- what people do ----------------------------------------------------------------------
@@ -114,8 +114,8 @@ class Page:
     def barriers(self, context=None):
         """What axe calls serious or critical: the rule, and the elements."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
-        found = axe.Axe().run(self.tab, context=context).response["violations"]
-        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        violations = axe.Axe().run(self.tab, context=context).response["violations"]
+        serious = [v for v in violations if v["impact"] in ("serious", "critical")]
         return [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
 
     # -- what people see ---------------------------------------------------------------------

@@ -14,9 +14,9 @@ def records(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def by_line(found):
-    assert len({record["line"] for record in found}) == len(found)
-    return {record["line"]: record for record in found}
+def by_line(records):
+    assert len({record["line"] for record in records}) == len(records)
+    return {record["line"]: record for record in records}
 
 
 def essence(document):

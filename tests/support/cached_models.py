@@ -71,7 +71,7 @@ async def asks(slot):
 
 
 async def goes_on(slot):
-    """Its load or unload ends."""
+    """End its load or unload."""
     slot.model.doing.set_result(None)
     await turns()
 

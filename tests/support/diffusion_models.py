@@ -97,7 +97,7 @@ DIFFUSION: Mapping[str, Row] = {
 
 
 def context(_name: str) -> None:
-    """As ``random_models.context``."""
+    """Return what ``random_models.context`` does."""
 
 
 def row(name: str) -> families.row.Row:
@@ -107,25 +107,25 @@ def row(name: str) -> families.row.Row:
 
 
 def save(name: str, folder: Path, **options: Any) -> Any:
-    """As ``random_models.save``: the body, which remembers what a token of it sees."""
+    """Write a model as ``random_models.save``; the body remembers what a token of it sees."""
     from safetensors.numpy import load_file, save_file
 
-    made = DIFFUSION[name]
+    row = DIFFUSION[name]
     if name == "mdlm":
         return tiny_mdlm.save(folder, **options)
-    if made.model_type == "llada2_moe":
-        own = tiny_ling.save("llada2", folder, **options)
-        own.block = int(made.attention)
-        edit(folder / "config.json", **made.more)
-        return own
-    body = random_models.save(made.body, folder, **options)
-    body.attention = made.attention
+    if row.model_type == "llada2_moe":
+        ling = tiny_ling.save("llada2", folder, **options)
+        ling.block = int(row.attention)
+        edit(folder / "config.json", **row.more)
+        return ling
+    body = random_models.save(row.body, folder, **options)
+    body.attention = row.attention
     file = folder / "model.safetensors"
-    save_file({_called(k, made.names): v for k, v in load_file(file).items()}, file)
+    save_file({_called(k, row.names): v for k, v in load_file(file).items()}, file)
     config = json.loads((folder / "config.json").read_text())
-    config = {made.keys.get(k, k): v for k, v in config.items()}
+    config = {row.keys.get(k, k): v for k, v in config.items()}
     (folder / "config.json").write_text(json.dumps(_flat(config)))
-    edit(folder / "config.json", model_type=made.model_type, mask_token_id=MASK, **made.more)
+    edit(folder / "config.json", model_type=row.model_type, mask_token_id=MASK, **row.more)
     return body
 
 

@@ -50,18 +50,18 @@ def calls(command: str) -> Iterator[list[str]]:
 def named_in_prose(page: str) -> Iterator[list[str]]:
     """The words of each command that a page names between backticks, without "cutaway"."""
     prose = without_blocks(PAGES[page])
-    for found in _INLINE.findall(prose):
-        yield shlex.split(found)[1:]
+    for code in _INLINE.findall(prose):
+        yield shlex.split(code)[1:]
 
 
 def parser_of(words: list[str]) -> tuple[Parser, list[str]]:
     """The parser of a command that a line begins with, and what it is to read."""
-    made: list[tuple[Parser, list[str]]] = []
+    commands: list[tuple[Parser, list[str]]] = []
 
     def keep(parser, argv):
-        made.append((parser, argv))
+        commands.append((parser, argv))
         raise SystemExit(0)
 
     with patch.object(Parser, "parse", keep):
         assert main(words) == 0, words
-    return made[0]
+    return commands[0]

@@ -37,12 +37,12 @@ def ask_for_everything(
 
 def _every_fourth_field(document):
     """The document with a quarter of its fields, none twice: requests and fields are all unlike."""
-    made, seen = deepcopy(document), set[str]()
+    smaller, seen = deepcopy(document), set[str]()
 
     def came(*what) -> bool:
-        told = json.dumps(what, sort_keys=True)
-        again = told in seen
-        seen.add(told)
+        schema = json.dumps(what, sort_keys=True)
+        again = schema in seen
+        seen.add(schema)
         return again
 
     for path, methods in document["paths"].items():
@@ -53,17 +53,17 @@ def _every_fourth_field(document):
             continue
         name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         if came(body, methods["post"]["responses"]):
-            del made["paths"][path]
+            del smaller["paths"][path]
         elif not came(name):
-            fields = made["components"]["schemas"][name]["properties"]
-            kept = {"stream", *made["components"]["schemas"][name].get("required", ())}
-            again = [f for f, told in fields.items() if came(f, {**told, "description": ""})]
+            fields = smaller["components"]["schemas"][name]["properties"]
+            always = {"stream", *smaller["components"]["schemas"][name].get("required", ())}
+            again = [f for f, schema in fields.items() if came(f, {**schema, "description": ""})]
             if len(again) == len(fields):
-                del made["paths"][path]
-            new = [field for field in fields if field not in {*again, *kept}]
-            for field in {*fields} - {*new[::4]} - kept:
+                del smaller["paths"][path]
+            new = [field for field in fields if field not in {*again, *always}]
+            for field in {*fields} - {*new[::4]} - always:
                 del fields[field]
-    return made
+    return smaller
 
 
 def _asked(document, url: str, key: str, examples: int, phases) -> Iterator[tuple[Any, Any]]:

@@ -37,9 +37,9 @@ def attended(q, k, v, bias=0.0):
 
 
 def assert_vectors(path, ids, expected, cosine):
-    """By `reference` within 1e-4, by `cpu` in their direction."""
-    found = LLM(path, backend="reference").embed(ids, normalize=False).vectors[0]
-    assert np.abs(found - expected).max() < 1e-4
+    """Check vectors: of `reference` within 1e-4, of `cpu` in their direction."""
+    vector = LLM(path, backend="reference").embed(ids, normalize=False).vectors[0]
+    assert np.abs(vector - expected).max() < 1e-4
     native = LLM(path).embed(ids, normalize=False).vectors[0].astype(float)
     assert native @ expected / np.linalg.norm(native) / np.linalg.norm(expected) > cosine
 

@@ -50,8 +50,8 @@ def make_engine(
     backend.most_rows = rows if attention == "causal" else rows + 64  # a whole text, beside others
     backend.tells_places = tells_places
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
-    made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
-    engine = Engine(backend, limits, pieces, GRAMMARS, made)
+    policy_of_engine = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
+    engine = Engine(backend, limits, pieces, GRAMMARS, policy_of_engine)
     if draft:
         drafting = MockBackend(kv_blocks, draft, block, window)
         engine.speculator.draft = DraftModel(drafting, context, 0.1)

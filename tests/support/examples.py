@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 def few_or_many(
     few: int, many: int, *strategies: SearchStrategy[Any]
 ) -> Callable[[Callable[..., None]], Any]:
-    """As ``given``: a test of so few examples, and a slow one of so many."""
+    """Make two tests, as ``given``: one of few examples, and a slow one of many."""
 
     def decorate(test: Callable[..., None]) -> Any:
         def run(examples: int, **fixtures: object) -> None:

@@ -26,12 +26,12 @@ def library():
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return None
-    found = sorted((Path(spec.origin).parent / "lib").glob("libggml-base.*"))
-    made = ctypes.CDLL(str(found[0]))
-    many, place = ctypes.c_int64, ctypes.c_void_p
-    made.ggml_quantize_chunk.argtypes = [ctypes.c_int, place, place, many, many, many, place]
-    made.ggml_quantize_chunk.restype = ctypes.c_size_t
-    return made
+    libraries = sorted((Path(spec.origin).parent / "lib").glob("libggml-base.*"))
+    library = ctypes.CDLL(str(libraries[0]))
+    count, place = ctypes.c_int64, ctypes.c_void_p
+    library.ggml_quantize_chunk.argtypes = [ctypes.c_int, place, place, count, count, count, place]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    return library
 
 
 def quantise(ggml, numbers, to, importance=None):
@@ -39,9 +39,9 @@ def quantise(ggml, numbers, to, importance=None):
     numbers = np.ascontiguousarray(numbers, np.float32)
     out = np.zeros(FORMATS[to].nbytes(numbers.size), np.uint8)
     weights = None if importance is None else np.ascontiguousarray(importance, np.float32)
-    given = None if weights is None else weights.ctypes.data
+    pointer = None if weights is None else weights.ctypes.data
     ggml.ggml_quantize_chunk(
-        FORMATS[to].type_id, numbers.ctypes.data, out.ctypes.data, 0, *numbers.shape, given
+        FORMATS[to].type_id, numbers.ctypes.data, out.ctypes.data, 0, *numbers.shape, pointer
     )
     return out
 
@@ -52,7 +52,7 @@ def rows():
     normal = random.standard_normal
     sizes = np.repeat(10.0 ** random.randint(-20, 3, 96), 32).reshape(shape)
     signs = 2 * random.randint(0, 2, shape) - 1
-    made = {
+    rows_by_name = {
         "normal": normal(shape),
         "groups of many sizes": normal(shape) * sizes,
         "heavy tails": 1e-3 * normal(shape) ** 9,
@@ -72,23 +72,23 @@ def rows():
         "large": normal(shape) * 1e3,
         "halves": normal(shape).astype(np.float16),
     }  # fmt: skip
-    return {name: numbers.astype(np.float32) for name, numbers in made.items()}
+    return {name: numbers.astype(np.float32) for name, numbers in rows_by_name.items()}
 
 
 def importances():
     """What matrices of importance say of COLUMNS columns; None is no matrix."""
     random = np.random.RandomState(33)
     spread = np.exp(2 * random.standard_normal(COLUMNS))
-    made = {
+    hashes = {
         "spread": spread, "ones": np.ones(COLUMNS), "zeros": np.zeros(COLUMNS),
         "few": spread * (random.random_sample(COLUMNS) < 0.1),
         "of many sizes": 10.0 ** random.randint(-12, 6, COLUMNS),
     }  # fmt: skip
-    return {"none": None} | {name: weights.astype(np.float32) for name, weights in made.items()}
+    return {"none": None} | {name: weights.astype(np.float32) for name, weights in hashes.items()}
 
 
 def digests(write):
-    """By format and importance, the hash of all rows as ``write(numbers, format, weights)``."""
+    """Hash all rows that ``write(numbers, format, weights)`` gives, by format and importance."""
     return {
         to: {
             name: hashlib.sha256(b"".join(write(x, to, w).tobytes() for x in rows().values()))
@@ -101,4 +101,4 @@ def digests(write):
 
 if __name__ == "__main__":
     ggml = library()
-    print(json.dumps(digests(lambda *what: quantise(ggml, *what)), indent=1))
+    print(json.dumps(digests(lambda *arguments: quantise(ggml, *arguments)), indent=1))

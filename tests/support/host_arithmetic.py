@@ -43,29 +43,29 @@ def arithmetic(mode: str) -> Iterator[Callable[[], tuple[int, int]]]:
         return now[0] & 0xFFFF, now[7] & ~0x3F  # less what was raised
 
     libm.fegetenv(before)
-    wanted = (ctypes.c_uint32 * 8)(*before)
+    environment = (ctypes.c_uint32 * 8)(*before)
     if mode in ("x87 singles", "all at once"):
-        wanted[0] &= ~_PRECISION
+        environment[0] &= ~_PRECISION
     if mode in ("flushed", "all at once"):
-        wanted[7] |= _FLUSHED
-    wanted[0] |= _ROUNDED.get(mode, 0)
-    wanted[7] |= _ROUNDED.get(mode, 0) << 3
+        environment[7] |= _FLUSHED
+    environment[0] |= _ROUNDED.get(mode, 0)
+    environment[7] |= _ROUNDED.get(mode, 0) << 3
     try:
-        libm.fesetenv(wanted)
+        libm.fesetenv(environment)
         yield state
     finally:
         libm.fesetenv(before)
 
 
 def plain(value: Any) -> Any:
-    """With nothing in it that differs from run to run."""
+    """Return a value without what differs from run to run."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
         unlike = ("timing", "phases", "ms", "cost")
         return {k: plain(v) for k, v in value.items() if k not in unlike}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     return plain(value.to_dict()) if hasattr(value, "to_dict") else value
 
 
@@ -90,7 +90,8 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
     yield (
         "score",
         lambda: [
-            (one, one.total, one.perplexity) for one in llm.score(text, [" old", " and grey"])
+            (answer, answer.total, answer.perplexity)
+            for answer in llm.score(text, [" old", " and grey"])
         ],
     )
     yield "likelihood", lambda: llm.likelihood(text * 3, window=16).perplexity
@@ -119,14 +120,14 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 async def asked_asynchronously(llm: LLM) -> list[Any]:
-    """Of a model whose engine has a thread of its own, made by this one."""
+    """Return figures of a model whose engine has a thread of its own, made by this one."""
     async with AsyncLLM(llm) as model:
-        vectors, filled, done = await asyncio.gather(
+        vectors, fills, done = await asyncio.gather(
             model.embed([PROMPT, "A house"], pooling="mean"),
             model.fill("The old [MASK] was"),
             model.generate(PROMPT, max_tokens=12, seed=7, logprobs=3),
         )
-    return [vectors, filled, done.to_dict()]
+    return [vectors, fills, done.to_dict()]
 
 
 def traced(write: Callable[..., Any], prompt: str, folder: Path, **options: Any) -> list[Any]:
@@ -135,21 +136,21 @@ def traced(write: Callable[..., Any], prompt: str, folder: Path, **options: Any)
     done = write(prompt, trace=path, **options)
     trace = Trace.read(path)
     path.unlink()
-    found = [done.to_dict(), done.neg_log_z, [plain(s._asdict()) for s in trace.steps]]
+    figures = [done.to_dict(), done.neg_log_z, [plain(s._asdict()) for s in trace.steps]]
     if done.passes:
-        return [*found, canvas_figures(trace)]
+        return [*figures, canvas_figures(trace)]
     views = [step_view(trace, step).to_dict() for step in trace.steps]
-    return [*found, views, why(trace), to_openai(trace)]
+    return [*figures, views, why(trace), to_openai(trace)]
 
 
 def hashes(llm: LLM, folder: Path, state: Callable[[], Any]) -> dict[str, str]:
-    """Of each figure that this model has; after each the thread computes as before."""
-    made, before = {}, state()
+    """Hash each figure that this model has; after each the thread computes as before."""
+    hashes, before = {}, state()
     for name, ask in figures(llm, folder):
         with suppress(InputError):
-            made[name] = sha256(repr(plain(ask())).encode()).hexdigest()[:12]
+            hashes[name] = sha256(repr(plain(ask())).encode()).hexdigest()[:12]
         assert state() == before, (name, before, state())
-    return made
+    return hashes
 
 
 def main(mode: str, folder: Path, names: list[str]) -> None:

@@ -46,9 +46,9 @@ class Endless(Sequence[int]):
 
 
 def looped() -> list[Any]:
-    found: list[Any] = []
-    found.append(found)
-    return found
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
 
 
 def failing() -> Iterator[int]:

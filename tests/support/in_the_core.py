@@ -54,7 +54,8 @@ def traces_of(path, folder, prompts):
 def stages_of(head):
     """The chain as the core takes it: names, and the numbers of the rules."""
     rules = [
-        (one["stage"], {k: v for k, v in one.items() if k != "stage"}) for one in head["chain"]
+        (stage["stage"], {k: v for k, v in stage.items() if k != "stage"})
+        for stage in head["chain"]
     ]
     return [[name, [*rule.values()], [], []] for name, rule in rules]
 
@@ -89,14 +90,14 @@ def check(path, folder, prompts):
     """Hashes of the logits, tokens, luck, and what each stage removed are those of native tiers."""
     traces = traces_of(path, folder / "traces", prompts)
     page, asked = write_page(path, folder / "page"), folder / "asked.json"
-    said = drawn(page, traces, asked, relaxed=False)
-    assert drawn(page, traces, asked, relaxed=True) == said
-    for records, answers in zip(traces, said, strict=True):
+    drawn_by_core = drawn(page, traces, asked, relaxed=False)
+    assert drawn(page, traces, asked, relaxed=True) == drawn_by_core
+    for records, answers in zip(traces, drawn_by_core, strict=True):
         steps = [record for record in records if record["kind"] == "step"]
         assert [a["logits_hash"] for a in answers] == [s["logits_hash"] for s in steps]
         for step, answer in zip(steps, answers, strict=True):
             assert {k: answer[k] for k in FIGURES} == {k: step[k] for k in FIGURES}
-            columns = {k: [each[k] for each in answer["candidates"]] for k in COLUMNS}
+            columns = {k: [candidate[k] for candidate in answer["candidates"]] for k in COLUMNS}
             assert columns == {k: step["candidates"][k] for k in COLUMNS}
             removed = [{k: stage[k] for k in STAGE} for stage in answer["stages"]]
             assert removed == [{k: stage[k] for k in STAGE} for stage in step["stages"]]

@@ -9,7 +9,7 @@ from cutaway.features.inside.look import inside
 
 
 def asked(trace, step, rival=None):
-    """As state/inside-cache.js asks."""
+    """Return the request that state/inside-cache.js sends."""
     return {
         "prompt": [*trace.head.prompt_token_ids],
         "generated": [*trace.output_token_ids[: step + 1]],
@@ -28,10 +28,10 @@ def arrays(file):
     header, kinds = json.loads(file[8 : 8 + length]), {"F32": "<f4", "I32": "<i4", "U8": "u1"}
     metadata, body = header.pop("__metadata__"), file[8 + length :]
     return metadata, {
-        name: np.frombuffer(body[slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(
-            one["shape"]
+        name: np.frombuffer(body[slice(*entry["data_offsets"])], kinds[entry["dtype"]]).reshape(
+            entry["shape"]
         )
-        for name, one in header.items()
+        for name, entry in header.items()
     }
 
 
@@ -40,16 +40,16 @@ def check_same(file, llm, trace, step, rival=None):
     order, so that they may differ in the last digits of a float32."""
     said, there = arrays(file)
     look = inside(llm, trace, step)
-    found = look, look.logit_attribution(rival), look.lens(1)
-    here = summary.page_arrays(*found)
+    figures = look, look.logit_attribution(rival), look.lens(1)
+    here = summary.page_arrays(*figures)
     assert there.keys() == here.keys()
     for name, array in here.items():
         if array.dtype == np.float32:
             np.testing.assert_allclose(there[name], array, rtol=1e-5, atol=2e-6, err_msg=name)
         else:
             np.testing.assert_array_equal(there[name], array, err_msg=name)
-    told = summary.page_header(*found, llm.tokenizer.token_name, trace="", model="")
+    metadata = summary.page_header(*figures, llm.tokenizer.token_name, trace="", model="")
     same = "row", "token", "rival", "parts", "sinks", "lens_first", "lens_settled", "draw_settled"
-    assert [said[name] for name in same] == [told[name] for name in same]
+    assert [said[name] for name in same] == [metadata[name] for name in same]
     for name in "kv_bytes", "total":
-        assert float(said[name]) == float(told[name])
+        assert float(said[name]) == float(metadata[name])

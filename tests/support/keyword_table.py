@@ -18,16 +18,16 @@ def keyword_table() -> str:
             false = "false: " if row.kind == "off" else ""
             about = "; ".join(filter(None, (f"{false}{row.help}", row.fields.more)))
             at = [face for face in _FACES if face in row.fields.faces]
-            where = "all" if len(at) == len(_FACES) else ", ".join(at)
+            faces = "all" if len(at) == len(_FACES) else ", ".join(at)
             about = re.sub(r"\(docs/(\w+\.md)\)", r"([\1](\1))", about.replace("|", "\\|"))
-            lines.append(f"| `{name}` | {about} | {where} |")
+            lines.append(f"| `{name}` | {about} | {faces} |")
     return "\n".join(lines) + "\n"
 
 
 def written() -> str:
     """What the page has between its markers."""
-    found = _BETWEEN.search(PAGE.read_text())
-    return found.group() if found else ""
+    match = _BETWEEN.search(PAGE.read_text())
+    return match.group() if match else ""
 
 
 if __name__ == "__main__":

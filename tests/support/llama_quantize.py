@@ -30,16 +30,16 @@ def quantise(source, out, mix, weights=None):
     class Given(ctypes.Structure):
         _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("n", ctypes.c_size_t))
 
-    wanted = bare.llama_model_quantize_default_params()
-    wanted.ftype, wanted.nthread = MIXES[mix].file_type, 2
-    kept = {name: np.ascontiguousarray(w, np.float32) for name, w in (weights or {}).items()}
-    given = (Given * (len(kept) + 1))(
-        *(Given(name.encode(), w.ctypes.data, w.size) for name, w in kept.items())
+    settings = bare.llama_model_quantize_default_params()
+    settings.ftype, settings.nthread = MIXES[mix].file_type, 2
+    matrices = {name: np.ascontiguousarray(w, np.float32) for name, w in (weights or {}).items()}
+    entries = (Given * (len(matrices) + 1))(
+        *(Given(name.encode(), w.ctypes.data, w.size) for name, w in matrices.items())
     )
     if weights is not None:
-        wanted.imatrix = ctypes.cast(given, type(wanted.imatrix))
+        settings.imatrix = ctypes.cast(entries, type(settings.imatrix))
     paths = (str(path).encode() for path in (source, out))
-    assert bare.llama_model_quantize(*paths, ctypes.byref(wanted)) == 0
+    assert bare.llama_model_quantize(*paths, ctypes.byref(settings)) == 0
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -68,8 +68,8 @@ def _model(architecture, layers, heads, kv_heads, *, experts=0, tied=False, fuse
         names += [(f"blk.{i}.ffn_gate_inp.weight", 1)] if experts else []
     shapes = {0: (width,), 1: (2, width), 2: (max(experts, 1), 2, width)}
     tensors = {name: TensorInfo(name, "F16", shapes[dims]) for name, dims in names}
-    said = {f"{architecture}.{key}": value for key, value in metadata.items()}
-    return {"general.architecture": architecture, **said}, tensors
+    keys = {f"{architecture}.{key}": value for key, value in metadata.items()}
+    return {"general.architecture": architecture, **keys}, tensors
 
 
 def models():
@@ -115,15 +115,14 @@ def by_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
 
 def in_short(formats):
     """Formats by tensor in a line: what most have, and of the others which layers have what."""
-    most, _ = Counter(formats.values()).most_common(1)[0]
-    others: dict[str, list[int]] = {}
-    for name in sorted(name for name in formats if formats[name] != most):
+    commonest, _ = Counter(formats.values()).most_common(1)[0]
+    layers_of: dict[str, list[int]] = {}
+    for name in sorted(name for name in formats if formats[name] != commonest):
         parts = name.removesuffix(".weight").split(".")  # blk, 3, attn_v
         layer = int(parts[1]) if parts[0] == "blk" else -1
-        others.setdefault(f"{parts[-1]} {formats[name]}", []).append(layer)
-    return ", ".join(
-        [most, *(f"{what} {_runs(layers)}".strip() for what, layers in others.items())]
-    )
+        layers_of.setdefault(f"{parts[-1]} {formats[name]}", []).append(layer)
+    rest = (f"{tensor} {_runs(layers)}".strip() for tensor, layers in layers_of.items())
+    return ", ".join([commonest, *rest])
 
 
 def _runs(layers):
@@ -141,8 +140,8 @@ def chosen(by):
     """The formats of all models in all mixes; by: mix, metadata, tensors, with_importance."""
     return {
         name: {
-            mix + ", importance" * given: in_short(by(mix, *model, with_importance=given))
-            for mix in THEIRS for given in (False, True)
+            mix + ", importance" * weighs: in_short(by(mix, *model, with_importance=weighs))
+            for mix in THEIRS for weighs in (False, True)
         }
         for name, model in models().items()
     }  # fmt: skip

@@ -19,7 +19,7 @@ _ODD = (
 
 
 def lines(count: int, seed: int = 0) -> Iterator[str]:
-    """Of up to twelve words, of letters of one script each or of what is odd."""
+    """Return up to twelve words, each of one script's letters or of odd characters."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         yield "".join(_word(rng) + _gap(rng) for _ in range(rng.integers(1, 13)))
@@ -30,8 +30,8 @@ def _word(rng: np.random.Generator) -> str:
         return str(_ODD[rng.integers(len(_ODD))])
     first, last = _SCRIPTS[rng.integers(len(_SCRIPTS))]
     # Letters that are often taken, so that some pieces are long.
-    drawn = first + (rng.random(rng.integers(1, 9)) ** 2 * (last - first)).astype(int)
-    return "".join(map(chr, drawn.tolist()))
+    codes = first + (rng.random(rng.integers(1, 9)) ** 2 * (last - first)).astype(int)
+    return "".join(map(chr, codes.tolist()))
 
 
 def _gap(rng: np.random.Generator) -> str:

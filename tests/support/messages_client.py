@@ -12,12 +12,12 @@ def events_of(stream):
     """The events of a stream, each with its name; comments there are none."""
     *blocks, end = stream.split("\n\n")
     assert end == ""
-    told = []
+    bodies = []
     for block in blocks:
         name, data = block.split("\n")
-        told.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {told[-1]['type']}"
-    return told
+        bodies.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {bodies[-1]['type']}"
+    return bodies
 
 
 def built(events):
@@ -52,20 +52,20 @@ def built(events):
             assert block["type"] == kind
             block[kind] += delta[kind]
     assert not is_open
-    ours = message["cutaway"] | last["cutaway"]
-    return {**message, **last["delta"], "usage": last["usage"], "cutaway": ours}
+    extension = message["cutaway"] | last["cutaway"]
+    return {**message, **last["delta"], "usage": last["usage"], "cutaway": extension}
 
 
 def lasting(message):
     """What does not depend on when it was asked."""
-    told = {k: v for k, v in message.items() if k not in ("id", "usage", "cutaway")}
-    told["output_tokens"] = message["usage"]["output_tokens"]
+    rest = {k: v for k, v in message.items() if k not in ("id", "usage", "cutaway")}
+    rest["output_tokens"] = message["usage"]["output_tokens"]
     read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    told["read"] = sum(message["usage"][name] for name in read)
+    rest["read"] = sum(message["usage"][name] for name in read)
     lasts = {
         k: v for k, v in message["cutaway"].items() if k not in ("timing", "replica", "replicas")
     }
-    return told | {"cutaway": lasts}
+    return rest | {"cutaway": lasts}
 
 
 class Asker(httpx.Client):
@@ -93,7 +93,7 @@ class Asker(httpx.Client):
         """The sentence of a refusal, which has Anthropic's form."""
         answer = self.post(path, json=fields)
         assert answer.status_code == status, answer.text
-        told = answer.json()
-        assert set(told) == {"type", "error"} and told["type"] == "error"
-        assert set(told["error"]) == {"type", "message"}
-        return told["error"]["message"]
+        refusal = answer.json()
+        assert set(refusal) == {"type", "error"} and refusal["type"] == "error"
+        assert set(refusal["error"]) == {"type", "message"}
+        return refusal["error"]["message"]

@@ -111,12 +111,12 @@ class Misuse:
             next(results, None)
 
     def chat(self) -> object:
-        named = self.random.choices(OFFERED, k=self.random.randrange(4))
-        offered = {name: self.pick(0.0) for name in named}
-        if "tools" in offered and self.random.random() < 0.7:
-            offered["tools"] = [offered["tools"], sum, {"type": "function"}, Tool("a")]
-            self.random.shuffle(offered["tools"])
-        return self.llm.chat(self.pick(0.0), **offered, **self.options())
+        names = self.random.choices(OFFERED, k=self.random.randrange(4))
+        options = {name: self.pick(0.0) for name in names}
+        if "tools" in options and self.random.random() < 0.7:
+            options["tools"] = [options["tools"], sum, {"type": "function"}, Tool("a")]
+            self.random.shuffle(options["tools"])
+        return self.llm.chat(self.pick(0.0), **options, **self.options())
 
     def text(self) -> object:
         verb = self.random.choice(["tokenize", "detokenize", "chat_prompt"])
@@ -130,8 +130,8 @@ class Misuse:
         verb = self.random.choice(["score", "score", "likelihood", "score_each"])
         sound = self.random.random() < 0.5
         if verb == "likelihood":
-            given = {} if sound else {self.random.choice(["window", "before"]): self.pick(0.2)}
-            return self.llm.likelihood(self.pick(), **given)
+            options = {} if sound else {self.random.choice(["window", "before"]): self.pick(0.2)}
+            return self.llm.likelihood(self.pick(), **options)
         if verb == "score":
             return self.llm.score(self.pick(), ["b", " ab"] if sound else self.pick())
         pairs = [("ab", self.pick()), (self.pick(), "b")] if sound else self.pick()
@@ -146,8 +146,8 @@ class Misuse:
         model = self.path if self.random.random() < 0.8 else self.pick(0.2)
         if model is None:
             return None  # the default model, and nothing is wrong with it
-        given: dict[str, Any] = {"threads": 1, "context": 32, "progress": False}
-        return LLM(model, **given | {name: self.pick(0.1)})
+        options: dict[str, Any] = {"threads": 1, "context": 32, "progress": False}
+        return LLM(model, **options | {name: self.pick(0.1)})
 
     def keep(self) -> object:
         """Prompts to a file and back, one of which may be none."""
@@ -156,20 +156,24 @@ class Misuse:
             return None  # which might be a file's name here
         if self.random.random() < 0.4:
             return self.llm.restore_prefix(place)
-        how = {"special": self.pick(0), "messages": self.pick(0), "compute": self.pick(0)}
-        given = {name: how[name] for name in self.random.sample([*how], self.random.randrange(2))}
+        keywords = {"special": self.pick(0), "messages": self.pick(0), "compute": self.pick(0)}
+        names = self.random.sample([*keywords], self.random.randrange(2))
+        options = {name: keywords[name] for name in names}
         prompt = self.random.choice([None, "ab" * 40, [5] * 40, self.pick(0)])
-        return self.llm.save_prefix(place, prompt, **given)
+        return self.llm.save_prefix(place, prompt, **options)
 
     def look(self) -> object:
         """Texts of all things, and attributes that they do not have."""
-        one = self.random.choice([self.llm, *self.open, SamplingParams()])
-        return repr(one), str(one), dir(one), hash(one) if one is self.llm else None, bool(one)
+        target = self.random.choice([self.llm, *self.open, SamplingParams()])
+        number = hash(target) if target is self.llm else None
+        return repr(target), str(target), dir(target), number, bool(target)
 
     def duplicate(self) -> object:
-        one = self.random.choice([self.llm, *self.open, self.llm.generate("ab", max_tokens=1)])
-        how: Callable[[Any], object] = self.random.choice([copy.deepcopy, pickle.dumps, copy.copy])
-        return how(one)
+        target = self.random.choice([self.llm, *self.open, self.llm.generate("ab", max_tokens=1)])
+        copy_it: Callable[[Any], object] = self.random.choice(
+            [copy.deepcopy, pickle.dumps, copy.copy]
+        )
+        return copy_it(target)
 
     def process(self) -> object:
         """A processor that misbehaves."""
@@ -185,11 +189,11 @@ class Misuse:
             done = deed(tokens, logits)
             return logits if done is None else done
 
-        given = {"processors": [processor], "max_tokens": 8, "ignore_eos": True}
+        options = {"processors": [processor], "max_tokens": 8, "ignore_eos": True}
         if self.random.random() < 0.5:
-            self.open.append(self.llm.stream("ab", **given))
+            self.open.append(self.llm.stream("ab", **options))
             return next(self.open[-1])
-        return self.llm.generate(["ab", "b"], **given)
+        return self.llm.generate(["ab", "b"], **options)
 
     def deed_raise(self, *_: Any) -> None:
         raise self.random.choice([Mistake("own"), StopIteration(5), GeneratorExit()])
@@ -273,15 +277,15 @@ class Misuse:
             action()
         except BaseException as error:
             self.outcomes[f"{name} raised"] += 1
-            if found := fault(error):
-                self.faults.append(f"{number} {name}: {found}")
+            if problem := fault(error):
+                self.faults.append(f"{number} {name}: {problem}")
         else:
             self.outcomes[f"{name} answered"] += 1
         if number % 50 == 49:
             self.check(number)
 
     def check(self, number: int) -> None:
-        """With nobody there all blocks are free, and the text is that of a fresh model."""
+        """Check that all blocks are free, and that the text is that of a fresh model."""
         for stream in self.open:
             stream.close()
         self.open.clear()
@@ -299,20 +303,20 @@ class Misuse:
 
 def fault(error: BaseException) -> str | None:
     """What is wrong with an error; None where it is the caller's own, or one short sentence."""
-    own = (Mistake, SystemExit, StopIteration, GeneratorExit)
-    if isinstance(error, own) or isinstance(error.__cause__, own):
+    expected_errors = (Mistake, SystemExit, StopIteration, GeneratorExit)
+    if isinstance(error, expected_errors) or isinstance(error.__cause__, expected_errors):
         return None
-    said = f"{type(error).__name__}: {error}"
+    sentence = f"{type(error).__name__}: {error}"
     trace, depth = error.__traceback__, 0
     while trace:
         depth = depth + 1 if "cutaway" in trace.tb_frame.f_globals.get("__name__", "") else depth
         last, trace = trace, trace.tb_next
     if isinstance(error, CutawayError):
-        return said[:LONGEST] if "\n" in str(error) or len(str(error)) > LONGEST else None
+        return sentence[:LONGEST] if "\n" in str(error) or len(str(error)) > LONGEST else None
     if isinstance(error, (TypeError, AttributeError, pickle.PicklingError)) and not depth:
         return None  # of Python itself: arguments that no such function takes, or a local object
-    where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
-    return f"{said[:LONGEST]} at {where}"
+    place = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
+    return f"{sentence[:LONGEST]} at {place}"
 
 
 def main(path: str, seed: str, calls: str) -> None:

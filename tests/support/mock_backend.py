@@ -151,14 +151,14 @@ class MockBackend(HostSampling):
     def _rows_with_state(self, batch, tokens) -> list[np.ndarray]:
         """The wanted rows, in order; the states are stored once all is read."""
         assert batch.states is not None
-        wanted, rows, after = {*batch.logit_rows.tolist()}, [], {}
+        asked_rows, rows, after = {*batch.logit_rows.tolist()}, [], {}
         history: tuple[int, ...] = ()
         for row, token in enumerate(tokens.tolist()):
             if row == 0 or batch.sequences[row] != batch.sequences[row - 1]:
                 history = self._begin(batch, row)
             history = (*history, token)
             assert len(history) == batch.positions[row] + 1, "this is the state of another place"
-            if row in wanted:
+            if row in asked_rows:
                 rows.append(self.model(history))
             after[row] = history
         slots = [slot for _, slot in batch.states.tolist()]
@@ -296,7 +296,7 @@ class MockBackend(HostSampling):
         assert 0 <= block_id < self.kv_blocks
         if windows and self.window:
             self.windows.setdefault(block_id, self._nothing())
-        held = [self.slots[block_id]]
+        memory = [self.slots[block_id]]
         if block_id in self.windows:
-            held.append(self.windows[block_id])
-        return [piece.view(np.uint8) for piece in held]
+            memory.append(self.windows[block_id])
+        return [piece.view(np.uint8) for piece in memory]

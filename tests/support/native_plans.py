@@ -97,9 +97,9 @@ def quantised(plan, name, x, cols, width):
 
 def run_apart(plan, count, first=0):
     """Token first + i as row i, each a sequence of its own, all with logits."""
-    every, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
+    rows, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
     tables = np.zeros((count, 1), np.int32)
-    return plan.run(Batch(every + first, zeros, every, tables, every)).copy()
+    return plan.run(Batch(rows + first, zeros, rows, tables, rows)).copy()
 
 
 def attention(
@@ -124,12 +124,12 @@ def attention(
     for start, stop in spans(length, cuts):
         part = np.arange(start, stop)
         tokens = int32([s * length + part for s in range(count)]).ravel()
-        which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
+        sequence_ids = np.repeat(np.arange(count, dtype=np.int32), stop - start)
         seen = None if limits is None else int32(limits[:, start:stop]).ravel()
-        every = np.arange(len(tokens), dtype=np.int32)
+        logit_rows = np.arange(len(tokens), dtype=np.int32)
         places, blocks = int32(np.tile(part, count)), int32(tables)
-        found = plan.run(Batch(tokens, places, which, blocks, every, seen, hidden))
-        result[:, start:stop] = found.reshape(count, stop - start, -1)
+        logits = plan.run(Batch(tokens, places, sequence_ids, blocks, logit_rows, seen, hidden))
+        result[:, start:stop] = logits.reshape(count, stop - start, -1)
     if stored is not None:
         stored += [plan.block_memory(block, True)[0].copy() for block in np.unique(tables)]
     return result
@@ -165,8 +165,8 @@ def spans(length, cuts):
 def batch_of(parts, limits=None):
     """Rows of (first position, tokens, blocks) each, all with logits."""
     rows = lay_rows(parts)
-    every = np.arange(len(rows[0]), dtype=np.int32)
-    return Batch(*rows, every, None if limits is None else int32(limits))
+    logit_rows = np.arange(len(rows[0]), dtype=np.int32)
+    return Batch(*rows, logit_rows, None if limits is None else int32(limits))
 
 
 def run_text(backend, start, tokens, blocks):

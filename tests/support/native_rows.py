@@ -142,8 +142,8 @@ def by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exce
 
 def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sampled | Exception]:
     """The native routine, and a failure where it would pass a row on to the twin."""
-    drawn = _native.sample_rows(logits, list(draws), tier)
-    assert [row.status for row in drawn] == [0] * len(draws)
+    results = _native.sample_rows(logits, list(draws), tier)
+    assert [row.status for row in results] == [0] * len(draws)
     return sample(logits, draws, tier=tier)
 
 

@@ -16,7 +16,7 @@ def clean(answer: Any) -> Any:
     data = json.loads(answer.model_dump_json()) if hasattr(answer, "model_dump_json") else answer
     if isinstance(data, dict):
         return {k: clean(v) for k, v in data.items() if k not in _CHANGES and v is not None}
-    return [clean(one) for one in data] if isinstance(data, list) else data
+    return [clean(element) for element in data] if isinstance(data, list) else data
 
 
 def joined(chunks: Any) -> Any:
@@ -55,16 +55,18 @@ def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:
     else:
         choice["text"] = choice.get("text", "") + part["text"]
     if part.get("logprobs"):
-        told = choice.setdefault("logprobs", {})
+        logprobs = choice.setdefault("logprobs", {})
         for name, values in part["logprobs"].items():
-            told[name] = None if values is None else [*(told.get(name) or []), *values]
+            logprobs[name] = None if values is None else [*(logprobs.get(name) or []), *values]
     if "token_ids" in part:
         choice["token_ids"] = [*choice.get("token_ids", []), *part["token_ids"]]
     if "prompt_token_ids" in part:
         choice["prompt_token_ids"] = part["prompt_token_ids"]
-    ours = part.get("cutaway") or {}
-    records = [*choice.get("cutaway", {}).get("trace", []), *ours.get("trace", [])]
-    choice["cutaway"] = choice.get("cutaway", {}) | ours | ({"trace": records} if records else {})
+    extension = part.get("cutaway") or {}
+    records = [*choice.get("cutaway", {}).get("trace", []), *extension.get("trace", [])]
+    choice["cutaway"] = (
+        choice.get("cutaway", {}) | extension | ({"trace": records} if records else {})
+    )
     choice["finish_reason"] = part["finish_reason"]
 
 
@@ -91,6 +93,6 @@ def _add_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
 
 
 def trace_of(choice: Any) -> Trace:
-    """Its records as the file that they make."""
+    """Join records to the file that they make."""
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in choice.cutaway["trace"]]
     return Trace.parse("".join(lines).encode())

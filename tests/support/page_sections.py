@@ -5,7 +5,7 @@ import re
 from support import doc_pages
 
 ADDRESS = "http://127.0.0.1:8000"
-"""Of ``cutaway serve``, in all pages."""
+"""The address of ``cutaway serve`` in all pages."""
 
 
 def blocks(page: str, title: str, language: str, url: str) -> list[str]:
@@ -13,10 +13,10 @@ def blocks(page: str, title: str, language: str, url: str) -> list[str]:
     text = doc_pages.PAGES[f"docs/{page}"]
     [section] = re.finditer(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", text, re.M | re.S)
     first, behind = (text.count("\n", 0, place) for place in section.span())
-    found = [
+    code_blocks = [
         block.code
         for block in doc_pages.blocks(f"docs/{page}")
         if block.kind == language and first < block.line <= behind
     ]
-    assert found, f"{page}: {title} has no {language}"
-    return [block.replace(ADDRESS, url) for block in found]
+    assert code_blocks, f"{page}: {title} has no {language}"
+    return [block.replace(ADDRESS, url) for block in code_blocks]

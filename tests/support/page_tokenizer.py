@@ -33,15 +33,15 @@ def check_cuts_alike(vocabulary, ours, texts, tmp_path):
     (tmp_path / "cut.mjs").write_text(
         _CUT.format(module=MODULE, asked=str(tmp_path / "asked.json"), mark=MARK)
     )
-    found, escaped, tokens = json.loads(in_node(tmp_path / "cut.mjs"))
-    hidden = [ours.escape_special_tokens(one, MARK) for one in texts]
+    token_lists, escaped, tokens = json.loads(in_node(tmp_path / "cut.mjs"))
+    hidden = [ours.escape_special_tokens(text, MARK) for text in texts]
     here = [
-        _ids(ours, *each)
-        for one, marked in zip(texts, hidden, strict=True)
-        for each in ((one, False), (one, True), (marked, True, MARK))
+        _ids(ours, *options)
+        for text, marked in zip(texts, hidden, strict=True)
+        for options in ((text, False), (text, True), (marked, True, MARK))
     ]
     assert sum(ids is not None for ids in here) > len(texts) / 4  # SmolLM2 lacks some bytes
-    assert found == here
+    assert token_lists == here
     assert escaped == hidden
     assert [data for _, data in tokens] == [[*ours.token_bytes(i)] for i in range(ours.vocab_size)]
     for i, (name, data) in enumerate(tokens):

@@ -13,8 +13,8 @@ class Piped(ClusterLLM):
         own = behind.model
         model = LoadedModel(own.path, own._setup, weights=False)
         model.elsewhere = sent(own.computer)
-        self._each = InProcess()
-        super().__init__(model, self._each, **sent(behind.options))
+        self._pools = InProcess()
+        super().__init__(model, self._pools, **sent(behind.options))
         self.behind = behind
 
     @property
@@ -22,7 +22,7 @@ class Piped(ClusterLLM):
         return self.behind.engine
 
     def state(self):
-        """As it is now; a Front knows what its replicas told a second ago."""
+        """Return its state as it is now; a Front knows what its replicas said a second ago."""
         return sent(self.behind.state())
 
     @property
@@ -30,10 +30,10 @@ class Piped(ClusterLLM):
         return super().alive and self.behind.alive
 
     async def __aenter__(self):
-        self._each.each.append(Killable(self.behind))
+        self._pools.each.append(Killable(self.behind))
         return await super().__aenter__()
 
     async def aclose(self):
         await super().aclose()
-        for one in self._each.each:
-            await one.close()
+        for replica in self._pools.each:
+            await replica.close()

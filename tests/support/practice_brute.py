@@ -7,8 +7,8 @@ from cutaway.features.practice.start import Start
 QUICK = ("softmax", "entropy", "greedy", "sampling", "top-k", "top-p", "temperature")
 
 
-def softmax(logits, kept):
-    weights = {row: exp(logits[row]) for row in kept}
+def softmax(logits, survivors):
+    weights = {row: exp(logits[row]) for row in survivors}
     return {row: weight / sum(weights.values()) for row, weight in weights.items()}
 
 
@@ -21,25 +21,25 @@ def ranked(start):
 def shares(start, temperature=1.0, top_k=0, top_p=1.0):
     """Row -> probability of those that stay."""
     logits = [z / temperature for z in start.logits]
-    order, kept = ranked(start), []
+    order, survivors = ranked(start), []
     whole = softmax(logits, order)
     for row in order[: top_k or None]:
-        kept.append(row)
-        if sum(whole[r] for r in kept) >= top_p:
+        survivors.append(row)
+        if sum(whole[r] for r in survivors) >= top_p:
             break
-    return softmax(logits, kept)
+    return softmax(logits, survivors)
 
 
 def pick(start, temperature=1.0, **filters):
     """The row that is drawn."""
     if temperature == 0:
         return ranked(start)[0]
-    kept = shares(start, temperature, **filters)
-    return max(kept, key=lambda row: start.logits[row] / temperature + start.luck[row])
+    survivors = shares(start, temperature, **filters)
+    return max(survivors, key=lambda row: start.logits[row] / temperature + start.luck[row])
 
 
 def entropy(start):
-    """In bits."""
+    """Return the entropy in bits."""
     return -sum(p * log2(p) for p in shares(start).values())
 
 

@@ -11,7 +11,7 @@ from cutaway.rerun.asking import Server
 @contextmanager
 def pretended(answers):
     """A server with these answers by path, or functions of the body; it keeps what it was asked."""
-    asked = []
+    requests = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -19,7 +19,7 @@ def pretended(answers):
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, body))
+            requests.append((self.path, body))
             self._send(answers.get(self.path))
 
         def _send(self, answer):
@@ -34,5 +34,5 @@ def pretended(answers):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield Server(f"http://127.0.0.1:{server.server_port}/v1"), asked
+        yield Server(f"http://127.0.0.1:{server.server_port}/v1"), requests
         server.shutdown()

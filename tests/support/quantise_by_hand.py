@@ -32,14 +32,14 @@ def best_scale(x):
     codes = codes_of(x, F(-32) / extreme)
     along, square = weighted(x, codes)
     scale = along / square if square else F(0)
-    best, chosen = scale * along, codes
+    best, best_codes = scale * along, codes
     for step in [*range(-9, 0), *range(1, 10)]:
         codes = codes_of(x, -(F(32) + F(0.1) * F(step)) / extreme)
         along, square = weighted(x, codes)
         if square > 0 and along * along > best * square:
             scale = along / square
-            best, chosen = scale * along, codes
-    return scale, chosen
+            best, best_codes = scale * along, codes
+    return scale, best_codes
 
 
 def quant_block(x):

@@ -35,7 +35,7 @@ def write_twin(folder: Path, method: Method, seed: int = 0, **config: Any) -> Pa
 
 
 def shapes(hidden: int, inner: int) -> dict[str, tuple[int, int]]:
-    """Of each matrix of a layer: (out, in)."""
+    """The shape (out, in) of each matrix of a layer."""
     head = hidden // HEADS
     return {
         "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (KV_HEADS * head, hidden),
@@ -58,8 +58,8 @@ def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) 
         prefix = f"model.layers.{layer}."
         orders: dict[int, Array] = {}
         for name, shape in shapes(hidden, inner).items():
-            made = method.draw(rng, shape, orders)
-            parts = {".weight": made.matrix} if twin else made.parts
+            matrix = method.draw(rng, shape, orders)
+            parts = {".weight": matrix.matrix} if twin else matrix.parts
             tensors |= {prefix + name + ending: part for ending, part in parts.items()}
         for norm in ("input_layernorm", "post_attention_layernorm"):
             numbers = 1 + 0.3 * rng.normal(size=hidden)
@@ -88,8 +88,8 @@ def quantise_folder(source: Path, target: Path, method: Method, *, twin: bool) -
         base = name.removesuffix(".weight")
         if base.endswith("_proj") and not isinstance(tensor, Typed) and tensor.ndim == 2:
             rows, cols = tensor.shape
-            made = method.draw(rng, (rows, cols), {})
-            parts = {".weight": made.matrix} if twin else made.parts
+            matrix = method.draw(rng, (rows, cols), {})
+            parts = {".weight": matrix.matrix} if twin else matrix.parts
             tensors |= {base + ending: part for ending, part in parts.items()}
         else:
             tensors[name] = tensor

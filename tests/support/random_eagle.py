@@ -29,14 +29,14 @@ def eagle_tensors(
         "midlayer.mlp.gate_proj": (INNER, hidden), "midlayer.mlp.up_proj": (INNER, hidden),
         "midlayer.mlp.down_proj": (hidden, INNER),
     }  # fmt: skip
-    made = {
+    tensors = {
         f"{name}.weight": (rng.normal(size=s) / np.sqrt(s[-1]) if len(s) == 2 else
                            1 + 0.3 * rng.normal(size=s))
         for name, s in shapes.items()
     }  # fmt: skip
-    chosen = np.sort(rng.permutation(vocab)[:tokens])
-    known = np.isin(np.arange(vocab), chosen)
-    return made | {"d2t": (chosen - np.arange(tokens)).astype(np.int64), "t2d": known}
+    draft_ids = np.sort(rng.permutation(vocab)[:tokens])
+    is_in_draft = np.isin(np.arange(vocab), draft_ids)
+    return tensors | {"d2t": (draft_ids - np.arange(tokens)).astype(np.int64), "t2d": is_in_draft}
 
 
 def write_eagle(
@@ -45,11 +45,13 @@ def write_eagle(
 ) -> Path:  # fmt: skip
     """The folder. config: keys of config.json, beside those of the sizes; None removes one."""
     folder.mkdir()
-    named, outside = {}, "model." if naming == "layers" else ""
+    renamed, outside = {}, "model." if naming == "layers" else ""
     for name, x in tensors.items():
         new = name.replace("midlayer.", NAMINGS[naming])
         is_body = name in ("norm.weight", "fc.weight", "embed_tokens.weight")
-        named[f"{outside}{new}" if is_body else new] = x if x.dtype.kind in "ib" else x.astype("f4")
+        renamed[f"{outside}{new}" if is_body else new] = (
+            x if x.dtype.kind in "ib" else x.astype("f4")
+        )
     sizes = {
         "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64,
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": SIZE,
@@ -58,7 +60,7 @@ def write_eagle(
     }  # fmt: skip
     values = {key: value for key, value in {**sizes, **config}.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(values))
-    _write(folder / "model.safetensors", named)
+    _write(folder / "model.safetensors", renamed)
     return folder
 
 
@@ -70,8 +72,10 @@ def _write(path: Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
             "dtype": _DTYPES[x.dtype.name], "shape": x.shape, "data_offsets": offsets
         }  # fmt: skip
         at += x.nbytes
-    told = json.dumps(header).encode()
-    told += b" " * (-len(told) % 8)
+    header_bytes = json.dumps(header).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)
     path.write_bytes(
-        struct.pack("<Q", len(told)) + told + b"".join(x.tobytes() for x in tensors.values())
+        struct.pack("<Q", len(header_bytes))
+        + header_bytes
+        + b"".join(x.tobytes() for x in tensors.values())
     )

@@ -65,12 +65,12 @@ def _mamba(hidden: int, taps: int) -> dict[str, tuple[int, ...]]:
 
 def _add_vectors(writer: gguf.GGUFWriter, rng: np.random.Generator, prefix: str) -> None:
     mixed = HEADS * VALUES + 2 * GROUPS * KEYS
-    drawn: dict[str, int | tuple[int, int]] = {
+    shapes: dict[str, int | tuple[int, int]] = {
         "ssm_a": (HEADS, 1),
         "ssm_d": (HEADS, 1),
         "ssm_dt.bias": HEADS,
         "ssm_conv1d.bias": mixed,
     }
-    for name, size in drawn.items():
+    for name, size in shapes.items():
         numbers = rng.normal(size=size).astype(np.float32)
         writer.add_tensor(f"{prefix}{name}", -np.exp(numbers) if name == "ssm_a" else numbers)

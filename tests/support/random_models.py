@@ -25,19 +25,19 @@ from support.families.row import VOCAB, Row
 IDS: list[int] = np.random.default_rng(1).integers(6, VOCAB, 80).tolist()  # no special tokens
 
 FAMILIES: Mapping[str, Row] = {**DENSE, **MIXTURES, **RECURRENT}
-"""Those that write."""
+"""The families that write."""
 
 FORMULAS: Mapping[str, Row] = {
     "ling": Row("not there", tiny_ling.CONFIGS["ling"], "bailingmoe"),
     "ling2": Row("not there", tiny_ling.CONFIGS["ling2"], "bailingmoe2"),
 }
-"""Those that transformers has not: what is right says `tiny_ling`."""
+"""The families that transformers lacks: `tiny_ling` says what is right."""
 
 ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **RANKERS}
 
 
 def row(name: str) -> Row:
-    """By its name."""
+    """Return the row of a name."""
     return ROWS[name]
 
 
@@ -63,11 +63,11 @@ def save(
     dtype: of the saved weights, "float32", "bfloat16" or "float16"; the model answered with is
     float32 and has exactly the saved numbers. options: of save_pretrained (max_shard_size).
     """
-    made = row(name)
+    family = row(name)
     if name in FORMULAS:
         return tiny_ling.save(name, folder, seed, tokenizer)
-    kind = "AutoModelForMaskedLM" if name in ENCODERS else made.kind
-    return save_row(made._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
+    kind = "AutoModelForMaskedLM" if name in ENCODERS else family.kind
+    return save_row(family._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
 
 
 def save_row(
@@ -78,7 +78,7 @@ def save_row(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """As `save`, of a model that is in no table."""
+    """Write a model that is in no table, as `save`."""
     import torch
     import transformers
 

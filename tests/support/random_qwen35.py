@@ -39,8 +39,8 @@ def write_tiny_qwen35(
     shapes |= {"token_embd": (VOCAB, hidden), "output_norm": (hidden,)}
     if draft_head:
         writer.add_uint32("qwen35.nextn_predict_layers", 1)
-        own = {"eh_proj": (hidden, 2 * hidden), **dict.fromkeys(_NORMS, (hidden,))}
-        shapes |= {f"blk.{layers}.nextn.{name}": shape for name, shape in own.items()}
+        shapes_of_head = {"eh_proj": (hidden, 2 * hidden), **dict.fromkeys(_NORMS, (hidden,))}
+        shapes |= {f"blk.{layers}.nextn.{name}": shape for name, shape in shapes_of_head.items()}
     for i in range(layers + draft_head):
         has_net = i < layers and (i + 1) % every > 0
         mixed = _net(hidden, taps) if has_net else _attention(hidden, heads, kv_heads, head_dim)

@@ -8,16 +8,16 @@ from cutaway.engine import Engine, Request, ScoreBidirectional, Scored
 
 def read(engine: Engine, texts: list[list[int]]) -> tuple[list[NDArray[np.float32]], int]:
     """The logits of all rows of each text, and the number of steps."""
-    found: dict[int, list[NDArray[np.float32]]] = {}
+    logits: dict[int, list[NDArray[np.float32]]] = {}
     for text in texts:
         decoder = ScoreBidirectional(tuple(range(len(text))))
         [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
-        found[sequence.id] = []
+        logits[sequence.id] = []
     steps = 0
     while not engine.is_idle:
         steps += 1
         for event in engine.step():
             if isinstance(event, Scored) and event.logits is not None:
-                assert event.position - 1 == sum(len(rows) for rows in found[event.id])
-                found[event.id].append(event.logits)
-    return [np.concatenate(rows) for rows in found.values()], steps
+                assert event.position - 1 == sum(len(rows) for rows in logits[event.id])
+                logits[event.id].append(event.logits)
+    return [np.concatenate(rows) for rows in logits.values()], steps

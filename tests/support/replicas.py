@@ -20,7 +20,7 @@ NAMES = count()
 
 
 def sent(thing: Any) -> Any:
-    """As it arrives in another process."""
+    """Return an object as it arrives in another process."""
     return pickle.loads(pickle.dumps(thing))
 
 
@@ -50,23 +50,23 @@ class Mortal(Replica):
         return front
 
     def _last_words(self, news: Update) -> Update:
-        """As much of it as it lives to tell."""
+        """Keep as much of the news as it lives to send."""
         return Update(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
 
     def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
-        for one in arrivals:
-            if isinstance(one.event, Step | Pass | Scored):
+        for arrival in arrivals:
+            if isinstance(arrival.event, Step | Pass | Scored):
                 if self.lives == 0:
                     self.ended.set()
                 if self.lives:
                     self.lives -= 1
             if self.ended.is_set():
                 return
-            if isinstance(one.event, Step):
-                emission = one.emission._replace(event=self.edit(one.event))
-                yield one._replace(emission=emission)
+            if isinstance(arrival.event, Step):
+                emission = arrival.emission._replace(event=self.edit(arrival.event))
+                yield arrival._replace(emission=emission)
             else:
-                yield one
+                yield arrival
 
 
 class Killable:
@@ -107,35 +107,35 @@ class InProcess:
         self.jobs = list[Job]()
 
     def choose(self, job: Job) -> Killable:
-        alive = [one for one in self.each if not one.dead.is_set()]
-        for among in ([one for one in alive if one.name not in job.avoid], alive):
+        alive = [replica for replica in self.each if not replica.dead.is_set()]
+        for among in ([replica for replica in alive if replica.name not in job.avoid], alive):
             if among:
                 return among[0]
         raise ReplicaLostError("no replica is left")
 
     async def write(self, job: Job) -> None:
-        chosen = self.choose(job)
-        job.replica, job.why = chosen.name, f"{chosen.name} is the first"
+        replica = self.choose(job)
+        job.replica, job.why = replica.name, f"{replica.name} is the first"
         self.jobs.append(job)
-        await self._done(chosen, chosen.replica.write(sent(job)))
+        await self._done(replica, replica.replica.write(sent(job)))
 
     async def run_blocking(self, function, *args, **kwargs):
-        chosen = self.choose(Job("", (), {}, None))  # type: ignore[arg-type]
+        replica = self.choose(Job("", (), {}, None))  # type: ignore[arg-type]
         function, args, kwargs = sent((function, args, kwargs))
         return sent(
-            await self._done(chosen, chosen.replica.run_blocking(function, *args, **kwargs))
+            await self._done(replica, replica.replica.run_blocking(function, *args, **kwargs))
         )
 
-    async def _done(self, chosen: Killable, call):
+    async def _done(self, replica: Killable, call):
         """What the call at this replica comes to, which may die meanwhile."""
         doing = asyncio.ensure_future(call)
-        dying = asyncio.ensure_future(chosen.dead.wait())
+        dying = asyncio.ensure_future(replica.dead.wait())
         try:
             await asyncio.wait([doing, dying], return_when=asyncio.FIRST_COMPLETED)
-            if not chosen.dead.is_set():
+            if not replica.dead.is_set():
                 return await _answered(doing)
             if self.tells_deaths:
-                raise ReplicaLostError(f"{chosen.name} has died")
+                raise ReplicaLostError(f"{replica.name} has died")
             await asyncio.Event().wait()
         finally:
             dying.cancel()
@@ -182,15 +182,15 @@ async def cluster(
 
     kills: before these one more for each, which ends when it has told so many tokens
     """
-    each = InProcess(tells_deaths=tells_deaths)
+    pool = InProcess(tells_deaths=tells_deaths)
     lives = [*kills, *[None] * replicas]
-    for model, most in zip(models.take(len(lives)), lives, strict=True):
-        each.each.append(Killable(AsyncLLM(model), most, ends))
+    for model, life in zip(models.take(len(lives)), lives, strict=True):
+        pool.each.append(Killable(AsyncLLM(model), life, ends))
     try:
-        async with ClusterLLM(models.front, each, **options) as front:
-            yield front, each
+        async with ClusterLLM(models.front, pool, **options) as front:
+            yield front, pool
     finally:
-        for one in each.each:
-            await one.close()
+        for replica in pool.each:
+            await replica.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, left

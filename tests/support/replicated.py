@@ -40,8 +40,8 @@ class Server:
         until = monotonic() + seconds
         while monotonic() < until:
             for line in reversed(self.lines):
-                if found := re.search(pattern, line):
-                    return found
+                if match := re.search(pattern, line):
+                    return match
             if self.process.poll() is not None:
                 break
             sleep(0.02)
@@ -59,23 +59,23 @@ class Server:
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and (status := _read(entry / "stat")):
                 parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
-        found, left = dict[int, str](), [self.process.pid]
+        children, left = dict[int, str](), [self.process.pid]
         while left:
             parent = left.pop()
             for pid in [pid for pid, of in parents.items() if of == parent]:
-                found[pid] = _command(pid)
+                children[pid] = _command(pid)
                 left.append(pid)
-        self._seen |= {(pid, _born(pid)) for pid in found}
-        return found
+        self._seen |= {(pid, _born(pid)) for pid in children}
+        return children
 
-    def pid(self, why: str) -> int:
+    def pid(self, decision: str) -> int:
         """The process of the replica that a text's sentence names."""
-        name = re.match(r"replica (\w+):", why)
-        assert name, why
+        name = re.match(r"replica (\w+):", decision)
+        assert name, decision
         return int(self.wait_for(rf"replica +replica={name[1]} .*pid=(\d+)")[1])
 
     def left(self) -> list[int]:
-        """Of all processes that were seen those that are still there."""
+        """Return those of all processes seen so far that are still there."""
         return [pid for pid, born in self._seen if born and _born(pid) == born]
 
     # -- requests ----------------------------------------------------------------------------
@@ -167,6 +167,6 @@ def _command(pid: int) -> str:
 
 
 def _born(pid: int) -> str:
-    """When a process began, which tells it from another that has its number; "" where none has."""
+    """Return when a process began, by which its number is no other's; "" where none has it."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] != "Z" else ""

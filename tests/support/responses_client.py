@@ -13,6 +13,6 @@ def client_of(served, make=openai.OpenAI):
 
 def asked(seed=LONG, input="ab", **more):
     """The keywords of a request; ours go another way through OpenAI's client."""
-    ours = {"seed": seed, **more.pop("ours", {})}
+    extension = {"seed": seed, **more.pop("ours", {})}
     fields = {"model": "tiny", "temperature": 1.0, "max_output_tokens": 60}
-    return {**fields, "input": input, "extra_body": ours, **more}
+    return {**fields, "input": input, "extra_body": extension, **more}

@@ -12,7 +12,7 @@ def told(generation):
     return {
         "seed": generation.seed,
         "steps": [step._replace(id=0, source="", phases=None) for step in generation.steps],
-        "passes": [made._replace(id=0, phases=None) for made in generation.passes],
+        "passes": [each_pass._replace(id=0, phases=None) for each_pass in generation.passes],
         "prompt": generation.prompt_scores,
         "chain": started and started.chain,
         "end": ended and (ended.reason, ended.matched, ended.fingerprint, ended.held_text),

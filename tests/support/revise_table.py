@@ -14,8 +14,8 @@ TOKENS = np.flatnonzero(ALLOWED).tolist()
 
 def row(text: tuple[int, ...]) -> np.ndarray:
     """Logits (1, 5) of what follows a text; uneven, and a function of all of it."""
-    drawn = np.random.default_rng([7, *text]).normal(size=(1, len(ALLOWED)))
-    return (1.5 * drawn).astype(np.float32)
+    scores = np.random.default_rng([7, *text]).normal(size=(1, len(ALLOWED)))
+    return (1.5 * scores).astype(np.float32)
 
 
 class Table:
@@ -37,10 +37,10 @@ class Table:
         return [
             [
                 x
-                for i in range(one.first, len(one.text))
-                for x in (look or _look_up)(self.row(one.text[:i]), [one.text[i]])
+                for i in range(text.first, len(text.text))
+                for x in (look or _look_up)(self.row(text.text[:i]), [text.text[i]])
             ]
-            for one in texts
+            for text in texts
         ]
 
     def drawn(self, head, count, temperature, seed):

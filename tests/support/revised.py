@@ -6,7 +6,7 @@ DRAFT = "ab ba abab a"
 
 
 def logprobs(llm, ids, first):
-    """Of each token from one on, from logits of the whole text."""
+    """Score each token from one on, by logits of the whole text."""
     rows = llm.logits(ids)[first - 1 : -1].astype(np.float64)
     tops = rows.max(axis=1)
     totals = tops + np.log(np.exp(rows - tops[:, None]).sum(axis=1))
@@ -14,5 +14,5 @@ def logprobs(llm, ids, first):
 
 
 def revised(llm, rule="gibbs", draft=DRAFT, prompt="ba", **more):
-    given = {"seed": 3, "share": 0.5, "candidates": 20, "power": 1.5, **more}
-    return llm.revise(prompt, draft, rule=rule, **given)
+    options = {"seed": 3, "share": 0.5, "candidates": 20, "power": 1.5, **more}
+    return llm.revise(prompt, draft, rule=rule, **options)

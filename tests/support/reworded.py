@@ -8,13 +8,15 @@ from cutaway.errors import InputError, Name
 
 def _reword(self, *words):
     """Keep the names, and nothing else of what is said."""
-    named = {0} if len(words) > 1 else set()
-    kept = (w if i in named or isinstance(w, Name) else " 7" for i, w in enumerate(words))
-    super(InputError, self).__init__(*kept)
+    fields = {0} if len(words) > 1 else set()
+    reworded_words = (
+        w if i in fields or isinstance(w, Name) else " 7" for i, w in enumerate(words)
+    )
+    super(InputError, self).__init__(*reworded_words)
 
 
 @contextmanager
 def reworded():
-    """Within it every InputError that is made says " 7", beside its fields' names."""
+    """Let every InputError say " 7" beside its fields' names while the block runs."""
     with patch.object(InputError, "__init__", _reword):
         yield

@@ -126,13 +126,13 @@ def top_k(scores: Scores, k: int) -> set[int]:
 
 def top_p(scores: Scores, p: float) -> set[int]:
     """A token stays while those better than it hold less than p: the crossing token stays."""
-    mass, kept = probabilities(scores), set()
+    mass, survivors = probabilities(scores), set()
     for t in scores:
         ahead = sum((mass[other] for other in scores if better(other, t, scores)), Decimal(0))
         assume(abs(ahead - Decimal(p)) > HAIR)
         if ahead < Decimal(p):
-            kept.add(t)
-    return kept
+            survivors.add(t)
+    return survivors
 
 
 def min_p(scores: Scores, p: float) -> set[int]:
@@ -178,8 +178,8 @@ def stage_scores(stage: Stage, scores: Scores, history: History) -> Scores:
         "min_p": lambda: min_p(scores, rule["p"]),
     }
     if stage.name in filters:
-        kept = filters[stage.name]()
-        return {t: score for t, score in scores.items() if t in kept}
+        survivors = filters[stage.name]()
+        return {t: score for t, score in scores.items() if t in survivors}
     if stage.name == "temperature":
         return temperature(scores, rule["temperature"])
     if stage.name == "logit_bias":
@@ -208,5 +208,5 @@ def winner(scores: Scores, seed: int, position: int) -> int:
 def removed_mass(before: Scores, after: Scores) -> float:
     top = max(before.values())
     total = math.fsum(math.exp(score - top) for score in before.values())
-    gone = math.fsum(math.exp(score - top) for t, score in before.items() if t not in after)
-    return gone / total
+    removed_mass = math.fsum(math.exp(score - top) for t, score in before.items() if t not in after)
+    return removed_mass / total

@@ -45,14 +45,14 @@ def _pattern(rng: Rng) -> str:
 
 
 def _string(rng: Rng) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": "string"}
+    string_schema: dict[str, Any] = {"type": "string"}
     if rng.random() < 0.8:
-        made["pattern"] = _pattern(rng)
+        string_schema["pattern"] = _pattern(rng)
     if rng.random() < 0.2:
-        made["minLength"] = rng.randint(0, 2)
+        string_schema["minLength"] = rng.randint(0, 2)
     if rng.random() < 0.2:
-        made["maxLength"] = rng.randint(1, 4)
-    return made
+        string_schema["maxLength"] = rng.randint(1, 4)
+    return string_schema
 
 
 def _formatted(rng: Rng) -> dict[str, Any]:
@@ -60,26 +60,29 @@ def _formatted(rng: Rng) -> dict[str, Any]:
 
 
 def _bounds(rng: Rng) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     low, high = sorted([rng.choice(_BOUNDS), rng.choice(_BOUNDS)])
     if rng.random() < 0.4:  # near one another
         low = rng.choice(_BOUNDS)
         high = low + rng.choice([0.25, 0.5, 1, 0.3])
         low, high = rng.choice([(low, high), (-high, -low)])
     if rng.random() < 0.75:
-        made[rng.choice(["minimum", "exclusiveMinimum"])] = low
+        bounds[rng.choice(["minimum", "exclusiveMinimum"])] = low
     if rng.random() < 0.75:
-        made[rng.choice(["maximum", "exclusiveMaximum"])] = high
-    return made
+        bounds[rng.choice(["maximum", "exclusiveMaximum"])] = high
+    return bounds
 
 
 def _number(rng: Rng) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": rng.choice(["number", "number", "integer"]), **_bounds(rng)}
+    number_schema: dict[str, Any] = {
+        "type": rng.choice(["number", "number", "integer"]),
+        **_bounds(rng),
+    }
     if rng.random() < 0.15:
-        made["multipleOf"] = rng.choice(_MULTIPLES)
+        number_schema["multipleOf"] = rng.choice(_MULTIPLES)
     if rng.random() < 0.2:
-        made["allOf"] = [_bounds(rng)]
-    return made
+        number_schema["allOf"] = [_bounds(rng)]
+    return number_schema
 
 
 def _listed(rng: Rng) -> dict[str, Any]:
@@ -89,28 +92,28 @@ def _listed(rng: Rng) -> dict[str, Any]:
 
 def _object(rng: Rng, depth: int) -> dict[str, Any]:
     keys = rng.sample(_KEYS, rng.randint(0, 2))
-    made: dict[str, Any] = {"type": "object"}
+    object_schema: dict[str, Any] = {"type": "object"}
     if keys:
-        made["properties"] = {key: schema(rng, depth - 1) for key in keys}
-        made["required"] = [key for key in keys if rng.random() < 0.6]
+        object_schema["properties"] = {key: schema(rng, depth - 1) for key in keys}
+        object_schema["required"] = [key for key in keys if rng.random() < 0.6]
     if rng.random() < 0.3:
-        made["patternProperties"] = {_pattern(rng): schema(rng, depth - 1)}
+        object_schema["patternProperties"] = {_pattern(rng): schema(rng, depth - 1)}
     if rng.random() < 0.3:
-        made["additionalProperties"] = rng.choice([False, True, schema(rng, depth - 1)])
+        object_schema["additionalProperties"] = rng.choice([False, True, schema(rng, depth - 1)])
     if rng.random() < 0.1:
-        made["propertyNames"] = _string(rng)
-    return made
+        object_schema["propertyNames"] = _string(rng)
+    return object_schema
 
 
 def _array(rng: Rng, depth: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": "array", "items": schema(rng, depth - 1)}
+    array_schema: dict[str, Any] = {"type": "array", "items": schema(rng, depth - 1)}
     if rng.random() < 0.3:
-        made["prefixItems"] = [schema(rng, depth - 1)]
+        array_schema["prefixItems"] = [schema(rng, depth - 1)]
     if rng.random() < 0.3:
-        made[rng.choice(["minItems", "maxItems"])] = rng.randint(0, 2)
+        array_schema[rng.choice(["minItems", "maxItems"])] = rng.randint(0, 2)
     if rng.random() < 0.1:
-        made["uniqueItems"] = True
-    return made
+        array_schema["uniqueItems"] = True
+    return array_schema
 
 
 def _combined(rng: Rng, depth: int) -> dict[str, Any]:
@@ -146,18 +149,18 @@ def _text_of_string(rng: Rng, value: str) -> str:
     return f'"{"".join(map(spelt, value))}"'
 
 
-def _some_string(rng: Rng, given: Any) -> str:
+def _some_string(rng: Rng, subschema: Any) -> str:
     formats = ["2024-02-29", "2025-02-29", "1900-02-29", "0000-01-01", "2025-04-31", "2025-12-31"]
     times = ["23:59:60Z", "12:00:60Z", "12:00:00+01:00", "24:00:00Z", "23:59:60+01:00", "00:00:00z"]
-    if isinstance(given, dict) and "format" in given:
+    if isinstance(subschema, dict) and "format" in subschema:
         other = [rng.choice(formats) + rng.choice("Tt ") + rng.choice(times), "127.0.0.1", "1.1.1"]
         return rng.choice([rng.choice(formats), rng.choice(times), rng.choice(other)])
     return "".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 4)))
 
 
-def _some_number(rng: Rng, given: Any) -> str:
-    near = [value for value in given.values() if isinstance(value, (int, float))]
-    near += [value for part in given.get("allOf", ()) for value in part.values()]
+def _some_number(rng: Rng, subschema: Any) -> str:
+    near = [value for value in subschema.values() if isinstance(value, (int, float))]
+    near += [value for part in subschema.get("allOf", ()) for value in part.values()]
     value = Decimal(repr(rng.choice(near or _BOUNDS)))
     value += Decimal(rng.choice(["0", "0", "0", "1", "-1", "0.1", "-0.1", "0.01", "0.25", "-0.5"]))
     text = format(value, "f")
@@ -169,53 +172,55 @@ def _some_number(rng: Rng, given: Any) -> str:
     return f"-{text.lstrip('-')}" if change < 0.2 else text
 
 
-def text(rng: Rng, given: Any, root: Any, depth: int = 4) -> str:
+def text(rng: Rng, subschema: Any, root: Any, depth: int = 4) -> str:
     """JSON that may be one of the schema."""
-    if not isinstance(given, dict) or depth == 0 or rng.random() < 0.04:
+    if not isinstance(subschema, dict) or depth == 0 or rng.random() < 0.04:
         return rng.choice(["null", "true", "0", '"a"', "{}", "[]"])
-    if "$ref" in given:
+    if "$ref" in subschema:
         return text(rng, root["$defs"]["d"], root, depth - 1)
     for name in ("anyOf", "oneOf", "allOf"):
-        if name in given and "type" not in given:
-            return text(rng, rng.choice(given[name]), root, depth - 1)
-    if "const" in given or "enum" in given:
-        value = rng.choice(given.get("enum") or [given["const"]])
+        if name in subschema and "type" not in subschema:
+            return text(rng, rng.choice(subschema[name]), root, depth - 1)
+    if "const" in subschema or "enum" in subschema:
+        value = rng.choice(subschema.get("enum") or [subschema["const"]])
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return _some_number(rng, {"minimum": value})
         return json.dumps(value, ensure_ascii=False)
-    kind = given.get("type")
+    kind = subschema.get("type")
     if kind == "string":
-        return _text_of_string(rng, _some_string(rng, given))
+        return _text_of_string(rng, _some_string(rng, subschema))
     if kind in ("number", "integer"):
-        return _some_number(rng, given)
+        return _some_number(rng, subschema)
     if kind == "array":
-        places = [*given.get("prefixItems", ())]
+        places = [*subschema.get("prefixItems", ())]
         count = rng.randint(0, 3)
-        parts = [places[i] if i < len(places) else given["items"] for i in range(count)]
+        parts = [places[i] if i < len(places) else subschema["items"] for i in range(count)]
         return f"[{', '.join(text(rng, part, root, depth - 1) for part in parts)}]"
-    return _some_object(rng, given, root, depth)
+    return _some_object(rng, subschema, root, depth)
 
 
-def _some_object(rng: Rng, given: dict[str, Any], root: Any, depth: int) -> str:
-    own = given.get("properties", {})
-    members = {k: text(rng, v, root, depth - 1) for k, v in own.items() if rng.random() < 0.8}
-    for part in given.get("patternProperties", {}).values():
+def _some_object(rng: Rng, subschema: dict[str, Any], root: Any, depth: int) -> str:
+    properties = subschema.get("properties", {})
+    members = {
+        k: text(rng, v, root, depth - 1) for k, v in properties.items() if rng.random() < 0.8
+    }
+    for part in subschema.get("patternProperties", {}).values():
         members.setdefault(_some_string(rng, None), text(rng, part, root, depth - 1))
     if rng.random() < 0.3:
-        rest = given.get("additionalProperties", True)
+        rest = subschema.get("additionalProperties", True)
         members.setdefault(_some_string(rng, None), text(rng, rest, root, depth - 1))
-    said = (f"{_text_of_string(Rng(0), key)}: {value}" for key, value in members.items())
-    return f"{{{', '.join(said)}}}"
+    written_pairs = (f"{_text_of_string(Rng(0), key)}: {value}" for key, value in members.items())
+    return f"{{{', '.join(written_pairs)}}}"
 
 
-def pairs(seed: int, count: int, each: int = 8) -> Iterator[tuple[Any, list[str]]]:
+def pairs(seed: int, count: int, texts_of_each: int = 8) -> Iterator[tuple[Any, list[str]]]:
     """So many schemas in all, each with so many texts."""
     rng = Rng(seed)
-    for _ in range(-(-count // each)):
+    for _ in range(-(-count // texts_of_each)):
         root = schema(rng)
-        named = schema(rng, 1)
-        root["$defs"] = {"d": _string(rng) if "$ref" in json.dumps(named) else named}
-        yield root, [text(rng, root, root) for _ in range(each)]
+        definition = schema(rng, 1)
+        root["$defs"] = {"d": _string(rng) if "$ref" in json.dumps(definition) else definition}
+        yield root, [text(rng, root, root) for _ in range(texts_of_each)]
 
 
 def arguments(rng: Rng) -> tuple[Any, Callable[[], str]]:
@@ -228,8 +233,10 @@ def arguments(rng: Rng) -> tuple[Any, Callable[[], str]]:
     keywords = {"properties": properties, "required": keys, "additionalProperties": False}
 
     def some() -> str:
-        said = (f'"{key}": {text(rng, one, None)}' for key, one in properties.items())
-        return f"{{{', '.join(said)}}}"
+        written_pairs = (
+            f'"{key}": {text(rng, value_schema, None)}' for key, value_schema in properties.items()
+        )
+        return f"{{{', '.join(written_pairs)}}}"
 
     return {"type": "object", **keywords}, some
 
@@ -246,7 +253,7 @@ def _pattern_is_found(validator: Any, pattern: str, instance: Any, _: Any) -> It
 
 
 def _search(pattern: str, instance: str) -> bool:
-    """As ECMA 262 has it: ``$`` is the end alone, and ``\\d`` and ``\\w`` are ASCII."""
+    """Search as ECMA 262 has it: ``$`` is the end alone, ``\\d`` and ``\\w`` are ASCII."""
     whole = re.sub(r"(?<!\\)\$$", r"\\Z", pattern)
     return re.search(whole, instance, re.ASCII) is not None
 
@@ -258,10 +265,10 @@ def _properties_fit(validator: Any, by_pattern: Any, instance: Any, _: Any) -> I
                 yield from validator.descend(value, below, path=key, schema_path=pattern)
 
 
-def _others_fit(validator: Any, below: Any, instance: Any, given: Any) -> Iterator[Any]:
-    named, patterns = given.get("properties", {}), given.get("patternProperties", {})
+def _others_fit(validator: Any, below: Any, instance: Any, subschema: Any) -> Iterator[Any]:
+    properties, patterns = subschema.get("properties", {}), subschema.get("patternProperties", {})
     for key, value in instance.items() if validator.is_type(instance, "object") else ():
-        if key not in named and not any(_search(pattern, key) for pattern in patterns):
+        if key not in properties and not any(_search(pattern, key) for pattern in patterns):
             yield from validator.descend(value, below, path=key)
 
 
@@ -289,7 +296,7 @@ _Validator = validators.extend(
 )
 
 
-def is_valid(root: Any, written: str) -> bool:
-    """By jsonschema, which is given all numbers as the decimals that are written."""
+def is_valid(root: Any, json_text: str) -> bool:
+    """Ask jsonschema, which gets all numbers as the decimals that are written."""
     by_digits = json.loads(json.dumps(root), parse_float=Decimal)
-    return bool(_Validator(by_digits).is_valid(json.loads(written, parse_float=Decimal)))
+    return bool(_Validator(by_digits).is_valid(json.loads(json_text, parse_float=Decimal)))

@@ -46,13 +46,13 @@ def schemas():
 
 
 def _around(child):
-    some = st.lists(child, min_size=1, max_size=3)
+    schema_lists = st.lists(child, min_size=1, max_size=3)
     by_key = st.dictionaries(st.sampled_from(KEYS), child, min_size=1, max_size=2)
     return st.one_of(
         st.fixed_dictionaries({"not": child}),
-        st.fixed_dictionaries({"oneOf": some}),
-        st.fixed_dictionaries({"anyOf": some}),
-        st.fixed_dictionaries({"allOf": some}),
+        st.fixed_dictionaries({"oneOf": schema_lists}),
+        st.fixed_dictionaries({"anyOf": schema_lists}),
+        st.fixed_dictionaries({"allOf": schema_lists}),
         st.fixed_dictionaries({"if": child}, optional={"then": child, "else": child}),
         st.fixed_dictionaries({"contains": child}, optional={
             "minContains": st.integers(0, 2), "maxContains": st.integers(1, 2)}),
@@ -63,5 +63,5 @@ def _around(child):
         st.fixed_dictionaries({"properties": by_key}, optional={"additionalProperties": child}),
         st.fixed_dictionaries({"patternProperties": st.dictionaries(
             st.sampled_from(["^a", "b"]), child, min_size=1, max_size=1)}),
-        st.fixed_dictionaries({"items": child}, optional={"prefixItems": some}),
+        st.fixed_dictionaries({"items": child}, optional={"prefixItems": schema_lists}),
     )  # fmt: skip

@@ -82,7 +82,7 @@ def serve_all(
     """Serve what is made in the event loop that serves it, as ``serve``."""
     [sock] = bind("127.0.0.1", 0)
     port, ready = sock.getsockname()[1], Event()
-    made: list[Any] = []
+    server_and_app: list[Any] = []
 
     async def main() -> None:
         app = create_app(make(), settings)
@@ -94,13 +94,13 @@ def serve_all(
             lifespan="on",  # as process.py has it
         )
         server = _Server(config, ready)
-        made.extend([server, app])
+        server_and_app.extend([server, app])
         await server.serve([sock])
 
     thread = Thread(target=asyncio.run, args=(main(),), daemon=True)
     thread.start()
     assert ready.wait(30), "the server did not start"
-    server, app = made
+    server, app = server_and_app
     try:
         yield Served(f"http://127.0.0.1:{port}", app)
     finally:

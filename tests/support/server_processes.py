@@ -18,13 +18,13 @@ def serve_arguments(*words):
 
 
 @contextmanager
-def server(model, *options, host="127.0.0.1", named="127.0.0.1"):
+def server(model, *options, host="127.0.0.1", host_of_url="127.0.0.1"):
     """A process that serves, and its URL; named: what the URL calls the host."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", str(port)]
     command += ["--host", host, "--threads", "1", *options]
-    url = f"http://{named}:{port}"
+    url = f"http://{host_of_url}:{port}"
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr
         try:

@@ -13,8 +13,8 @@ def stage_table() -> str:
     """Each stage with its settings, then each preset's order."""
     lines = ["| | stage | what it does | settings | source |", "|---|---|---|---|---|"]
     for name, spec in STAGES.items():
-        given = ", ".join(f"`{p}`{_range(p)}" for p in spec.params)
-        lines.append(f"| {spec.letter} | `{name}` | {spec.help} | {given} | {spec.source} |")
+        params = ", ".join(f"`{p}`{_range(p)}" for p in spec.params)
+        lines.append(f"| {spec.letter} | `{name}` | {spec.help} | {params} | {spec.source} |")
     lines += ["", "| preset | order |", "|---|---|"]
     lines += [f"| `{name}` | {', '.join(order)} |" for name, order in PRESETS.items()]
     return "\n".join(lines) + "\n"
@@ -26,8 +26,8 @@ def _range(name: str) -> str:
 
 def written() -> str:
     """What the page has between its markers."""
-    found = _BETWEEN.search(PAGE.read_text())
-    return found.group() if found else ""
+    match = _BETWEEN.search(PAGE.read_text())
+    return match.group() if match else ""
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class Terminal:
         while text not in self._seen:
             assert select.select([self._person], [], [], 100)[0], (text, self._seen)
             self._seen += os.read(self._person, 65536).decode("utf-8", "replace")
-        found, self._seen = self._seen.split(text, 1)
-        return found
+        before, self._seen = self._seen.split(text, 1)
+        return before
 
     def say(self, line, then):
         self.type(f"{line}\n")

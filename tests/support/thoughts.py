@@ -28,10 +28,10 @@ def thought_and_count(path, answer):
         count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
         return message.get("reasoning_content", ""), count
     if path == "/v1/responses":
-        said = [one for one in answer["output"] if one["type"] == "reasoning"]
+        said = [item for item in answer["output"] if item["type"] == "reasoning"]
         count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
-        return "".join(one["content"][0]["text"] for one in said), count
+        return "".join(item["content"][0]["text"] for item in said), count
     if path == "/v1/messages":
-        said = [one["thinking"] for one in answer["content"] if one["type"] == "thinking"]
+        said = [item["thinking"] for item in answer["content"] if item["type"] == "thinking"]
         return "".join(said), answer["usage"]["reasoning_tokens"]
     return answer["message"].get("thinking", ""), answer["cutaway"]["reasoning_tokens"]

@@ -53,7 +53,7 @@ class Ling:
     block: int | None = None
 
     def logits(self, ids: list[int]) -> Array:
-        """Of all rows: (n, vocab)."""
+        """Return the logits of all rows: (n, vocab)."""
         x = self._weight("model.word_embeddings")[ids]
         for i in range(self.config["num_hidden_layers"]):
             p = f"model.layers.{i}."
@@ -64,8 +64,8 @@ class Ling:
         head = self._weight("lm_head")
         if self.config.get("norm_head"):
             head = head / np.linalg.norm(head, axis=0)
-        found: Array = self._norm(x, "model.norm") @ head.T
-        return found
+        logits: Array = self._norm(x, "model.norm") @ head.T
+        return logits
 
     def _weight(self, name: str) -> Array:
         wide: Array = self.weights[f"{name}.weight"].astype(np.float64)
@@ -73,8 +73,8 @@ class Ling:
 
     def _norm(self, x: Array, name: str) -> Array:
         mean = (x**2).mean(axis=-1, keepdims=True)
-        found: Array = x / np.sqrt(mean + self.config["rms_norm_eps"]) * self._weight(name)
-        return found
+        scaled: Array = x / np.sqrt(mean + self.config["rms_norm_eps"]) * self._weight(name)
+        return scaled
 
     def _mlp(self, x: Array, p: str) -> Array:
         gate = x @ self._weight(f"{p}gate_proj").T
@@ -94,7 +94,7 @@ class Ling:
         if c.get("use_qk_norm"):
             q, k = self._norm(q, f"{p}query_layernorm"), self._norm(k, f"{p}key_layernorm")
         q, k = self._rotated(q), self._rotated(k)
-        k, v = (np.repeat(one, heads // kv_heads, axis=1) for one in (k, v))
+        k, v = (np.repeat(vectors, heads // kv_heads, axis=1) for vectors in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(size)
         rows, columns = np.arange(n)[:, None], np.arange(n)
         block = self.block or 1
@@ -115,8 +115,8 @@ class Ling:
         out = self._mlp(x, f"{p}shared_experts.")
         scores = x @ self._weight(f"{p}gate").T
         for row, (ids, weights) in enumerate(map(self._chosen, scores, [p] * len(scores))):
-            for one, weight in zip(ids, weights, strict=True):
-                out[row] += weight * self._mlp(x[row], f"{p}experts.{one}.")
+            for expert, weight in zip(ids, weights, strict=True):
+                out[row] += weight * self._mlp(x[row], f"{p}experts.{expert}.")
         return out
 
     def _chosen(self, scores: Array, p: str) -> tuple[Array, Array]:
@@ -127,10 +127,10 @@ class Ling:
             ids = np.argsort(-shares, kind="stable")[:used]
             return ids, shares[ids] / shares[ids].sum()
         shares = 1 / (1 + np.exp(-scores))
-        wanted = (shares + self.weights[f"{p}gate.expert_bias"]).reshape(c["n_group"], -1)
-        best = np.sort(wanted, axis=1)[:, -2:].sum(axis=1)
-        wanted[np.argsort(-best, kind="stable")[c["topk_group"] :]] = -np.inf
-        ids = np.argsort(-wanted.reshape(-1), kind="stable")[:used]
+        scores_by_group = (shares + self.weights[f"{p}gate.expert_bias"]).reshape(c["n_group"], -1)
+        best = np.sort(scores_by_group, axis=1)[:, -2:].sum(axis=1)
+        scores_by_group[np.argsort(-best, kind="stable")[c["topk_group"] :]] = -np.inf
+        ids = np.argsort(-scores_by_group.reshape(-1), kind="stable")[:used]
         return ids, shares[ids] / shares[ids].sum() * c["routed_scaling_factor"]
 
 
@@ -159,30 +159,30 @@ def _spread(name: str) -> float:
 def _shapes(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     hidden, head, heads = c["hidden_size"], c["head_dim"], c["num_attention_heads"]
     rows = (heads + 2 * c["num_key_value_heads"]) * head
-    found: dict[str, tuple[int, ...]] = {
+    shapes: dict[str, tuple[int, ...]] = {
         "model.word_embeddings.weight": (c["vocab_size"], hidden),
         "lm_head.weight": (c["vocab_size"], hidden), "model.norm.weight": (hidden,),
     }  # fmt: skip
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        found |= {f"{p}{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
-        found[f"{p}attention.query_key_value.weight"] = (rows, hidden)
-        found[f"{p}attention.dense.weight"] = (hidden, heads * head)
+        shapes |= {f"{p}{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
+        shapes[f"{p}attention.query_key_value.weight"] = (rows, hidden)
+        shapes[f"{p}attention.dense.weight"] = (hidden, heads * head)
         if c.get("use_qkv_bias"):
-            found[f"{p}attention.query_key_value.bias"] = (rows,)
+            shapes[f"{p}attention.query_key_value.bias"] = (rows,)
         if c.get("use_qk_norm"):
-            found |= {f"{p}attention.{n}_layernorm.weight": (head,) for n in ("query", "key")}
+            shapes |= {f"{p}attention.{n}_layernorm.weight": (head,) for n in ("query", "key")}
         if i < c["first_k_dense_replace"]:
-            found |= _mlp(f"{p}mlp.", hidden, c["intermediate_size"])
+            shapes |= _mlp(f"{p}mlp.", hidden, c["intermediate_size"])
             continue
         width = c["moe_intermediate_size"]
-        found[f"{p}mlp.gate.weight"] = (c["num_experts"], hidden)
+        shapes[f"{p}mlp.gate.weight"] = (c["num_experts"], hidden)
         if "n_group" in c:
-            found[f"{p}mlp.gate.expert_bias"] = (c["num_experts"],)
-        found |= _mlp(f"{p}mlp.shared_experts.", hidden, width * c["num_shared_experts"])
+            shapes[f"{p}mlp.gate.expert_bias"] = (c["num_experts"],)
+        shapes |= _mlp(f"{p}mlp.shared_experts.", hidden, width * c["num_shared_experts"])
         for expert in range(c["num_experts"]):
-            found |= _mlp(f"{p}mlp.experts.{expert}.", hidden, width)
-    return found
+            shapes |= _mlp(f"{p}mlp.experts.{expert}.", hidden, width)
+    return shapes
 
 
 def _mlp(p: str, hidden: int, width: int) -> dict[str, tuple[int, ...]]:

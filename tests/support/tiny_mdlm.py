@@ -51,23 +51,23 @@ def save(
     """Write its folder; the answer is what ``logits`` takes."""
     from safetensors.numpy import save_file
 
-    made = tensors(seed)
-    save_file(made, folder / "model.safetensors")
+    weights = tensors(seed)
+    save_file(weights, folder / "model.safetensors")
     config = {
         "model_type": "mdlm", "vocab_size": VOCAB, "model_length": 256, "hidden_dim": HIDDEN,
         "cond_dim": COND, "n_blocks": BLOCKS, "n_heads": HEADS, "time_conditioning": False,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     tiny_tokenizers.save(tokenizer(), folder)
-    return made
+    return weights
 
 
-def logits(made: dict[str, Any], ids: list[int]) -> Any:
-    """Of all rows, each seeing all: float32 (n, vocab)."""
+def logits(weights: dict[str, Any], ids: list[int]) -> Any:
+    """Return the logits of all rows, each seeing all: float32 (n, vocab)."""
     import torch
     from torch.nn import functional
 
-    w = {name.removeprefix("backbone."): torch.from_numpy(value) for name, value in made.items()}
+    w = {name.removeprefix("backbone."): torch.from_numpy(value) for name, value in weights.items()}
 
     def linear(name: str, x: Any) -> Any:
         return functional.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))

@@ -35,110 +35,116 @@ def byte_level(
 ) -> Tokenizer:
     """words: a name in `text.pretokenizers`; texts: that it is trained on."""
     family = PRETOKENIZERS[words]
-    made = Tokenizer(models.BPE(ignore_merges=family.whole_words))
+    tokenizer = Tokenizer(models.BPE(ignore_merges=family.whole_words))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in family.patterns]
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([*cuts, as_bytes])
-    made.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, as_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=[*specials], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    made.train_from_iterator(texts, trainer)
-    made.add_tokens([AddedToken("<both>", normalized=False)])
-    return made
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken("<both>", normalized=False)])
+    return tokenizer
 
 
 def gpt2_words(
     size: int = 384, specials: Sequence[str] = SPECIALS, texts: Iterable[str] = TEXTS
 ) -> Tokenizer:
-    """As GPT-2's own file has it: ByteLevel alone, which has the expression inside."""
-    made = byte_level("gpt-2", size, specials, texts)
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return made
+    """Make GPT-2's own tokenizer: ByteLevel alone, which has the expression inside."""
+    tokenizer = byte_level("gpt-2", size, specials, texts)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
 
 
 def sentencepiece(
     prefix: str = "every", size: int = 400, texts: Iterable[str] = TEXTS
 ) -> Tokenizer:
     """prefix: "every" (llama's normalizer), "first" (Metaspace) or "none" (gemma)."""
-    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     replace = normalizers.Replace(" ", "▁")
     spelled = [f"<0x{byte:02X}>" for byte in range(256)]
     if prefix == "first":
-        made.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", split=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", split=False)
     elif prefix == "every":
-        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replace])
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replace])
     else:
-        made.normalizer = replace
-        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        tokenizer.normalizer = replace
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=[*SPECIALS, *spelled], show_progress=False
     )
     # Words with their spaces: pieces would otherwise be whole sentences.
-    made.train_from_iterator((w for t in texts for w in t.replace(" ", " \0").split("\0")), trainer)
-    return _bytes_are_ordinary(made)
+    tokenizer.train_from_iterator(
+        (w for t in texts for w in t.replace(" ", " \0").split("\0")), trainer
+    )
+    return _bytes_are_ordinary(tokenizer)
 
 
-def _bytes_are_ordinary(made: Tokenizer) -> Tokenizer:
+def _bytes_are_ordinary(tokenizer: Tokenizer) -> Tokenizer:
     """The trainer knows special tokens only, and bytes are none."""
     import json
 
-    written = json.loads(made.to_str())
-    written["added_tokens"] = [t for t in written["added_tokens"] if t["content"] in SPECIALS]
-    return Tokenizer.from_str(json.dumps(written))
+    document = json.loads(tokenizer.to_str())
+    document["added_tokens"] = [t for t in document["added_tokens"] if t["content"] in SPECIALS]
+    return Tokenizer.from_str(json.dumps(document))
 
 
 def wordpiece(
     size: int = 384, texts: Iterable[str] = (*TEXTS, *SENTENCES), **normalizer: bool
 ) -> Tokenizer:
     """BERT's. normalizer: what its normalizer does otherwise than by default."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(**normalizer)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=specials, show_progress=False
     )
-    made.train_from_iterator(texts, trainer)
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )  # fmt: skip
-    return made
+    return tokenizer
 
 
 def roberta(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
     """RoBERTa's: GPT-2's words between <s> and </s>, a mask that eats the space before it."""
-    made = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"], texts)
-    end, begin = (made.token_to_id(name) or 0 for name in ("</s>", "<s>"))
-    made.post_processor = processors.RobertaProcessing(
+    tokenizer = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"], texts)
+    end, begin = (tokenizer.token_to_id(name) or 0 for name in ("</s>", "<s>"))
+    tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", end), ("<s>", begin), add_prefix_space=False
     )
     mask = AddedToken("<mask>", lstrip=True, rstrip=False, normalized=False, special=True)
-    made.add_special_tokens([mask])
-    return made
+    tokenizer.add_special_tokens([mask])
+    return tokenizer
 
 
 def modern_bert(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
     """ModernBERT's: GPT-2's words between BERT's tokens; runs of spaces are found first."""
-    made = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"], texts)
-    made.normalizer = normalizers.NFC()
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"], texts)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
-        special_tokens=[(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )  # fmt: skip
-    made.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3)])
-    made.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False, special=True)])
-    return made
-
-
-def with_begin(made: Tokenizer) -> Tokenizer:
-    """Texts begin with <s>, as in llama's post-processor."""
-    made.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", made.token_to_id("<s>"))]
+    tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3)])
+    tokenizer.add_special_tokens(
+        [AddedToken("[MASK]", lstrip=True, normalized=False, special=True)]
     )
-    return made
+    return tokenizer
+
+
+def with_begin(tokenizer: Tokenizer) -> Tokenizer:
+    """Texts begin with <s>, as in llama's post-processor."""
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A",
+        pair="<s> $A <s> $B",
+        special_tokens=[("<s>", tokenizer.token_to_id("<s>"))],
+    )
+    return tokenizer
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {
@@ -153,6 +159,6 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
 }
 
 
-def save(made: Tokenizer, folder: Path) -> None:
+def save(tokenizer: Tokenizer, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"))

@@ -39,18 +39,18 @@ def matcher(grammar: str) -> LLMatcher:
 
 def ids(text: str, form: Dialect) -> list[int]:
     """Tokens as a model writes them: its dialect's tags as tokens, all else as bytes."""
-    found: list[int] = []
+    ids: list[int] = []
     in_string = False
     while text:
         tag = next((tag for tag in form.control if text.startswith(tag)), None)
         if tag and not in_string:
-            found.append(form.control[tag])
+            ids.append(form.control[tag])
             text = text[len(tag) :]
         else:
-            found += text[0].encode()
+            ids += text[0].encode()
             in_string ^= text[0] == '"' and form.control != {}
             text = text[1:]
-    return found
+    return ids
 
 
 def accepts(grammar: str, ids: list[int]) -> bool:

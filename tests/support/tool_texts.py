@@ -19,8 +19,8 @@ from support.chat_templates import byte_tokenizer
 
 def read(form: Dialect, tools: Sequence[Tool], pieces: Iterable[bytes], **options) -> list[Delta]:
     parser = CallParser(form, tools, lambda index: call_id("r", index), **options)
-    found = [delta for piece in pieces for delta in parser.push(piece)]
-    return found + parser.finish()
+    deltas = [delta for piece in pieces for delta in parser.push(piece)]
+    return deltas + parser.finish()
 
 
 def read_tokens(form: Dialect, tools: Sequence[Tool], tokens: Sequence[int]) -> list[Delta]:

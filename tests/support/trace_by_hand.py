@@ -35,24 +35,24 @@ def made_step(
     share, luck = probabilities(row), luck or {}
     order = sorted(range(VOCAB), key=lambda i: (-row[i], i))
     alive, lse = order[:k], float(np.log(np.exp(np.asarray(row, np.float64)).sum()))
-    kept = float(np.log(sum(np.exp(row[i]) for i in alive)))
+    log_mass = float(np.log(sum(np.exp(row[i]) for i in alive)))
     candidates = tuple(
         Candidate(
             id=i, logit=row[i], rank=order.index(i) + 1, delta=delta,
             luck=None if source == "greedy" else luck.get(i, 0.0),
             removed_by=None if i in alive else 0,
-            final_logprob=row[i] - kept if i in alive else None,
+            final_logprob=row[i] - log_mass if i in alive else None,
         )
         for i in order
     )  # fmt: skip
-    chosen = next(c for c in candidates if c.id == token_id)
+    candidate = next(c for c in candidates if c.id == token_id)
     observed = Observation(
         candidates=candidates, maximum=max(row), log_sum_exp=lse,
-        entropy=float(-(share * np.log(share)).sum()), rank=chosen.rank,
-        logprob=chosen.logit - lse, final_rank=chosen.rank if token_id in alive else None,
-        final_logprob=chosen.final_logprob, final_log_sum_exp=kept,
+        entropy=float(-(share * np.log(share)).sum()), rank=candidate.rank,
+        logprob=candidate.logit - lse, final_rank=candidate.rank if token_id in alive else None,
+        final_logprob=candidate.final_logprob, final_log_sum_exp=log_mass,
         stages=(StageReport(Stage("top_k", {"k": k}), k, float(share[order[k:]].sum()),
-                            tuple(order[k:]), kept, row[order[k - 1]]),),
+                            tuple(order[k:]), log_mass, row[order[k - 1]]),),
         logit_histogram=(VOCAB,), after_chain=(),
     )  # fmt: skip
     return Step(
@@ -75,8 +75,10 @@ def made_bytes(
         "prompt_token_ids": PROMPT, "chain": (TOP_K,), "params": {"top_k": 2}, "seed": 7,
         "candidates": 3, "tracked_ids": (END,), "end_ids": (END,), "kv_bytes_per_token": 1000,
     }  # fmt: skip
-    said = {i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()}
-    tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in said.items())]
+    bytes_by_id = {
+        i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()
+    }
+    tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in bytes_by_id.items())]
     records = [Head(**fields | head).to_json(), *(token.to_json() for token in tokens)]
     records += map(step_to_json, steps)
     if reason:

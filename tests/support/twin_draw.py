@@ -26,7 +26,7 @@ def draw(
 ) -> Sampled:
     """The token of one row, (vocab,); what went wrong is raised."""
     chain = CompiledChain(build_chain(params), params, history.prompt_token_ids)
-    (drawn,) = sample(logits[None], [RowDraw(chain, history, seed, position, observe)], tier=TWIN)
-    if isinstance(drawn, Exception):
-        raise drawn
-    return drawn
+    (result,) = sample(logits[None], [RowDraw(chain, history, seed, position, observe)], tier=TWIN)
+    if isinstance(result, Exception):
+        raise result
+    return result

@@ -21,12 +21,12 @@ def trained(size: int = 3000) -> tuple[list[list[Any]], str]:
     proto = import_module("sentencepiece.sentencepiece_model_pb2")
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([one for one in lines(3000, seed=9) if "\0" not in one]),
+        sentence_iterator=iter([line for line in lines(3000, seed=9) if "\0" not in line]),
         model_writer=out, vocab_size=size, character_coverage=0.99, num_threads=2,
         hard_vocab_limit=False, minloglevel=2,
     )  # fmt: skip
     model = proto.ModelProto.FromString(out.getvalue())
-    pieces = [[one.piece, one.score] for one in model.pieces if one.type == 1]
+    pieces = [[line.piece, line.score] for line in model.pieces if line.type == 1]
     charsmap = model.normalizer_spec.precompiled_charsmap
     return pieces, b64encode(charsmap).decode()
 

@@ -30,7 +30,7 @@ def cores() -> Path:
 
 
 def flags_of_relaxed() -> list[str]:
-    """For relaxed instructions: one of Node 20's two compilers, turned off here, has none exact."""
+    """Return Node's flags for relaxed instructions: without them Node 20 has none that is exact."""
     old = ["--experimental-wasm-relaxed-simd", "--no-liftoff"]
-    known = subprocess.run(["node", *old, "--version"], capture_output=True, check=False)
-    return [] if known.returncode else old
+    version = subprocess.run(["node", *old, "--version"], capture_output=True, check=False)
+    return [] if version.returncode else old

@@ -73,8 +73,8 @@ class Trial:
         samples = self.engine.add(request.asked(), n)
         for i, sequence in enumerate(samples):
             seed = derive_seed(request.params.seed or 0, i)
-            one = replace(request, params=replace(request.params, seed=seed))
-            self.asked.append((one, sequence))
+            request_of_sample = replace(request, params=replace(request.params, seed=seed))
+            self.asked.append((request_of_sample, sequence))
         return samples
 
     def step(self) -> None:
@@ -82,8 +82,8 @@ class Trial:
 
     def finish(self) -> None:
         """Turn the loop until nobody is left."""
-        most = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.asked)
-        for _ in range(most):
+        most_steps = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.asked)
+        for _ in range(most_steps):
             if not (self.engine.running or self.engine.waiting):
                 return check_all_free(self.engine)
             self.step()
@@ -126,11 +126,11 @@ class Trial:
             self.add(quick((*self.prompt[:-1], self.prompt[-1] - 1)))
             self.finish()
         if prefix == "evicted":
-            others = blocks.allocate(blocks.free - len(self.prompt) // BLOCK)
+            taken_blocks = blocks.allocate(blocks.free - len(self.prompt) // BLOCK)
             self.add(quick(self.prompt[::-1][: BLOCK - 1]))  # writes over the prompt's last block
             while self.engine.running or self.engine.waiting:
                 self.step()
-            blocks.release(others)
+            blocks.release(taken_blocks)
 
     def _begin(self, way: Way, params: SamplingParams) -> list[Sequence]:
         """Add the company and the samples, whose rows come between the neighbours'."""
@@ -157,27 +157,27 @@ class Trial:
         return MockRequest(prompt, params, self.stops, run, constraint=self.constraint)
 
     def _send_away(self, leader: Sequence) -> None:
-        """Once the first sample has begun to write, others take every block that is free."""
+        """Let others take every free block once the first sample has begun to write."""
         while not leader.output_token_ids:
             self.step()
-        taken, preempted = [], self.engine.scheduler.preemptions
+        block_ids, preempted = [], self.engine.scheduler.preemptions
         while leader.memory.blocks:
-            taken += self.engine.blocks.allocate(self.engine.blocks.free)
+            block_ids += self.engine.blocks.allocate(self.engine.blocks.free)
             self.add(replace(quick(self.prompt[:20]), run=RunParams(priority=-1)))
             self.step()
         assert leader in self.engine.waiting, "it had ended before it could be sent away"
         assert self.engine.scheduler.preemptions > preempted
-        self.engine.blocks.release(taken)
+        self.engine.blocks.release(block_ids)
 
     def _check_found(self, way: Way, samples: list[Sequence]) -> None:
         """The cache had what it should, and the other samples shared the first one's blocks."""
         before_last = len(self.prompt) - 1
         whole = before_last // BLOCK * BLOCK
         has_state = self.engine.blocks.states is not None  # after whole blocks, at the prompt's end
-        found = {"cold": 0, "warm": whole, "evicted": whole - BLOCK}[way.prefix]
+        expected_cached = {"cold": 0, "warm": whole, "evicted": whole - BLOCK}[way.prefix]
         if has_state:
-            found, before_last = whole if way.prefix == "warm" else 0, whole
-        assert samples[0].num_cached_tokens == found, way
+            expected_cached, before_last = whole if way.prefix == "warm" else 0, whole
+        assert samples[0].num_cached_tokens == expected_cached, way
         if not way.preempted:
             assert [s.num_cached_tokens for s in samples[1:]] == [before_last] * (way.n - 1), way
 
@@ -187,17 +187,17 @@ class Alone:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._known: dict[str, Written] = {}
+        self._texts: dict[str, Written] = {}
 
     def write(self, request: MockRequest) -> Written:
         plain = replace(request, run=RunParams())
-        if (key := repr(plain)) not in self._known:
+        if (key := repr(plain)) not in self._texts:
             forget_cached(self.engine.blocks)
             sequence, steps = plain.add_to(self.engine), []
             while sequence.finish_reason is None:
                 steps += self.engine.step()
-            self._known[key] = written(sequence, steps)
-        return self._known[key]
+            self._texts[key] = written(sequence, steps)
+        return self._texts[key]
 
 
 def check_all_free(engine: Engine) -> None:
@@ -221,10 +221,9 @@ def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:
 def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
     """Another engine on the model's backend, whose own must not be used meanwhile."""
     assert llm.backend.kv.block_tokens == BLOCK
-    made = Policy(max_rows=rows, max_prefill_rows_while_decoding=rows, **policy)
-    return Engine(
-        llm.backend, llm.engine.limits, llm.engine.token_bytes, lambda: llm.model.grammars, made
-    )
+    engine_policy = Policy(max_rows=rows, max_prefill_rows_while_decoding=rows, **policy)
+    limits, token_bytes = llm.engine.limits, llm.engine.token_bytes
+    return Engine(llm.backend, limits, token_bytes, lambda: llm.model.grammars, engine_policy)
 
 
 def new_draft(llm: LLM) -> DraftModel:

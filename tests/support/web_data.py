@@ -41,8 +41,8 @@ DATA = Path(__file__).parents[1] / "trace" / "web" / "data"
 
 def difference() -> dict[str, Any]:
     """``diff.json``."""
-    found = diff_texts(*(Trace.read(DATA / name) for name in ("first.jsonl", "six.jsonl")))
-    plain: dict[str, Any] = json.loads(json.dumps(found.to_dict()))
+    differences = diff_texts(*(Trace.read(DATA / name) for name in ("first.jsonl", "six.jsonl")))
+    plain: dict[str, Any] = json.loads(json.dumps(differences.to_dict()))
     return plain
 
 
@@ -110,7 +110,10 @@ def canvas() -> dict[str, Any]:
         "stands": [[now.get(first + cell, -1) for cell in cells] for now in standing(trace.passes)],
         "figures": figures.to_dict(),
         "lives": [
-            [[one.index, one.place, one.event, one.masked] for one in cell_life(trace, cell)]
+            [
+                [entry.index, entry.place, entry.event, entry.masked]
+                for entry in cell_life(trace, cell)
+            ]
             for cell in cells
         ],
     }
@@ -119,5 +122,5 @@ def canvas() -> dict[str, Any]:
 FOUND = {"canvas": canvas, "diff": difference, "common_runs": common_runs, "sentences": sentences}
 
 if __name__ == "__main__":
-    for name, made in FOUND.items():
-        (DATA / f"{name}.json").write_text(json.dumps(made(), separators=(",", ":")) + "\n")
+    for name, make in FOUND.items():
+        (DATA / f"{name}.json").write_text(json.dumps(make(), separators=(",", ":")) + "\n")

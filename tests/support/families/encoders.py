@@ -43,7 +43,7 @@ ENCODERS: Mapping[str, Row] = {
         "bert",
     ),
 }  # fmt: skip
-"""Those with a head that predicts masked tokens."""
+"""The encoders with a head that predicts masked tokens."""
 
 
 _BODY = _BERT | {"pad_token_id": 1, "num_labels": 1}
@@ -85,8 +85,8 @@ BODIES: Mapping[str, Row] = {
 
 _MODERN_PAIR = _MODERN | {"num_labels": 1, "num_hidden_layers": 2}
 RANKERS: Mapping[str, Row] = {
-    name: made._replace(kind="AutoModelForSequenceClassification")
-    for name, made in {
+    name: row._replace(kind="AutoModelForSequenceClassification")
+    for name, row in {
         "rank-bert": _body("BertConfig", "bert"),
         "rank-distilbert": Row(
             "DistilBertConfig", {**ENCODERS["distilbert"].values, "num_labels": 1}, "bert"
@@ -112,4 +112,4 @@ RANKERS: Mapping[str, Row] = {
         ),
     }.items()
 }
-"""Those with a head that scores pairs of texts."""
+"""The encoders with a head that scores pairs of texts."""

@@ -74,9 +74,11 @@ class Format(ABC):
 
 def check_sentence(error: CutawayError) -> None:
     """AssertionError unless a refusal is one line that a terminal can show."""
-    said = str(error)
-    assert said and said.isprintable(), f"a refusal that cannot be shown: {said[:200]!r}"
-    assert len(said) <= LONGEST, f"a refusal of {len(said)} characters: {said[:200]!r}"
+    sentence = str(error)
+    assert sentence and sentence.isprintable(), (
+        f"a refusal that cannot be shown: {sentence[:200]!r}"
+    )
+    assert len(sentence) <= LONGEST, f"a refusal of {len(sentence)} characters: {sentence[:200]!r}"
 
 
 def use_any(*uses: Callable[[], object]) -> None:

@@ -45,7 +45,7 @@ class Parts:
 
     @classmethod
     def read(cls, raw: bytes) -> "Parts":
-        """Of a sound file."""
+        """Read the parts of a sound file."""
         at = 24
         tensors, pairs = struct.unpack_from("<QQ", raw, 8)
 
@@ -78,7 +78,7 @@ class Parts:
         return parts
 
     def write(self) -> bytes:
-        """As a file, in version 3 and with an alignment of 32."""
+        """Return the bytes of a file, in version 3 and with an alignment of 32."""
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.pairs))
         head += b"".join(
             _text(key) + struct.pack("<I", kind) + _value(kind, v) for key, kind, v in self.pairs
@@ -152,10 +152,10 @@ class Mutation:
         if not pairs:
             return
         at = self.rng.randrange(len(pairs))
-        how = self.rng.randrange(3)
-        if how == 0:
+        change = self.rng.randrange(3)
+        if change == 0:
             del pairs[at]
-        elif how == 1:
+        elif change == 1:
             pairs.append(pairs[at])
         elif self.other.pairs:
             pair = self.rng.choice(self.other.pairs)
@@ -226,12 +226,12 @@ class Mutation:
 
     def _another_shape(self, tensor: Tensor) -> None:
         rng, dims = self.rng, tensor.dims
-        how, at = rng.randrange(6), rng.randrange(len(dims)) if dims else 0
-        if not dims or how == 0:
+        change, at = rng.randrange(6), rng.randrange(len(dims)) if dims else 0
+        if not dims or change == 0:
             dims.append(rng.choice((1, 2)))
-        elif how == 1:
+        elif change == 1:
             del dims[at]
-        elif how == 2:
+        elif change == 2:
             rng.shuffle(dims)
         else:
             size = rng.choice(
@@ -244,7 +244,7 @@ class Mutation:
                     dims[at] + 256,
                 )
             )
-            dims[at] = odd_number(rng) if how == 3 else size
+            dims[at] = odd_number(rng) if change == 3 else size
             dims[at] = int(dims[at]) if abs(dims[at]) < 2**64 else 1
 
     def _refit(self, tensor: Tensor) -> None:
@@ -266,10 +266,10 @@ class Mutation:
         if (tensor := self._tensor()) is None:
             return
         other = self.rng.choice(self.parts.tensors)
-        how = self.rng.randrange(3)
-        if how == 0:
+        change = self.rng.randrange(3)
+        if change == 0:
             tensor.shift = self.rng.choice((32, -32, 1, 2**63, 64, 1 << 20))
-        elif how == 1:
+        elif change == 1:
             tensor.name, other.name = other.name, tensor.name
         else:
             tensor.name = self.rng.choice(
@@ -283,7 +283,7 @@ class Mutation:
             del tensors[self.rng.randrange(len(tensors))]
         else:
             among = self.other.tensors or tensors
-            tensors.extend(replace(each) for each in self.rng.sample(among, min(1, len(among))))
+            tensors.extend(replace(tensor) for tensor in self.rng.sample(among, min(1, len(among))))
 
     def weights(self) -> None:
         """Some bytes of a tensor become others: anything, NaN, infinities."""

@@ -23,7 +23,7 @@ from support.fuzz.format import Format, check_sentence
 
 Outcome = Literal["whole", "refused", "failed"]
 MOST_S, MOST_BYTES = 120, 1 << 30
-"""Of one input: what takes longer hangs, and what takes more memory is a hole."""
+"""The limits of one input: what takes longer hangs, what takes more memory is a hole."""
 SANITIZER = ("ERROR: AddressSanitizer", "runtime error:")
 
 
@@ -48,8 +48,8 @@ def attempt(format: Format, data: bytes) -> tuple[Outcome, str]:
         raise
     except BaseException:  # a panic of Rust is no Exception
         outcome = "failed", traceback.format_exc()
-    if (taken := _peak() - before) > MOST_BYTES:
-        outcome = "failed", f"it took {taken >> 20} MB of memory"
+    if (nbytes := _peak() - before) > MOST_BYTES:
+        outcome = "failed", f"it took {nbytes >> 20} MB of memory"
     return outcome
 
 
@@ -68,8 +68,8 @@ def work(format: Format, first: int, seconds: float) -> None:
         print(json.dumps({"seed": first}), flush=True)
         faulthandler.dump_traceback_later(MOST_S, exit=True)
         data, began = input_of(format, first), time.process_time()
-        outcome, why = attempt(format, data)
-        answer = {"outcome": outcome, "why": why, "seconds": time.process_time() - began}
+        outcome, reason = attempt(format, data)
+        answer = {"outcome": outcome, "why": reason, "seconds": time.process_time() - began}
         print(json.dumps(answer), flush=True)
         first += 1
     faulthandler.cancel_dump_traceback_later()
@@ -126,11 +126,11 @@ def run(
             if child.returncode == 0:  # its time is over
                 break
             errors.seek(0)
-            said = errors.read().decode("utf-8", "replace")
+            log = errors.read().decode("utf-8", "replace")
         if last is None:
-            raise RuntimeError(f"{' '.join(arguments)} does not start: {said[-3000:]}")
-        _count_end(report, said)
-        _keep(report, format, last, f"exit {child.returncode}\n{said[-20000:]}", findings)
+            raise RuntimeError(f"{' '.join(arguments)} does not start: {log[-3000:]}")
+        _count_end(report, log)
+        _keep(report, format, last, f"exit {child.returncode}\n{log[-20000:]}", findings)
         seed = last + 1
     report.seconds = round(time.monotonic() - began, 1)
     return report
@@ -139,13 +139,13 @@ def run(
 def _count(report: Report, format: Format, lines: Any, findings: Path) -> int | None:
     """Count what a process says; the last seed that it tried."""
     seed = None
-    for seed, outcome, why, took in _answers(lines):
+    for seed, outcome, reason, took in _answers(lines):
         report.inputs += 1
         report.slowest = max(report.slowest, (seed, round(took, 2)), key=itemgetter(1))
         if outcome:
             setattr(report, outcome, getattr(report, outcome) + 1)
         if outcome == "failed":
-            _keep(report, format, seed, why, findings)
+            _keep(report, format, seed, reason, findings)
     return seed
 
 
@@ -153,42 +153,42 @@ def _answers(lines: Any) -> Iterator[tuple[int, str, str, float]]:
     """(seed, outcome, why, seconds); the outcome is "" where the process ended before."""
     seed = None
     for line in lines:
-        said = json.loads(line)
-        if "seed" in said:
-            seed = said["seed"]
+        answer = json.loads(line)
+        if "seed" in answer:
+            seed = answer["seed"]
         elif seed is not None:
-            yield seed, said["outcome"], said["why"], said["seconds"]
+            yield seed, answer["outcome"], answer["why"], answer["seconds"]
             seed = None
     if seed is not None:
         yield seed, "", "", 0.0
 
 
-def _count_end(report: Report, said: str) -> None:
-    if any(words in said for words in SANITIZER):
+def _count_end(report: Report, log: str) -> None:
+    if any(words in log for words in SANITIZER):
         report.sanitizer += 1
-    elif "Timeout (" in said:
+    elif "Timeout (" in log:
         report.hung += 1
     else:
         report.crashed += 1
 
 
-def _keep(report: Report, format: Format, seed: int, why: str, findings: Path) -> None:
+def _keep(report: Report, format: Format, seed: int, reason: str, findings: Path) -> None:
     """Write the input and what it did, where it is the first of its kind."""
-    kind = kind_of(why)
+    kind = kind_of(reason)
     if kind in report.kinds:
         return
     report.kinds[kind] = seed
     name = findings / f"{format.name}-{seed}"
     name.with_suffix(".input").write_bytes(input_of(format, seed))
     name.with_suffix(".txt").write_text(
-        f"{format.name} {seed} on {report.tier or 'any tier'}\n{why}"
+        f"{format.name} {seed} on {report.tier or 'any tier'}\n{reason}"
     )
     print(f"{format.name} {seed}: {kind}", file=sys.stderr, flush=True)
 
 
-def kind_of(why: str) -> str:
+def kind_of(reason: str) -> str:
     """What happened and where: of two inputs with the same, one is enough."""
-    lines = [line.strip() for line in why.splitlines() if line.strip()]
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
     for line in lines:
         if any(words in line for words in SANITIZER):
             return line[-200:]

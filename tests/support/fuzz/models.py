@@ -83,10 +83,10 @@ class Gguf(Format):
 
     def use(self, data: bytes) -> None:
         """Open it, some with --quantize and --kv, and have it write."""
-        chosen = Random(crc32(data))
+        rng = Random(crc32(data))
         use_model(
-            self.written(".gguf", data), threads=chosen.choice((1, 2)), kv=chosen.choice(KV),
-            quantize=chosen.choice((*MIXES,)) if chosen.random() < 0.1 else None,
+            self.written(".gguf", data), threads=rng.choice((1, 2)), kv=rng.choice(KV),
+            quantize=rng.choice((*MIXES,)) if rng.random() < 0.1 else None,
         )  # fmt: skip
 
 
@@ -123,10 +123,10 @@ class Quantise(Format):
 
     def use(self, data: bytes) -> None:
         """Quantise all of it, half of the times with importance, then load it so and write."""
-        chosen, path = Random(crc32(data)), self.written(".gguf", data)
-        mix = chosen.choice((*MIXES,))
+        rng, path = Random(crc32(data)), self.written(".gguf", data)
+        mix = rng.choice((*MIXES,))
         with GGUFFile(path) as file:
-            importance = _importance(chosen, file) if chosen.random() < 0.5 else None
+            importance = _importance(rng, file) if rng.random() < 0.5 else None
             with QuantisedFile(file, mix, threads=2, importance=importance) as quantised:
                 for name in quantised.tensors:
                     quantised.raw(name)
@@ -139,15 +139,15 @@ def _odd_weights(rng: Random, tensor: Tensor) -> bytes:
     dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[name]
     weights = np.frombuffer(tensor.data, dtype).copy()
     first = rng.randrange(len(weights))
-    some = slice(first, first + rng.choice((1, 16, 32, 256, 5000, len(weights))))
+    part = slice(first, first + rng.choice((1, 16, 32, 256, 5000, len(weights))))
     size = 10.0 ** (rng.uniform(-44, 4) if rng.random() < 0.5 else rng.uniform(-3, 1))
-    count = len(weights[some])
+    count = len(weights[part])
     odd = rng.choice((
         np.zeros(count), np.full(count, size), -np.full(count, size), np.linspace(0, size, count),
         size * (-1.0) ** np.arange(count), size * numbers.normal(size=count),
         size * numbers.integers(-8, 8, count), np.where(np.arange(count) % 256 == 7, size, 1e-5),
     )).astype(np.float32)  # fmt: skip
-    weights[some] = odd.view(np.uint32) >> 16 if name == "BF16" else odd.astype(dtype)
+    weights[part] = odd.view(np.uint32) >> 16 if name == "BF16" else odd.astype(dtype)
     return weights.tobytes()
 
 
@@ -157,8 +157,8 @@ def _importance(rng: Random, file: GGUFFile) -> Importance:
     for name, info in file.tensors.items():
         if len(info.shape) > 1 and np.prod(info.shape) < 1 << 20:
             stack = info.shape[0] if len(info.shape) == 3 else 1
-            each = numbers.gamma(rng.choice((0.01, 1.0, 9.0)), size=(stack, info.shape[-1]))
-            sums[name] = ColumnSums(each.astype(np.float32), np.ones(stack, np.float32))
+            means = numbers.gamma(rng.choice((0.01, 1.0, 9.0)), size=(stack, info.shape[-1]))
+            sums[name] = ColumnSums(means.astype(np.float32), np.ones(stack, np.float32))
     return Importance(sums, (), 1, 512)
 
 

@@ -46,7 +46,7 @@ def odd_number(rng: Random, value: Any = 1) -> Any:
 
 
 def in_bytes(rng: Random, raw: bytes) -> bytes:
-    """After a few replacements, insertions, deletions, copies or cuts."""
+    """Return bytes after a few replacements, insertions, deletions, copies or cuts."""
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(raw) + 1)
         if rng.random() < 0.1:
@@ -62,7 +62,7 @@ def in_bytes(rng: Random, raw: bytes) -> bytes:
 
 
 def in_text(rng: Random, text: str, words: Sequence[str]) -> str:
-    """After a few words of a language were put in, taken out, repeated or nested."""
+    """Return a text with a few words of a language put in, taken out, repeated or nested."""
     for _ in range(rng.choice((1, 2, 2, 3, 5))):
         text = text[:400_000]
         a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
@@ -78,12 +78,12 @@ def in_text(rng: Random, text: str, words: Sequence[str]) -> str:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document where a value stands; of long lists, a few."""
-    kept = [path]
+    words_left = [path]
     if isinstance(value, dict | list):
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
         for key, inner in items if len(items) < 60 else items[:: len(items) // 20]:
-            kept += places(inner, (*path, key))
-    return kept
+            words_left += places(inner, (*path, key))
+    return words_left
 
 
 def in_json(rng: Random, document: Any, odd: Sequence[Any] = ODD) -> Any:
@@ -131,8 +131,8 @@ def near_json(rng: Random, document: Any) -> Any:
             case bool():
                 place[key] = not place[key]
             case int() as number:
-                others = (0, 1, 2, number + 1, number * 2, number // 2, 2**31 - 1, 2**63)
-                place[key] = rng.choice((number - 1, *others) if number else others)
+                neighbours = (0, 1, 2, number + 1, number * 2, number // 2, 2**31 - 1, 2**63)
+                place[key] = rng.choice((number - 1, *neighbours) if number else neighbours)
             case float() as number:
                 place[key] = rng.choice((0.0, -0.0, 1.0, -number, number * 2, 1e-300, 1e30, 1e308))
             case str():

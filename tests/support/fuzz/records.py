@@ -66,7 +66,7 @@ class TraceFiles(OfAModel):
     name, inputs = "trace", 120
 
     def make(self) -> None:
-        """Those of the tests, of text and of canvases, and one that can be replayed here."""
+        """Return the traces of the tests, of text and of canvases, and one that can be replayed."""
         super().make()
         for path in sorted(DATA.glob("traces_v*/*.jsonl*")):
             raw = path.read_bytes()
@@ -188,7 +188,7 @@ class Receipts(OfAModel):
         return json.dumps(document).encode()
 
     def use(self, data: bytes) -> None:
-        """As ``cutaway receipt verify`` and ``cutaway receipt log`` do."""
+        """Check a receipt as ``cutaway receipt verify`` and ``cutaway receipt log`` do."""
         path = self.written(".json", data)
         document = read_document(path)
         if isinstance(document, dict) and document.keys() == {"receipts", "heads"}:
@@ -234,18 +234,18 @@ class Prefixes(OfAModel):
 
         def change() -> None:
             nonlocal fields, ids
-            how = rng.randrange(5)
-            if how == 0:
+            change = rng.randrange(5)
+            if change == 0:
                 fields = in_json(rng, fields)
-            elif how == 1:
+            elif change == 1:
                 ids[rng.randrange(len(ids))] = rng.choice(
                     (-1, 2**31 - 1, -(2**31), 10**6, 0, ids[0])
                 )
-            elif how == 2:
+            elif change == 2:
                 blocks[rng.randrange(len(blocks))] = rng.choice(
                     (*blocks, b"", blocks[0][:-2], bytes(len(blocks[0])))
                 )
-            elif how == 3:
+            elif change == 3:
                 pattern = rng.choice((b"\xff\x7f", b"\0\x7c", b"\xff\xff", rng.randbytes(2)))
                 at = rng.randrange(len(blocks))
                 blocks[at] = pattern * (len(blocks[at]) // 2)
@@ -271,13 +271,12 @@ def _prefix(head: PrefixHeader, fields: Any, ids: list[int], blocks: list[bytes]
     """The bytes of a file whose hashes all fit, with this JSON and these ids."""
     sizes = tuple(len(block) for block in blocks)
     digests = tuple(sha256(block).digest() for block in blocks)
-    said, ids = json.dumps(fields).encode(), ids[: len(blocks) * head.block_tokens]
+    header, ids = json.dumps(fields).encode(), ids[: len(blocks) * head.block_tokens]
     fixed = struct.pack(
-        "<8sIIQQQ", MAGIC, VERSION, head.block_tokens, len(blocks), sum(sizes), len(said)
+        "<8sIIQQQ", MAGIC, VERSION, head.block_tokens, len(blocks), sum(sizes), len(header)
     )
-    rest = (
-        said + np.array(ids, "<i4").tobytes() + np.array(sizes, "<u8").tobytes() + b"".join(digests)
-    )
+    numbers = np.array(ids, "<i4").tobytes() + np.array(sizes, "<u8").tobytes()
+    rest = header + numbers + b"".join(digests)
     return fixed + sha256(fixed + rest).digest() + rest + b"".join(blocks)
 
 
@@ -303,23 +302,23 @@ class Indexes(OfAModel):
         """An array becomes another, its header lies, or bytes are changed."""
         with np.load(rng.choice(self.seeds)) as seed:
             arrays = dict(seed)
-        said = {name: json.loads(arrays[name].tobytes()) for name in ("about", "files")}
+        documents = {name: json.loads(arrays[name].tobytes()) for name in ("about", "files")}
 
         def change() -> None:
             name = rng.choice((*arrays,))
             array = arrays[name]
-            how = rng.randrange(7)
-            if how == 0:
+            change = rng.randrange(7)
+            if change == 0:
                 del arrays[name]
                 arrays["more"] = array
-            elif how == 1:
+            elif change == 1:
                 arrays[name] = np.zeros(
                     array.shape, rng.choice(("f4", "f8", "i4", "u1", "U3", "c8", "?", "M8[s]"))
                 )
-            elif how == 2:
+            elif change == 2:
                 arrays[name] = rng.choice(_other_shapes(array))
-            elif how < 5 and name in said:
-                document = said[name] = in_json(rng, said[name])
+            elif change < 5 and name in documents:
+                document = documents[name] = in_json(rng, documents[name])
                 arrays[name] = np.frombuffer(json.dumps(document).encode(), np.uint8)
             elif array.size:
                 array = array.copy()
@@ -360,7 +359,7 @@ def _other_shapes(array: Any) -> list[Any]:
 
 
 def _lying(rng: Random, raw: bytes) -> bytes:
-    """With another shape, kind or order in the header of an array, as long as it was."""
+    """Give an array's header another shape, kind or order, and keep its length."""
     words = [
         (b"(4, ", b"(9, "),
         (b"'<f4'", b"'|O' "),

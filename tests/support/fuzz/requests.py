@@ -46,7 +46,7 @@ class Forms(Format):
 
     name, inputs = "form", 300
     most_seconds = 0.5
-    """Of a body of up to 400 kB: what is quadratic takes longer."""
+    """The seconds for a body of up to 400 kB: what is quadratic takes longer."""
 
     def make(self) -> None:
         """None: the form is in this file."""
@@ -144,7 +144,7 @@ class Grammars(Format):
         self._sandbox.close()
 
     def draw(self, rng: Random) -> bytes:
-        """As JSON: the keyword and its value."""
+        """Return the keyword and its value as JSON."""
         field = rng.choice(("json_schema", "json_schema", "regex", "grammar", "grammar"))
         if field == "json_schema":
             value: Any = in_json(

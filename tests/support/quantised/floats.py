@@ -51,8 +51,10 @@ def fp8(block: int | None = 128, *, scale: str = "") -> Method:
         if block is not None:
             sides = (-(-rows // block), -(-cols // block))
             scales = (size * rng.uniform(0.5, 1.5, sides)).astype(np.float32)
-            each = scales[np.arange(rows)[:, None] // block, np.arange(cols) // block]
-            return Quantised({".weight": stored, ".weight_scale_inv": scales}, numbers * each)
+            scale_of_each = scales[np.arange(rows)[:, None] // block, np.arange(cols) // block]
+            return Quantised(
+                {".weight": stored, ".weight_scale_inv": scales}, numbers * scale_of_each
+            )
         count = (rows, 1) if scale == "channel" else (1,)
         as_stored, scales = bf16(size * rng.uniform(0.5, 1.5, count))
         parts: dict[str, Array | Typed] = {".weight": stored, ".weight_scale": as_stored}
@@ -94,18 +96,18 @@ def nf4(*, double: bool = True, block: int = 64) -> Method:
             indexes = rng.integers(0, 256, blocks).astype(np.uint8)
             factors = (0.02 * rng.uniform(0.5, 1, -(-blocks // 256))).astype(np.float32)
             offset = 0.1
-            each = [
+            states = [
                 table[i] * factors[b // 256] + np.float32(offset) for b, i in enumerate(indexes)
             ]
-            absmax = np.array(each, np.float32)
+            absmax = np.array(states, np.float32)
             state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset}
             parts[".weight.absmax"] = indexes
             parts[".weight.nested_absmax"], parts[".weight.nested_quant_map"] = factors, table
         else:
             absmax = (0.1 * rng.uniform(0.5, 1.5, blocks)).astype(np.float32)
             parts[".weight.absmax"] = absmax
-        said = np.frombuffer(json.dumps(state).encode(), np.uint8)
-        parts[".weight.quant_state.bitsandbytes__nf4"] = said
+        document = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        parts[".weight.quant_state.bitsandbytes__nf4"] = document
         matrix = NF4_TABLE[codes] * np.repeat(absmax, block)
         return Quantised(parts, matrix.reshape(shape))
 

@@ -78,11 +78,11 @@ def awq(group: int = 128) -> Method:
     order = [0, 2, 4, 6, 1, 3, 5, 7]
 
     def words(fields: Array) -> Array:  # (n, outputs)
-        made = np.zeros((len(fields), fields.shape[1] // 8), np.uint32)
-        for word in range(made.shape[1]):
+        words = np.zeros((len(fields), fields.shape[1] // 8), np.uint32)
+        for word in range(words.shape[1]):
             for i, of in enumerate(order):
-                made[:, word] |= fields[:, 8 * word + of].astype(np.uint32) << np.uint32(4 * i)
-        return made.view(np.int32)
+                words[:, word] |= fields[:, 8 * word + of].astype(np.uint32) << np.uint32(4 * i)
+        return words.view(np.int32)
 
     def draw(
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
@@ -134,11 +134,11 @@ def compressed(
         zeros = np.zeros((rows, cols // size), np.int64)
         if not symmetric:
             zeros = rng.integers(-offset, offset, zeros.shape)
-        drawn = drawn_scales(rng, zeros.shape, cols, bits)
-        scale: Array | Typed = drawn.astype(np.float16)
+        scales = drawn_scales(rng, zeros.shape, cols, bits)
+        scale: Array | Typed = scales.astype(np.float16)
         if not half:
-            scale, _ = bf16(drawn)
-        numbers = bf16(drawn)[1] if not half else drawn.astype(np.float16).astype(np.float32)
+            scale, _ = bf16(scales)
+        numbers = bf16(scales)[1] if not half else scales.astype(np.float16).astype(np.float32)
         matrix = numbers[:, of] * (q - zeros[:, of]).astype(np.float32)
         parts: dict[str, Array | Typed] = {".weight_scale": scale}
         if packed:

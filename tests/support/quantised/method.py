@@ -43,9 +43,9 @@ def drawn_codes(rng: np.random.Generator, shape: tuple[int, int], bits: int) -> 
 
 
 def drawn_scales(rng: np.random.Generator, shape: tuple[int, ...], cols: int, bits: int) -> Array:
-    """For matrices of an ordinary size."""
-    drawn: Array = 1.2 / np.sqrt(cols) / 2 ** (bits - 1) * rng.uniform(0.5, 1.5, shape)
-    return drawn
+    """Draw scales for matrices of an ordinary size."""
+    scales: Array = 1.2 / np.sqrt(cols) / 2 ** (bits - 1) * rng.uniform(0.5, 1.5, shape)
+    return scales
 
 
 def bf16(numbers: Array) -> tuple[Typed, Array]:
@@ -57,11 +57,11 @@ def bf16(numbers: Array) -> tuple[Typed, Array]:
 def packed_words(fields: Array, bits: int) -> Array:
     """Codes (n, count) as words (n, count · bits / 32), lowest bits first, across words."""
     count = fields.shape[1]
-    made = np.zeros((len(fields), -(-count * bits // 32)), np.uint64)
+    words = np.zeros((len(fields), -(-count * bits // 32)), np.uint64)
     for i in range(count):
         word, bit = divmod(i * bits, 32)
         value = fields[:, i].astype(np.uint64) << np.uint64(bit)
-        made[:, word] |= value & np.uint64(0xFFFFFFFF)
+        words[:, word] |= value & np.uint64(0xFFFFFFFF)
         if bit + bits > 32:
-            made[:, word + 1] |= value >> np.uint64(32)
-    return made.astype(np.uint32).view(np.int32)
+            words[:, word + 1] |= value >> np.uint64(32)
+    return words.astype(np.uint32).view(np.int32)

@@ -32,11 +32,11 @@ def read_tensors(path: Path) -> dict[str, Array | Typed]:
     (length,) = struct.unpack("<Q", raw[:8])
     header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
     plain = {name: dtype for dtype, name in _DTYPES.items()}
-    found: dict[str, Array | Typed] = {}
+    tensors: dict[str, Array | Typed] = {}
     header.pop("__metadata__", None)
     for name, entry in header.items():
         first, last = entry["data_offsets"]
         dtype = plain.get(entry["dtype"], "u2" if entry["dtype"] == "BF16" else "u1")
         numbers = np.frombuffer(data[first:last], f"<{dtype}").reshape(entry["shape"])
-        found[name] = numbers if entry["dtype"] in plain else Typed(entry["dtype"], numbers)
-    return found
+        tensors[name] = numbers if entry["dtype"] in plain else Typed(entry["dtype"], numbers)
+    return tensors
