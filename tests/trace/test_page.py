@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 import cutaway.trace
 from cutaway.trace import to_html
-from cutaway.trace.html import MOST, ORANGE, Chip, Markup, heat, heat_of_text, strip, tag, text
+from cutaway.trace.html import (
+    MAX_OPACITY,
+    ORANGE,
+    Chip,
+    Markup,
+    heat,
+    heat_of_text,
+    strip,
+    tag,
+    text,
+)
 from support.made_traces import embedded
 from support.trace_by_hand import made_text, made_trace
 
@@ -154,7 +164,7 @@ def named(name):
 
 
 def over(paper, share):
-    opacity = MOST * share
+    opacity = MAX_OPACITY * share
     return [back + (front - back) * opacity for back, front in zip(paper, ORANGE, strict=True)]
 
 

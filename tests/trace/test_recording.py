@@ -14,7 +14,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.rerun import replay
 from cutaway.trace import Trace, diff_texts, why
 from cutaway.trace.steps import step_to_json
-from cutaway.trace.write import numbered
+from cutaway.trace.write import numbered_path
 from support.made_traces import records
 from support.random_llama import write_tiny_llama
 
@@ -117,7 +117,7 @@ def test_ids_as_prompt_have_no_text(recorded):
 def test_several_samples_and_prompts(llm, tmp_path):
     path = tmp_path / "run.jsonl.gz"
     done = llm.generate(["ab", "ba"], n=2, trace=path, max_tokens=3, seed=5)
-    traces = [Trace.read(numbered(path, i)) for i in range(1, 5)]
+    traces = [Trace.read(numbered_path(path, i)) for i in range(1, 5)]
     for answer, trace in zip([s for samples in done for s in samples], traces, strict=True):
         assert trace.output_token_ids == answer.token_ids
         assert trace.head.seed == answer.seed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Token, Trace, TraceBuffer, TraceWriter
-from cutaway.trace.write import numbered, token_line
+from cutaway.trace.write import numbered_path, token_line
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
 
@@ -196,5 +196,5 @@ def test_a_tokens_line_is_its_record(token):
     ],
 )
 def test_the_names_of_several_texts(path, second):
-    assert str(numbered(path, 1)) == path
-    assert str(numbered(path, 2)) == second
+    assert str(numbered_path(path, 1)) == path
+    assert str(numbered_path(path, 2)) == second

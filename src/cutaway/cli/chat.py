@@ -308,9 +308,9 @@ class Conversation:
         self._answer_count += 1
         if "trace" not in self._options:
             return self._options
-        from cutaway.trace.write import numbered
+        from cutaway.trace.write import numbered_path
 
-        return self._options | {"trace": numbered(self._options["trace"], self._answer_count)}
+        return self._options | {"trace": numbered_path(self._options["trace"], self._answer_count)}
 
 
 # -- thinking --------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class Completion:
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
         from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
-        from cutaway.trace.html import Chip, by_surprise
+        from cutaway.trace.html import Chip, show_surprise
 
         chips = [
             Chip(s.text, bits(s.logprob), f"token {s.token_id}: {bits(s.logprob):.2f} bits")
@@ -151,7 +151,7 @@ class Completion:
         ]
         if held_back := self.text[sum(len(step.text) for step in self.steps) :]:
             chips.append(Chip(held_back, None, "held back until the text was aborted"))
-        return by_surprise(chips)
+        return show_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that ``--json`` prints: the answer first, the settings last.

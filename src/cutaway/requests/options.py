@@ -48,7 +48,7 @@ _CANDIDATES = 20
 class Options:
     """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
-    trace    the file; the first one's where there are several texts: see ``trace.write.numbered``
+    trace    the file; the first one's if there are several texts: see ``trace.write.numbered_path``
     draft    what must be loaded to draft: "draft:MODEL", "eagle:PATH" or "mtp"; None: nothing
     sources  where each setting came from: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
@@ -113,9 +113,9 @@ class Options:
         """Paths of all samples' traces, if any; InputError where one cannot be written."""
         if self.trace is None:
             return iter(())
-        from cutaway.trace.write import check_path, numbered
+        from cutaway.trace.write import check_path, numbered_path
 
-        names = (numbered(self.trace, i) for i in range(1, 1 + prompts * self.n))
+        names = (numbered_path(self.trace, i) for i in range(1, 1 + prompts * self.n))
         return iter([check_path(name) for name in names])
 
     def to_json(self, seed: int | None) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
         tracked_ids=observe.track,
         end_ids=tuple(model.tokenizer.end_ids),
         kv_bytes_per_token=model.kv.bytes_per_token,
-        grammar=GrammarRecord.of(request.constraint.source),
+        grammar=GrammarRecord.from_grammar(request.constraint.source),
         interventions=options.interventions,
         decoder=_decoder(request, model),
         sizes=sizes_of(model),

@@ -20,8 +20,8 @@ from cutaway.errors import InputError
 from cutaway.methods.rows import logprob_of
 from cutaway.rerun.request import check_vocabulary
 from cutaway.trace import Trace
-from cutaway.trace.canvas import check_canvas, in_order
-from cutaway.trace.figures import bits, in_bits
+from cutaway.trace.canvas import check_canvas, sort_by_figure
+from cutaway.trace.figures import bits, to_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _states(
 
 
 def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
-    cells = in_order(made.revealed)
+    cells = sort_by_figure(made.revealed)
     together = sum(bits(cell.logprob) for cell in cells)
     texts, filled = [], list(text)
     for before, cell in pairwise(cells):
@@ -146,4 +146,4 @@ def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
         bits(logprob_of(row[0], cell.token_id)) for row, cell in zip(rows, cells[1:], strict=True)
     )
     first = bits(cells[0].logprob) if cells else 0.0
-    return PassPrice(made.index, len(cells), together, first + apart, in_bits(made.bound))
+    return PassPrice(made.index, len(cells), together, first + apart, to_bits(made.bound))

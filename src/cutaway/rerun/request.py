@@ -96,7 +96,7 @@ def bound_to(
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
     """What differs in this run of the recorded request; decisive fields first."""
     identity, backend = llm.model.identity, llm.backend
-    grammar = GrammarRecord.of(stream.request.constraint.source)
+    grammar = GrammarRecord.from_grammar(stream.request.constraint.source)
     now = {
         "weights": identity.weights,
         "tokenizer": identity.tokenizer,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import Logits
-from cutaway.trace.figures import in_bits
+from cutaway.trace.figures import to_bits
 
 Curve = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def log2_softmax(logits: Logits) -> Curve:
     wide = logits.astype(np.float64)
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
-    return in_bits(wide)
+    return to_bits(wide)
 
 
 def divergence(of: Logits, under: Logits) -> Curve:

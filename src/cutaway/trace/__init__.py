@@ -1,7 +1,7 @@
-"""The trace: a run on record, that can be read, replayed, forked and compared.
+"""The trace: a recorded run that can be read, replayed, forked and compared.
 
-Knows the file's form and what follows from the file alone. Refuses to know how the engine
-works: it writes down its events. What runs a model again is in ``cutaway.rerun``.
+Knows the file's format, and what can be computed from the file alone. Does not know how the engine
+works: it records its events. What runs a model again is in ``cutaway.rerun``.
 """
 
 from cutaway.sampling import Candidate

@@ -1,7 +1,7 @@
-"""The fields of records: what each may hold, and what earlier versions called it.
+"""The fields of records: which values are valid, and their names in earlier versions.
 
-A check returns the value as the record holds it, or raises ValueError, saying what it must be.
-Refuses to know records.
+A check returns the value for the record, or raises ValueError that says what it must be. Does not
+know records.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,34 +14,34 @@ from typing import Any, get_type_hints
 
 Check = Callable[[Any], Any]
 
-MOST = 2**64 - 1
+LARGEST = 2**64 - 1
 """The largest whole number in a trace: a seed."""
 
 
 def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """The values of an object that must have exactly these fields."""
+    """Return the values of an object that must have exactly these fields."""
     if not isinstance(line, dict):
         raise ValueError("must be an object")
     for name in checks.keys() ^ line.keys():
         raise ValueError(f"{name} is missing" if name in checks else f"there is no field {name!r}")
-    found = {}
+    values = {}
     for name, check in checks.items():
         try:
-            found[name] = check(line[name])
+            values[name] = check(line[name])
         except ValueError as error:
             raise ValueError(f"{name} {error}") from None
-    return found
+    return values
 
 
 def integer(value: Any) -> int:
-    """A whole number, 0 to ``MOST``; no bool."""
-    if type(value) is not int or not 0 <= value <= MOST:
+    """Check a whole number, 0 to ``LARGEST``; no bool."""
+    if type(value) is not int or not 0 <= value <= LARGEST:
         raise ValueError("must be a whole number, 0 or more")
     return value
 
 
 def number(value: Any) -> float:
-    """A float64, finite."""
+    """Check a finite float64."""
     if type(value) in (int, float):
         with suppress(OverflowError):  # an integer beyond float64
             if isfinite(value):
@@ -50,7 +50,7 @@ def number(value: Any) -> float:
 
 
 def single(value: Any) -> float:
-    """The nearest float32 to the number, finite."""
+    """Return the float32 that is nearest to the number, and finite."""
     try:
         (nearest,) = unpack("<f", pack("<f", number(value)))
     except OverflowError:
@@ -59,14 +59,14 @@ def single(value: Any) -> float:
 
 
 def boolean(value: Any) -> bool:
-    """True or false."""
+    """Check for true or false."""
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
 
 
 def text(value: Any) -> str:
-    """A string without lone surrogates."""
+    """Check a string, which may not have lone surrogates."""
     if not isinstance(value, str):
         raise ValueError("must be a text")
     try:
@@ -77,7 +77,7 @@ def text(value: Any) -> str:
 
 
 def hexadecimal(digits: int) -> Check:
-    """A string of this many hexadecimal digits."""
+    """Return a check of a string of so many hexadecimal digits."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) != digits or not set(value) <= _DIGITS:
@@ -88,7 +88,7 @@ def hexadecimal(digits: int) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """One of these words."""
+    """Return a check for one of these words."""
 
     def check(value: Any) -> str:
         if value not in choices or not isinstance(value, str):
@@ -99,39 +99,39 @@ def one_of(*choices: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """null, or a value that passes the check."""
+    """Return a check for null, or a value that passes ``check``."""
     return lambda value: None if value is None else check(value)
 
 
 def items(check: Check) -> Check:
-    """A list whose items pass the check, as a tuple."""
+    """Return a check of a list whose items pass ``check``; the value is a tuple."""
 
-    def checked(value: Any) -> tuple[Any, ...]:
+    def check_items(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             raise ValueError("must be a list")
         return tuple(map(check, value))
 
-    return checked
+    return check_items
 
 
 def table(check: Check) -> Check:
-    """An object with any names, whose values pass the check."""
+    """Return a check of an object with any names, whose values pass ``check``."""
 
-    def checked(value: Any) -> dict[str, Any]:
+    def check_table(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("must be an object")
         return {text(name): check(part) for name, part in value.items()}
 
-    return checked
+    return check_table
 
 
 def anything(value: Any) -> Any:
-    """Any JSON value."""
+    """Accept any JSON value."""
     return value
 
 
-def of(kind: type, /, **special: Check) -> Mapping[str, Check]:
-    """The checks of a class's fields: those given, and for other fields by their types."""
+def checks_of(kind: type, /, **special: Check) -> Mapping[str, Check]:
+    """Return the checks of a class's fields: the special ones, and others by their types."""
     types = get_type_hints(kind)
     return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
 
@@ -157,9 +157,9 @@ _BY_TYPE: Mapping[Any, Check] = {
 
 
 # -- names in versions 1 to 3 of the format ----------------------------------------------------
-# No other module knows the old names: a record is renamed when it is read, and when a cut trace is
-# continued, its new lines have the names of its version. The page gets the same table as data, in
-# its catalogue.
+# Only this module knows the old names: a record is renamed when it is read, and a cut trace that is
+# continued gets new lines with the names of its version. The page has the same table, in its
+# catalogue.
 
 VERSION = 4
 READABLE = (1, 2, 3, VERSION)
@@ -182,40 +182,40 @@ RENAMES: Table = {
     "pass": {"visit": "redraw"},
     "pass.cells": {"row": "logits_hash"},
 }  # fmt: skip
-"""Path of kind and fields, by old names -> {old name or value: name or value now}."""
+"""Path of kind and fields, in old names -> {old name or value: current name or value}."""
 
 
 def to_current(record: Json, version: int) -> Json:
-    """A record from a file of this version, with the current names."""
-    return record if version == VERSION else _renamed(record, str(record.get("kind")), RENAMES)
+    """Return a record from a file of this version with the current names."""
+    return record if version == VERSION else _rename(record, str(record.get("kind")), RENAMES)
 
 
 def to_version(record: Json, version: int) -> Json:
-    """The inverse, for a file of this version."""
+    """Return a record with the names of this version, for a file of it."""
     if version == VERSION:
         return record
-    renamed: Json = _renamed(record, str(record["kind"]), _BACK)
+    renamed: Json = _rename(record, str(record["kind"]), _BACK)
     return renamed | ({"version": version} if "version" in renamed else {})
 
 
-def _renamed(value: Any, where: str, table: Table) -> Any:
-    if where not in table:
+def _rename(value: Any, path: str, table: Table) -> Any:
+    if path not in table:
         return value
     if isinstance(value, (list, tuple)):
-        return [_renamed(one, where, table) for one in value]
+        return [_rename(part, path, table) for part in value]
     if not isinstance(value, Mapping):
-        return table[where].get(value, value) if isinstance(value, str) else value
+        return table[path].get(value, value) if isinstance(value, str) else value
     return {
-        table[where].get(name, name): _renamed(one, f"{where}.{name}", table)
-        for name, one in value.items()
+        table[path].get(name, name): _rename(part, f"{path}.{name}", table)
+        for name, part in value.items()
     }
 
 
-def _place_now(where: str) -> str:
-    parent, _, name = where.rpartition(".")
-    return f"{parent}.{RENAMES[parent].get(name, name)}" if parent else where
+def _place_now(path: str) -> str:
+    parent, _, name = path.rpartition(".")
+    return f"{parent}.{RENAMES[parent].get(name, name)}" if parent else path
 
 
 _BACK: Table = {
-    _place_now(where): {new: old for old, new in names.items()} for where, names in RENAMES.items()
+    _place_now(path): {new: old for old, new in names.items()} for path, names in RENAMES.items()
 }

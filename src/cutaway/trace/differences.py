@@ -1,6 +1,6 @@
-"""Two traces side by side: where they diverge, what they share after that, what each text cost.
+"""Compare two traces: where they diverge, what they share after that, what each text cost.
 
-Knows only the files; what a text costs under another model is for ``cutaway.rerun``.
+Knows only the files; the cost of a text under another model is computed by ``cutaway.rerun``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ from cutaway.engine.events import Pass, PassCell, Step
 from cutaway.trace.figures import bits, probability
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Head
-from cutaway.trace.steps import observed
+from cutaway.trace.steps import observation_of
 
 SHORTEST_RUN = 8
-"""The least length of a common run: texts on one subject share shorter ones by chance."""
+"""The minimum length of a common run: texts on one subject share shorter ones by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The next token of one text, and its probability under the model's own logits in run a and in
-    run b; None where the token was not recorded there."""
+    """The next token of one text, and its probability under the logits of run a and of run b.
+
+    The probability is None where the run did not record the token.
+    """
 
     token_id: int
     token: str
@@ -52,9 +54,9 @@ class Divergence:
 class PassDivergence:
     """The first pass that differs between two canvases.
 
-    cell          the first that differs, counted from 0; None where one canvas had ended, or only
-                  the luck or what was masked again differs
-    same_logits   whether its rows are equal, bit for bit; None where one pass did not look at it
+    cell          the first that differs, counted from 0; None if one canvas had ended, or only the
+                  luck or the cells that were masked again differ
+    same_logits   whether its rows are equal, bit for bit; None if one pass did not look at it
     a, b          names of its tokens after the pass; None: masked
     """
 
@@ -83,7 +85,7 @@ class Cost:
 
     @property
     def per_token(self) -> float | None:
-        """Bits; None where there are no tokens."""
+        """Bits per token; None if there are no tokens."""
         return self.bits / self.tokens if self.tokens else None
 
 
@@ -100,9 +102,9 @@ class TraceDiff:
     divergence         None where the texts are equal
     common_runs        runs of ``SHORTEST_RUN`` tokens or more that are equal after the
                        divergence, in the order of both texts
-    passes             of two canvases; None where there are none, or all are equal
+    passes             the first passes that differ; None for no canvases, or if all are equal
     a, b               the cost of each whole text
-    a_after, b_after   the cost of each from the divergence on
+    a_after, b_after   the cost of each text from the divergence on
     """
 
     changes: tuple[Change, ...]
@@ -119,7 +121,7 @@ class TraceDiff:
     passes: PassDivergence | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         plain = asdict(self)
         return plain if self.passes else {k: v for k, v in plain.items() if k != "passes"}
 
@@ -145,7 +147,7 @@ def diff_texts(a: Trace, b: Trace) -> TraceDiff:
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens are equal from the beginning."""
+    """Return how many tokens are equal from the beginning."""
     shorter = min(len(a), len(b))
     return next((i for i in range(shorter) if a[i] != b[i]), shorter)
 
@@ -158,21 +160,21 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 
 def _flat(head: Head) -> dict[str, Any]:
-    """Fields and settings by name. Where both have a name, they have the same value."""
-    # The grammar's text is among the settings, under the name of its kind.
-    # Sizes follow from the weights, and older files lack them.
+    """Map the names of fields and settings to values. A name in both has the same value there."""
+    # A grammar's text is among the settings, under the name of its kind. Sizes follow from the
+    # weights, and older files lack them.
     apart = ("params", "grammar", "interventions", "decoder", "sizes")
-    own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
-    own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
+    values = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
+    values |= {"grammar engine": head.grammar.engine} if head.grammar else {}
     if head.interventions:
-        own["interventions"] = "; ".join(map(str, head.interventions))
+        values["interventions"] = "; ".join(map(str, head.interventions))
     if head.decoder:
-        own |= {f"canvas: {name}": value for name, value in head.decoder.rule.to_json().items()}
-    return own | {name: value for name, value in head.params.items() if name not in own}
+        values |= {f"canvas: {name}": value for name, value in head.decoder.rule.to_json().items()}
+    return values | {name: value for name, value in head.params.items() if name not in values}
 
 
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
-    """Up to the step of the divergence, whose logits still follow equal tokens."""
+    """Return the first step with other logits, up to the divergence: its logits still compare."""
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
     return next((x.index for x, y in pairs if x.logits_hash != y.logits_hash), None)
 
@@ -194,9 +196,9 @@ def _continuation(trace: Trace, step: Step, in_a: Step | None, in_b: Step | None
 def _share(step: Step | None, token_id: int) -> float | None:
     if step is None:
         return None
-    seen = observed(step)
-    found = next((c for c in seen.candidates if c.id == token_id), None)
-    return probability(found.logit - seen.log_sum_exp) if found else None
+    seen = observation_of(step)
+    candidate = next((c for c in seen.candidates if c.id == token_id), None)
+    return probability(candidate.logit - seen.log_sum_exp) if candidate else None
 
 
 def _common_runs(a: Sequence[int], b: Sequence[int], start: int) -> Iterator[CommonRun]:
@@ -216,23 +218,27 @@ def _pass_divergence(a: Trace, b: Trace) -> PassDivergence | None:
     return None if len(a.passes) == len(b.passes) else PassDivergence(shorter, None)
 
 
-def _as_made(made: Pass) -> tuple[Any, ...]:
-    """What of a pass follows from its request."""
-    return made.block, made.cells, made.masked_again, made.redraw
+def _as_made(canvas_pass: Pass) -> tuple[Any, ...]:
+    """Return the parts of a pass that follow from its request."""
+    return canvas_pass.block, canvas_pass.cells, canvas_pass.masked_again, canvas_pass.redraw
 
 
 def _cell_divergence(a: Trace, b: Trace, old: Pass, new: Pass) -> PassDivergence:
     cells: tuple[dict[int, PassCell], ...] = tuple(
-        {cell.position: cell for cell in made.cells} for made in (old, new)
+        {cell.position: cell for cell in canvas_pass.cells} for canvas_pass in (old, new)
     )
     for position in sorted(cells[0] | cells[1]):
-        one, other = (of.get(position) for of in cells)
-        if one != other:
+        first_cell, second_cell = (of.get(position) for of in cells)
+        if first_cell != second_cell:
             names = (
                 None if cell is None or cell.now is None else trace.name_of(cell.now)
-                for trace, cell in ((a, one), (b, other))
+                for trace, cell in ((a, first_cell), (b, second_cell))
             )
-            same = one.logits_hash == other.logits_hash if one and other else None
+            same = (
+                first_cell.logits_hash == second_cell.logits_hash
+                if first_cell and second_cell
+                else None
+            )
             first = len(a.head.prompt_token_ids)
             return PassDivergence(old.index, position - first, same, *names)
     return PassDivergence(old.index, None)

@@ -1,4 +1,4 @@
-"""Why a text ended, and why not before; and what a constraint did to it.
+"""Explain why a text ended, and why not before; and what a constraint did to it.
 
 Knows how likely the end token was and what excluded it, how much probability a constraint removed,
 and which draws it changed.
@@ -12,22 +12,29 @@ from typing import Any
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step, neg_log_z
 from cutaway.sampling import Candidate
-from cutaway.trace.figures import chosen, ordinal, percent, phrase, probability, stage_label
+from cutaway.trace.figures import (
+    chosen_candidate,
+    ordinal,
+    percent,
+    phrase,
+    probability,
+    stage_label,
+)
 from cutaway.trace.read import Trace
-from cutaway.trace.steps import observed
+from cutaway.trace.steps import observation_of
 
 # -- constraints -------------------------------------------------------------------------------
 
 _BUDGET = "thinking_budget"
-"""What ``Step.refused_by`` says where the budget of a thought left one token."""
+"""The entry of ``Step.refused_by`` where the budget of a thought left one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintFigures:
-    """Of a whole text.
+    """What a constraint did to a whole text.
 
     neg_log_z  the sum of -ln Z over the steps that were drawn, in nats
-    most       the step with the largest of them
+    most       the step with the largest term
     differed   at how many steps the same luck would have drawn another token without it
     """
 
@@ -37,16 +44,16 @@ class ConstraintFigures:
 
 
 def constraint_figures(trace: Trace) -> ConstraintFigures | None:
-    """The figures of a text; None where no drawn token was constrained."""
+    """Return the figures of a text; None if no drawn token was constrained."""
     total = neg_log_z(trace.steps)
     if total is None:
         return None
-    most = max(trace.steps, key=lambda step: step.neg_log_z or 0.0)
-    return ConstraintFigures(total, most.index, sum(map(_differs, trace.steps)))
+    largest = max(trace.steps, key=lambda step: step.neg_log_z or 0.0)
+    return ConstraintFigures(total, largest.index, sum(map(_differs, trace.steps)))
 
 
 def constraint_sentences(trace: Trace) -> Iterator[str]:
-    """The figures in words."""
+    """Yield the figures in words."""
     figures = constraint_figures(trace)
     if figures is None:
         return
@@ -62,16 +69,16 @@ def constraint_sentences(trace: Trace) -> Iterator[str]:
 
 
 def wanted_sentence(trace: Trace, step: Step) -> str | None:
-    """What would have been drawn without the constraint, in words; None where it is the same."""
+    """Say what would have been drawn without the constraint; None if it is the same token."""
     if not _differs(step):
         return None
     assert step.unconstrained_id is not None
-    wanted, left = trace.name_of(step.unconstrained_id), trace.name_of(step.sampled_id)
-    return phrase("wanted", wanted=wanted, rule=_rule(trace, step), left=left)
+    unconstrained, drawn_name = trace.name_of(step.unconstrained_id), trace.name_of(step.sampled_id)
+    return phrase("wanted", wanted=unconstrained, rule=_rule(trace, step), left=drawn_name)
 
 
 def ends_thought(step: Step) -> bool:
-    """Whether the budget of a thought left no other token."""
+    """Return whether the budget of a thought left no other token."""
     return _BUDGET in step.refused_by
 
 
@@ -89,16 +96,16 @@ def _rule(trace: Trace, step: Step | None = None) -> str:
 
 CLOSEST = 5
 UNKNOWN = "an unknown stage"
-"""Stands for the stage that removed a token where the record does not name it."""
+"""The stage that removed a token, if the record does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTokenStatus:
     """How close one step came to ending the text.
 
-    token_id           the likeliest recorded end token; rank, delta and margin_nats are its own
+    token_id           the likeliest recorded end token, to which rank, delta and margin_nats belong
     probability        of all recorded end tokens together, under the model's own logits
-    final_probability  the same among the survivors; 0 where none survived
+    final_probability  of all of them among the survivors; 0 if none survived
     rank               under the model's own logits, 1 is the likeliest
     delta              what bias, penalties and processors added to its logit
     outcome            "drawn", "forced" (another token was forced), "lost" (it survived and lost
@@ -117,11 +124,11 @@ class EndTokenStatus:
 
     @property
     def survived(self) -> bool:
-        """Whether it could have been drawn."""
+        """Whether an end token could have been drawn."""
         return self.final_probability > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return asdict(self)
 
 
@@ -129,10 +136,10 @@ class EndTokenStatus:
 class Why:
     """Which condition ended a text, and how close it came to ending before.
 
-    reason      as recorded; "unfinished" where the file has no end
+    reason      the recorded reason; "unfinished" if the file has no end
     matched     the stop string, or the id of the end or stop token
     sentence    reason and matched in words
-    moments     of the steps whose end token was recorded
+    moments     a status for each step that recorded an end token
     closest     the likeliest moments at which the text continued, best first
     outcomes    how many moments had each outcome
     constraint  what a constraint did to the text; None where there was none
@@ -147,14 +154,14 @@ class Why:
     constraint: ConstraintFigures | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         plain = asdict(self)
         return plain if self.constraint else {k: v for k, v in plain.items() if k != "constraint"}
 
 
 @plainly
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
-    """Why the text ended, from the record alone; ``closest``: how many near misses to name."""
+    """Explain from the record alone why the text ended. closest: how many near misses to name."""
     moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))
     before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(
@@ -169,13 +176,13 @@ def why(trace: Trace, closest: int = CLOSEST) -> Why:
 
 
 def ended_by_token(trace: Trace) -> bool:
-    """Whether the last step's token ended the text, of which it is no part."""
+    """Return whether the last step's token ended the text, and so is not part of it."""
     return trace.end is not None and trace.end.reason in ("end_token", "stop_token")
 
 
 def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
-    """How close a step came to ending the text; None where no end token was recorded."""
-    seen = observed(step)
+    """Return how close a step came to ending the text; None if it recorded no end token."""
+    seen = observation_of(step)
     ends = [c for c in seen.candidates if c.id in trace.head.end_ids]
     if not ends:
         return None
@@ -195,22 +202,22 @@ def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, floa
         return stage_label(trace.head.chain[max(stages)]) if stages else UNKNOWN, None
     if step.source == "forced":
         return "forced", None
-    return "lost", _score(chosen(step)) - max(alive)
+    return "lost", _score(chosen_candidate(step)) - max(alive)
 
 
 def _score(c: Candidate) -> float:
-    """What the draw compares, up to a constant."""
+    """Return the score that the draw compares, up to a constant."""
     return (c.final_logprob or 0.0) + (c.luck or 0.0)
 
 
 def outcome_phrase(outcome: str) -> str:
-    """What became of the end token, in words."""
-    known = outcome in ("drawn", "forced", "lost")
-    return phrase(outcome) if known else phrase("removed", stage=outcome)
+    """Say what happened to the end token."""
+    was_in_play = outcome in ("drawn", "forced", "lost")
+    return phrase(outcome) if was_in_play else phrase("removed", stage=outcome)
 
 
 def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
-    """A moment in words."""
+    """Describe a moment in a sentence."""
     return phrase(
         "status",
         step=moment.index,
@@ -229,7 +236,7 @@ def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:
         return phrase("given instead" if would else "given")
     if moment.outcome != "lost":
         return phrase("a stage removed it", stage=moment.outcome)
-    name = "not the likeliest" if chosen(step).luck is None else "lost the draw"
+    name = "not the likeliest" if chosen_candidate(step).luck is None else "lost the draw"
     share, margin = percent(moment.final_probability), f"{moment.margin_nats:.2f}"
     return phrase(name, share=share, margin=margin)
 

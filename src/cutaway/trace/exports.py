@@ -1,4 +1,4 @@
-"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV of steps or passes."""
+"""Export a trace as OpenAI's ``logprobs`` object, or as CSV of steps or passes."""
 
 import csv
 from dataclasses import fields
@@ -9,17 +9,17 @@ from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, PassCell, Phases, Step
 from cutaway.trace.canvas import check_canvas
 from cutaway.trace.endings import end_token_status, ended_by_token
-from cutaway.trace.figures import bits, in_bits, probability
+from cutaway.trace.figures import bits, probability, to_bits
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
-from cutaway.trace.steps import milliseconds, observed
+from cutaway.trace.steps import milliseconds, observation_of
 
 REMOVED = -9999.0
-"""What OpenAI writes where a token's probability is not known to be above zero."""
+"""OpenAI's log-probability of a token whose probability may be zero."""
 
 
 def openai_token(data: bytes, name: str, logprob: float | None) -> dict[str, Any]:
-    """A token with its true bytes; one that adds nothing to the text has its name."""
+    """Return a token with its exact bytes; one that adds no text is given by name."""
     text = data.decode("utf-8", "replace") if data else name
     return {"token": text, "logprob": logprob, "bytes": list(data) or None}
 
@@ -29,25 +29,27 @@ When = Literal["before", "after"]
 
 @plainly
 def to_openai(trace: Trace, when: When = "before") -> Json:
-    """The ``logprobs`` object of a chat completion: ``content``, one entry per token.
+    """Return the ``logprobs`` object of a chat completion: ``content``, one entry per token.
 
-    Logarithms are natural. before: of the model's own logits; after: of the survivors of the
-    chain, of those on record. The token that ended the text is left out, as it is there.
+    Logarithms are natural. before: of the model's own logits; after: of the recorded survivors of
+    the chain. The token that ended the text is left out, as in OpenAI's.
     """
     steps = trace.steps[:-1] if ended_by_token(trace) else trace.steps
     return {"content": [_entry(trace, step, when) for step in steps], "refusal": None}
 
 
 def _entry(trace: Trace, step: Step, when: When) -> Json:
-    seen = observed(step)
-    own = seen.logprob if when == "before" else seen.final_logprob
+    seen = observation_of(step)
+    logprob = seen.logprob if when == "before" else seen.final_logprob
     shares = [(c.id, c.final_logprob) for c in seen.candidates]
-    if when == "before":  # only the likeliest; a step also has the chosen and the watched
+    if when == "before":  # a step also has its token and the tracked ones: keep the likeliest
         likeliest = (c for c in seen.candidates if c.rank <= trace.head.candidates)
         shares = [(c.id, c.logit - seen.log_sum_exp) for c in likeliest]
-    known = [(token_id, by) for token_id, by in shares if by is not None]
-    top = [_token(trace, *share) for share in sorted(known, key=lambda share: -share[1])]
-    return _token(trace, step.token_id, REMOVED if own is None else own) | {"top_logprobs": top}
+    finite_shares = [(token_id, by) for token_id, by in shares if by is not None]
+    top = [_token(trace, *share) for share in sorted(finite_shares, key=lambda share: -share[1])]
+    return _token(trace, step.token_id, REMOVED if logprob is None else logprob) | {
+        "top_logprobs": top
+    }
 
 
 def _token(trace: Trace, token_id: int, logprob: float) -> Json:
@@ -56,25 +58,29 @@ def _token(trace: Trace, token_id: int, logprob: float) -> Json:
 
 @plainly
 def to_csv(trace: Trace) -> str:
-    """A header and a row per step (RFC 4180, but for lines that end with a line feed).
+    """Return a header and a row per step (RFC 4180, except that lines end with a line feed).
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
-    are empty where none is on record, "final_" where a given token did not survive, and
-    "draft_ms" where no draft model ran. Of a canvas "pass_index" is in the place of "kv_tokens".
+    are empty if none was recorded, "final_" if a given token did not survive, and "draft_ms" if
+    no draft model ran. A canvas has "pass_index" instead of "kv_tokens".
     """
-    own = "pass_index" if trace.head.decoder else "kv_tokens"
-    columns = tuple(own if name == "kv_tokens" else name for name in _COLUMNS)
+    column = "pass_index" if trace.head.decoder else "kv_tokens"
+    columns = tuple(column if name == "kv_tokens" else name for name in _COLUMNS)
     return _table(columns, [_row(trace, step) for step in trace.steps])
 
 
 @plainly
 def to_passes_csv(trace: Trace) -> str:
-    """As ``to_csv``, with a row for each cell that a pass over a canvas looked at.
+    """Return CSV as ``to_csv`` does, with a row for each cell that a pass looked at.
 
-    "was" and "now" are empty where the cell is masked. InputError where the trace is of no canvas.
+    "was" and "now" are empty if the cell is masked. InputError if the trace is not of a canvas.
     """
     check_canvas(trace)
-    cells = [_cell(trace, made, cell) for made in trace.passes for cell in made.cells]
+    cells = [
+        _cell(trace, canvas_pass, cell)
+        for canvas_pass in trace.passes
+        for cell in canvas_pass.cells
+    ]
     return _table(_CELL_COLUMNS, cells)
 
 
@@ -88,7 +94,7 @@ def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
 
 
 def _inert(cell: Any) -> Any:
-    """A text that a spreadsheet would run as a formula has an apostrophe in front."""
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
@@ -100,20 +106,20 @@ _CELL_COLUMNS = (
 )  # fmt: skip
 
 
-def _cell(trace: Trace, made: Pass, cell: PassCell) -> dict[str, Any]:
+def _cell(trace: Trace, canvas_pass: Pass, cell: PassCell) -> dict[str, Any]:
     row = {
-        "pass": made.index,
+        "pass": canvas_pass.index,
         "cell": cell.position - len(trace.head.prompt_token_ids),
         "position": cell.position,
         "token_id": cell.token_id,
         "token": trace.name_of(cell.token_id),
         "logprob": cell.logprob,
-        "entropy_bits": in_bits(cell.entropy),
+        "entropy_bits": to_bits(cell.entropy),
         "figure": cell.figure,
         "was": None if cell.was is None else trace.name_of(cell.was),
         "now": None if cell.now is None else trace.name_of(cell.now),
-        "masked_again": int(cell.position in made.masked_again),
-        "redraw": made.redraw,
+        "masked_again": int(cell.position in canvas_pass.masked_again),
+        "redraw": canvas_pass.redraw,
         "logits_hash": f"{cell.logits_hash:016x}",
     }
     for name, (token_id, logprob) in zip(("best", "second"), cell.likely, strict=False):
@@ -130,7 +136,7 @@ _COLUMNS = (
 
 
 def _row(trace: Trace, step: Step) -> dict[str, Any]:
-    end, seen, ms = end_token_status(trace, step), observed(step), milliseconds(step.phases)
+    end, seen, ms = end_token_status(trace, step), observation_of(step), milliseconds(step.phases)
     return {
         "step": step.index,
         "position": step.position,
@@ -141,7 +147,7 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "logprob": step.logprob,
         "bits": bits(step.logprob),
         "rank": seen.rank,
-        "entropy_bits": in_bits(seen.entropy),
+        "entropy_bits": to_bits(seen.entropy),
         "final_logprob": seen.final_logprob,
         "final_rank": seen.final_rank,
         "survivors": step.survivors,

@@ -1,6 +1,6 @@
-"""A text whose tokens have their surprise as background, as HTML without scripts.
+"""Write a text, with each token's surprise as its background, as HTML without scripts.
 
-All content passes through ``tag`` or ``text``, which escape it. Refuses to know traces.
+All content passes through ``tag`` or ``text``, which escape it. Does not know traces.
 """
 
 from collections.abc import Iterable
@@ -21,22 +21,22 @@ class Markup(str):
 
 
 def text(value: str) -> Markup:
-    """Escaped characters; those that are not printable are written as escape sequences."""
+    """Escape a text for HTML; unprintable characters become escape sequences."""
     return Markup(escape(printable(value)))
 
 
 def tag(name: str, *content: str, **attributes: Any) -> Markup:
-    """An element. Content that is no markup is escaped; ``class_`` is the attribute class."""
-    given = (
+    """Return an element. Content that is not Markup is escaped; ``class_`` is "class"."""
+    pairs = (
         f' {key.rstrip("_").replace("_", "-")}="{text(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{''.join(given)}>{join(content)}</{name}>")
+    return Markup(f"<{name}{''.join(pairs)}>{join(content)}</{name}>")
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """One after the other."""
+    """Join parts, and escape those that are not Markup."""
     return Markup("".join(p if isinstance(p, Markup) else text(p) for p in parts))
 
 
@@ -44,25 +44,25 @@ def join(parts: Iterable[str]) -> Markup:
 class Chip:
     """A token in a text.
 
-    bits    its surprise; None for a token of the prompt, which has none on record
-    title   shown when a pointer rests on it
+    bits    its surprise; None for a token of the prompt, which has no record
+    title   the tooltip
     """
 
-    shown: str
+    label: str
     bits: float | None
     title: str | None = None
 
 
 def strip(chips: Iterable[Chip]) -> Markup:
-    """Tokens one after the other; the background of each is its surprise."""
+    """Return the tokens in a row, with each one's surprise as its background."""
     return tag("div", *map(_chip, chips), class_="strip")
 
 
 def _chip(chip: Chip) -> Markup:
     look = "t" if chip.bits is None else f"t s{_level(chip.bits)}"
-    content = text(chip.shown) if chip.shown else tag("i", "∅")
+    content = text(chip.label) if chip.label else tag("i", "∅")
     token = tag("span", content, class_=look, title=chip.title)
-    return Markup(token + "<br>" * chip.shown.count("\n"))
+    return Markup(token + "<br>" * chip.label.count("\n"))
 
 
 def _level(bits: float) -> int:
@@ -70,19 +70,19 @@ def _level(bits: float) -> int:
 
 
 def legend() -> Markup:
-    """What the colours mean."""
+    """Return the legend of the colours."""
     marks = (tag("span", Markup("&emsp;"), class_=f"t s{i}") for i in range(0, _LEVELS + 1, 2))
     return tag("p", "surprise: 0 bits ", *marks, " 8 bits and more", class_="legend")
 
 
 def style() -> Markup:
-    """The style sheet; its rules hold inside an element of class cutaway."""
+    """Return the style sheet, whose rules apply inside an element of class cutaway."""
     levels = (f".cutaway .s{i}{{background:{heat(i / _LEVELS)}}}\n" for i in range(_LEVELS + 1))
     return Markup(f"<style>{_STRIP}{''.join(levels)}</style>")
 
 
-def by_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
-    """A text for a notebook: a line of facts, the tokens, and what their marks mean."""
+def show_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
+    """Return a text for a notebook: a line of facts, the tokens, and the legend."""
     line = [tag("p", facts, class_="legend")] if facts else []
     return tag("div", style(), *line, strip(chips), legend(), class_="cutaway")
 
@@ -97,29 +97,29 @@ _STRIP = """
 
 
 # -- colours -----------------------------------------------------------------------------------
-# The colour of every measure is one orange over whatever is behind it, the larger the more opaque.
-# So 0 is the background itself, in light and in dark, and a text on it keeps its colour: at the
-# largest value its contrast with the page's is still 4.5 to 1, and a scale of one hue reads the
-# same without colour vision. The page has the same two figures, from the catalogue.
+# Every measure is shown in one orange, which is more opaque for larger values. So 0 is the
+# background itself, in light and dark mode, and text keeps its colour: even at the largest value
+# its contrast is 4.5 to 1, and a scale of one hue needs no colour vision. The page gets the two
+# figures from the catalogue.
 
 ORANGE = (217, 72, 1)  # of ColorBrewer's Oranges
-MOST = 0.82  # opacity of the largest value
+MAX_OPACITY = 0.82  # opacity of the largest value
 _GREY, _BRIGHT = (128, 128, 128), (240, 100, 10)
 
 
 def heat(share: float) -> str:
-    """The colour of a share of 0 to 1, as CSS writes it."""
+    """Return the colour of a share of 0 to 1, in CSS."""
     red, green, blue = ORANGE
-    return f"rgb({red} {green} {blue} / {MOST * _within(share):.3g})"
+    return f"rgb({red} {green} {blue} / {MAX_OPACITY * _clamp(share):.3g})"
 
 
 def heat_of_text(share: float) -> tuple[int, int, int]:
-    """Red, green, blue, 0 … 255, for a terminal: grey to orange, legible on black and on white."""
+    """Return (red, green, blue), 0 … 255, from grey to orange: legible on black and on white."""
     red, green, blue = (
-        round(low + (high - low) * _within(share)) for low, high in zip(_GREY, _BRIGHT, strict=True)
+        round(low + (high - low) * _clamp(share)) for low, high in zip(_GREY, _BRIGHT, strict=True)
     )
     return red, green, blue
 
 
-def _within(share: float) -> float:
+def _clamp(share: float) -> float:
     return min(max(share, 0.0), 1.0)

@@ -1,7 +1,7 @@
-"""Traces as one HTML file, which ``cutaway.trace.web`` draws, and the data that a page gets.
+"""Write traces as one HTML file, by ``cutaway.trace.web``, and the data that a page gets.
 
-Knows guides as data, the words of every figure, and the catalogue, which the served page and the
-file contain as JSON, so that no script names a stage. Refuses to know how runs are made.
+Knows guides as data, the meaning of every figure, and the catalogue, which the served page and the
+file contain as JSON, so that no script names a stage. Does not know how runs are made.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from cutaway.errors import InputError
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
 from cutaway.trace.check import READABLE, RENAMES, VERSION
 from cutaway.trace.figures import phrases
-from cutaway.trace.html import MOST, ORANGE
+from cutaway.trace.html import MAX_OPACITY, ORANGE
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.steps import pass_to_json, step_to_json
@@ -24,15 +24,15 @@ from cutaway.trace.web import BundledRun, viewer
 from cutaway.trace.write import line
 
 # -- guides ------------------------------------------------------------------------------------
-# A question, and short sentences beside a page of recorded runs that open places in them.
+# A guide is a question, and short sentences next to recorded runs, which open places in them.
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run of a page. One whose parent is among the runs before it is shown as its fork.
+    """A run on a page. One whose parent is among the runs before it is shown as its fork.
 
-    name   what the page calls it
-    looks  by step, files of ``cutaway.features.inside.summary``
+    name   its name on the page
+    looks  step -> file of ``cutaway.features.inside.summary``
     """
 
     trace: Trace
@@ -44,9 +44,9 @@ class ShownRun:
 class Point:
     """A sentence, and the place that it opens.
 
-    run    its number on the page, from 1
-    shows  what is selected in it, as the page's address has it: step, panel, candidate, pass,
-           other (the run that it is compared with), inside (by, map, head, part)
+    run    number of the run on the page, from 1
+    shows  what is selected in it, as in the page's address: step, panel, candidate, pass, other
+           (the run that it is compared with), inside (by, map, head, part)
     """
 
     text: str
@@ -58,7 +58,7 @@ class Point:
 class Guide:
     """What a page of runs teaches.
 
-    links  words → address, below the guide
+    links  words → address, shown below the guide
     """
 
     title: str
@@ -68,7 +68,7 @@ class Guide:
     links: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """As the page reads it."""
+        """Return JSON for the page."""
         return {
             "title": self.title,
             "question": self.question,
@@ -83,9 +83,10 @@ class Guide:
 
 @plainly
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
-    """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
+    """Return a document that shows the whole run and opens from disk, as UTF-8.
 
-    looks: by step, files of ``cutaway.features.inside.summary``; other steps need the model
+    It fetches nothing.
+    looks: step -> file of ``cutaway.features.inside.summary``; other steps need the model
     """
     title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
     return runs_to_html([ShownRun(trace, title, looks or {})], title)
@@ -93,42 +94,44 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
 
 @plainly
 def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = None) -> str:
-    """As ``to_html``, of several runs, with a guide beside them. InputError where there is no run,
-    or where the guide shows none of them."""
+    """Return a document of several runs as ``to_html`` does, with a guide next to them.
+
+    InputError if there is no run, or the guide shows a run that is not there.
+    """
     if not runs:
         raise InputError("runs", ": a page shows one or more")
     for point in guide.points if guide else ():
         check_int(f"the run of {point.text!r:.40}", point.run, 1, len(runs))
-    known = dict[str, int]()  # the numbers of the runs so far
-    shown = []
+    numbers = dict[str, int]()  # the numbers of the runs so far
+    bundled = []
     for number, run in enumerate(runs, 1):
         parent = run.trace.head.parent
-        of, at = (known.get(parent.trace), parent.step) if parent else (None, 0)
-        shown.append(BundledRun(_lines(run.trace), run.name, of, at))
-        known.setdefault(run.trace.sha256, number)
+        of, at = (numbers.get(parent.trace), parent.step) if parent else (None, 0)
+        bundled.append(BundledRun(_lines(run.trace), run.name, of, at))
+        numbers.setdefault(run.trace.sha256, number)
     looks = {
         f"{number} {step}": look
         for number, run in enumerate(runs, 1)
         for step, look in run.looks.items()
     }
-    return viewer(shown, title, catalogue(), looks, guide.to_json() if guide else None)
+    return viewer(bundled, title, catalogue(), looks, guide.to_json() if guide else None)
 
 
 def _lines(trace: Trace) -> str:
-    """The file, written anew."""
+    """Write the lines of the file again."""
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
-    records += _made(trace)
+    records += _passes_and_steps(trace)
     records += [trace.end.to_json()] if trace.end else []
     return b"".join(map(line, records)).decode()
 
 
-def _made(trace: Trace) -> Iterator[Json]:
-    """Passes and steps in the order of the file: a block's steps follow its last pass."""
+def _passes_and_steps(trace: Trace) -> Iterator[Json]:
+    """Yield passes and steps in the order of the file: a block's steps follow its last pass."""
     steps, following = list(trace.steps), [*trace.passes[1:], None]
-    for made, after in zip(trace.passes, following, strict=False):
-        yield pass_to_json(made)
-        if after is None or after.block != made.block:
-            while steps and steps[0].position < made.block[1]:
+    for canvas_pass, after in zip(trace.passes, following, strict=False):
+        yield pass_to_json(canvas_pass)
+        if after is None or after.block != canvas_pass.block:
+            while steps and steps[0].position < canvas_pass.block[1]:
                 yield step_to_json(steps.pop(0))
     yield from map(step_to_json, steps)
 
@@ -138,21 +141,20 @@ def _made(trace: Trace) -> Iterator[Json]:
 
 
 def catalogue() -> Json:
-    """Plain data.
+    """Return plain data.
 
     stages    in the table's order: name, letter, label, help, params, filter (whether it only
-              removes tokens), rule, switches, at_zero (see ``StageSpec``), history; of each param:
-              name, type, help, its range and default, the value at which it is off, and how far a
-              slider goes
+              removes tokens), rule, switches, at_zero (see ``StageSpec``), history; each param has
+              name, type, help, range, default, the value at which it is off, and a slider's range
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
     usual     the settings that most people change
     mask      name of the stage of constraints
-    canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
+    canvas    settings of a canvas that the page asks for: name, type, help, and choices
     heat      the colour of every measure: red, green, blue, and the opacity of the largest value
     phrases   why a text ended, and what a constraint did, with places for figures
-    glosses   by the name of a figure: what it means
-    trace     of the format: its version, those that can be read, and what old names are now
+    glosses   name of a figure → what it means
+    trace     the format's version, the versions that can be read, and old names → current ones
     """
     return {
         "stages": [_stage(name, spec) for name, spec in STAGES.items()],
@@ -161,7 +163,7 @@ def catalogue() -> Json:
         "usual": list(_USUAL),
         "mask": "constraint",
         "canvas": [_canvas(name) for name in _CANVAS],
-        "heat": {"colour": list(ORANGE), "most": MOST},
+        "heat": {"colour": list(ORANGE), "most": MAX_OPACITY},
         "phrases": phrases(),
         "glosses": dict(GLOSSES),
         "trace": {"version": VERSION, "readable": READABLE, "renames": RENAMES},
@@ -215,8 +217,7 @@ _STYLES: tuple[Json, ...] = (
 
 
 # -- what each figure of a step means ----------------------------------------------------------
-# One sentence for every name under which a figure is shown, which is the word beside it. The page
-# and the terminal read the same table.
+# Each figure's label → a sentence. The page and the terminal read the same table.
 
 GLOSSES = MappingProxyType({
     # The text.

@@ -1,6 +1,6 @@
-"""Reading a trace, complete or cut short, and checking that its records agree.
+"""Read a trace, complete or cut short, and check that its records agree.
 
-Knows files, gzipped or not, and in which order records may stand.
+Knows files, gzipped or not, and the order of records.
 """
 
 import json
@@ -21,20 +21,21 @@ from cutaway.errors import FormatError, InputError
 from cutaway.trace import steps
 from cutaway.trace.check import VERSION, to_current
 from cutaway.trace.figures import bits, chain_label, percent, probability
-from cutaway.trace.html import Chip, by_surprise
+from cutaway.trace.html import Chip, show_surprise
 from cutaway.trace.record import End, Head, Token
-from cutaway.trace.steps import observed
+from cutaway.trace.steps import observation_of
 
 # -- lines of a file ---------------------------------------------------------------------------
-# Their lengths are bounded, since 8 MB of gzip can expand to 8 GB of text.
+# The length of lines and files is limited, since 8 MB of gzip can expand to 8 GB of text.
 
 MIB = 1 << 20
 
 MOST_BYTES = 1024 * MIB
-"""The most text in one file: 128k steps of 20 candidates are 300 MB."""
+"""The limit of text in one file: 128k steps of 20 candidates are 300 MB."""
 
 LONGEST_LINE = 16 * MIB
-"""A head with a bias for each of 262k tokens has 8 MB, a step of 1000 candidates 100 kB."""
+"""The limit of a line: a head with a bias for 262k tokens has 8 MB, a step of 1000 candidates
+100 kB."""
 
 PIECE = MIB
 """Bytes read, and inflated, at a time."""
@@ -43,10 +44,10 @@ _GZIP = b"\x1f\x8b"
 
 
 def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Each complete line, without its line feed; ``see`` gets the file's bytes as they are read.
+    """Yield each complete line without its line feed, and call ``see`` with the file's bytes.
 
     A gzipped file may lack its end, as that of an aborted run does. Raises ValueError, with a
-    sentence, where the stream is damaged or too long.
+    sentence, if the stream is damaged or too long.
     """
     total, rest = 0, b""
     for piece in _text(file, see):
@@ -60,10 +61,10 @@ def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[byte
 
 
 def _text(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """The file's text in pieces of any length."""
+    """Return the file's text in pieces of any length."""
     start = file.read(len(_GZIP))
     pieces = _seen(chain([start], iter(partial(file.read, PIECE), b"")), see)
-    return _inflated(pieces) if start == _GZIP else pieces
+    return _inflate(pieces) if start == _GZIP else pieces
 
 
 def _seen(pieces: Iterable[bytes], see: Callable[[bytes], object]) -> Iterator[bytes]:
@@ -72,7 +73,7 @@ def _seen(pieces: Iterable[bytes], see: Callable[[bytes], object]) -> Iterator[b
         yield piece
 
 
-def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
     stream = zlib.decompressobj(wbits=31)
     try:
         for piece in pieces:
@@ -93,11 +94,11 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
 class Trace:
     """A recorded run.
 
-    tokens     by id, all that occur
-    end        None where the run was cut short, or is still going on
-    sha256     of the file; a fork names its parent by it
-    passes     over a canvas
-    version    of the file's format
+    tokens     id -> token, for all that occur
+    end        None if the run was cut short, or is still going on
+    sha256     hash of the file, by which a fork names its parent
+    passes     passes over a canvas
+    version    version of the file's format
     """
 
     head: Head
@@ -111,26 +112,28 @@ class Trace:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Trace":
-        """Read a file, gzipped or not; an incomplete last line is ignored. InputError if it cannot
-        be opened, FormatError if it is no trace."""
+        """Read a file, gzipped or not, and ignore an incomplete last line.
+
+        InputError if it cannot be opened, FormatError if it is not a trace.
+        """
         file = Path(path)
         try:
             with file.open("rb") as stream:
-                return cls._from(stream, file)
+                return cls._read_from(stream, file)
         except FormatError:
             raise
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"{file}: the trace cannot be read: {why}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"{file}: the trace cannot be read: {reason}") from error
 
     @classmethod
     def parse(cls, raw: bytes, path: Path | None = None) -> "Trace":
         """Read the bytes of a file."""
-        return cls._from(BytesIO(raw), path)
+        return cls._read_from(BytesIO(raw), path)
 
     @classmethod
     @plainly
-    def _from(cls, file: BinaryIO, path: Path | None) -> "Trace":
+    def _read_from(cls, file: BinaryIO, path: Path | None) -> "Trace":
         records, name = _Records(), str(path or "the trace")
         digest, number = sha256(), 1
         try:
@@ -158,27 +161,29 @@ class Trace:
         return "".join(step.text for step in self.steps) + held_back
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes that a token adds to the text."""
+        """Return the bytes that a token adds to the text."""
         return self._token(token_id).bytes
 
     def name_of(self, token_id: int) -> str:
-        """A token as shown to a person: the name of a special token, else its text, in which an
-        incomplete character is written as ``\\xe4``."""
+        """Return a token for people: its name if it is special, else its text.
+
+        An incomplete character is written as ``\\xe4``.
+        """
         token = self._token(token_id)
         return token.name or token.bytes.decode("utf-8", "backslashreplace")
 
     def _repr_html_(self) -> str:
-        """The text in a notebook, its tokens underlined by surprise, without scripts."""
+        """Return the text for a notebook, with tokens coloured by surprise, without scripts."""
         head = self.head
-        ended = self.end.reason if self.end else "cut short, or still going on"
+        ending = self.end.reason if self.end else "cut short, or still going on"
         by, count = f"{head.backend} {head.tier}", f"{len(self.steps)} steps"
-        facts = " · ".join([f"seed {head.seed}", chain_label(head.chain), by, count, ended])
-        return by_surprise(map(self._chip, self.steps), facts)
+        facts = " · ".join([f"seed {head.seed}", chain_label(head.chain), by, count, ending])
+        return show_surprise(map(self._chip, self.steps), facts)
 
     def _chip(self, step: Step) -> Chip:
         title = (
             f"step {step.index}: {percent(probability(step.logprob))}, "
-            f"{bits(step.logprob):.2f} bits, rank {observed(step).rank}, {step.source}"
+            f"{bits(step.logprob):.2f} bits, rank {observation_of(step).rank}, {step.source}"
         )
         return Chip(self.name_of(step.token_id), bits(step.logprob), title)
 
@@ -188,7 +193,7 @@ class Trace:
 
 
 class _Records:
-    """The records so far. ``take`` raises ValueError where the next line contradicts them."""
+    """The records so far. ``take`` raises ValueError if the next line contradicts them."""
 
     def __init__(self) -> None:
         self.head: Head | None = None
@@ -200,7 +205,7 @@ class _Records:
         self.end: End | None = None
 
     def take(self, line: bytes) -> None:
-        """The next line, without its end."""
+        """Take the next line, without its end."""
         data = _object(line)
         kind = data.get("kind")
         if self.head is None:
@@ -235,13 +240,15 @@ class _Records:
         self.tokens[token.id] = token
 
     def _take_step(self, step: Step, head: Head) -> None:
-        seen, here = observed(step), len(self.steps)
-        found = {c.id for c in seen.candidates}
+        seen, here = observation_of(step), len(self.steps)
+        candidate_ids = {c.id for c in seen.candidates}
         _require(step.index == here, f"index is {step.index}, and the next step is {here}")
         position = len(head.prompt_token_ids) + here
         _require(step.position == position, f"position is {step.position}, not {position}")
-        _require(step.token_id in found, f"the chosen token {step.token_id} is no candidate")
-        _require(found >= {*head.tracked_ids}, "a tracked token is no candidate")
+        _require(
+            step.token_id in candidate_ids, f"the chosen token {step.token_id} is no candidate"
+        )
+        _require(candidate_ids >= {*head.tracked_ids}, "a tracked token is no candidate")
         for candidate in seen.candidates:
             by = candidate.removed_by
             _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")
@@ -256,26 +263,28 @@ class _Records:
             _require(step.token_id == left, f"passes left {left} at {step.position}")
         self.steps.append(step)
 
-    def _take_pass(self, made: Pass, head: Head) -> None:
+    def _take_pass(self, canvas_pass: Pass, head: Head) -> None:
         _require(head.decoder is not None, "a pass is of a canvas, and the head has no decoder")
-        here, positions = len(self.passes), [cell.position for cell in made.cells]
-        _require(made.index == here, f"index is {made.index}, and the next pass is {here}")
+        here, positions = len(self.passes), [cell.position for cell in canvas_pass.cells]
+        _require(
+            canvas_pass.index == here, f"index is {canvas_pass.index}, and the next pass is {here}"
+        )
         first = len(head.prompt_token_ids)
-        _require(made.block[0] >= first, "block begins within the prompt")
-        _require(made.block[1] <= first + head.cells, "block ends behind the canvas")
+        _require(canvas_pass.block[0] >= first, "block begins within the prompt")
+        _require(canvas_pass.block[1] <= first + head.cells, "block ends behind the canvas")
         in_order = sorted({*positions}) == positions
         _require(in_order, "cells must be in the order of their positions")
-        for position in (*positions, *made.masked_again):
-            _require(position in range(*made.block), f"cell {position} is not in the block")
-        self._require_tokens(steps.tokens_of_pass(made))
-        for cell in made.cells:
-            left, again = self.canvas.get(cell.position), cell.position in made.masked_again
+        for position in (*positions, *canvas_pass.masked_again):
+            _require(position in range(*canvas_pass.block), f"cell {position} is not in the block")
+        self._require_tokens(steps.tokens_of_pass(canvas_pass))
+        for cell in canvas_pass.cells:
+            left, again = self.canvas.get(cell.position), cell.position in canvas_pass.masked_again
             _require(cell.was == left, f"was: at {cell.position} passes left {left}")
             may_be = (None,) if again else (cell.was, cell.token_id)
             _require(cell.now in may_be, f"now: it cannot leave {cell.now} at {cell.position}")
             self.canvas[cell.position] = cell.now
-        self.canvas.update(dict.fromkeys(made.masked_again))
-        self.passes.append(made)
+        self.canvas.update(dict.fromkeys(canvas_pass.masked_again))
+        self.passes.append(canvas_pass)
 
     def _require_tokens(self, ids: set[int]) -> None:
         for token_id in ids - self.tokens.keys():
@@ -288,8 +297,8 @@ def _object(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError("this is no line of JSON") from None
     _require(isinstance(data, dict), "this is no JSON object")
-    found: dict[str, Any] = data
-    return found
+    fields: dict[str, Any] = data
+    return fields
 
 
 def _refuse(constant: str) -> NoReturn:

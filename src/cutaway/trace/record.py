@@ -3,7 +3,7 @@
 Knows the format (docs/trace.md, schema.json), but neither how a run is made nor where the lines
 go. Steps and passes are events of the engine; ``steps`` writes and reads their lines.
 
-Every ``from_json`` raises ValueError, with a sentence, where the line is no such record.
+Every ``from_json`` raises ValueError, with a sentence, if the line is not such a record.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ DENOISE = "denoise"
 class DecoderRecord:
     """The decoder of a canvas; a text that was written from left to right has none.
 
-    attention   what a token attends to: "causal", "bidirectional", or up to the end of its block,
-                as the size of a block
+    attention   what a token attends to: "causal", "bidirectional", or the size of a block, up to
+                whose end it attends
     shift       whether the row of a token predicts the next one
-    mask_id     what a masked cell was computed as; None where attention is causal
+    mask_id     the token that a masked cell was computed as; None if attention is causal
     suffix_ids  tokens after the canvas
     """
 
@@ -41,15 +41,15 @@ class DecoderRecord:
     suffix_ids: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The field of the head."""
+        """Return the field of the head."""
         fields = {name: getattr(self, name) for name in DECODER_CHECKS}
         return {"kind": DENOISE} | fields | {"rule": self.rule.to_json()}
 
 
 def decoder(value: Any) -> DecoderRecord:
-    """The inverse of ``to_json``; ValueError where the value is no such field."""
-    known = check.fields(value, {"kind": check.one_of(DENOISE), **DECODER_CHECKS})
-    return DecoderRecord(**{name: known[name] for name in DECODER_CHECKS})
+    """Read what ``to_json`` writes; ValueError if the value is not such a field."""
+    fields = check.fields(value, {"kind": check.one_of(DENOISE), **DECODER_CHECKS})
+    return DecoderRecord(**{name: fields[name] for name in DECODER_CHECKS})
 
 
 def _rule(value: Any) -> Rule:
@@ -68,7 +68,7 @@ def _attention(value: Any) -> str | int:
     return check.integer(value) if type(value) is int else words(value)
 
 
-DECODER_CHECKS = check.of(DecoderRecord, rule=_rule, attention=_attention)
+DECODER_CHECKS = check.checks_of(DecoderRecord, rule=_rule, attention=_attention)
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -85,9 +85,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The trace that a fork comes from: its file's SHA-256, and the token forced at which step.
+    """The trace that a fork comes from: its file's SHA-256, the step, and the forced token.
 
-    token_id  None where no token was forced, since the fork is one of the head's interventions
+    token_id  None if no token was forced: then the fork differs by the head's interventions
     """
 
     trace: str
@@ -99,7 +99,7 @@ class Parent:
 class GrammarRecord:
     """The grammar of a run: the fields of ``cutaway.text.grammar.Grammar``, and what compiled it.
 
-    sha256  of kind, text and compact, in hex
+    sha256  hash of kind, text and compact, in hex
     engine  what computes the masks, with versions
     """
 
@@ -110,8 +110,8 @@ class GrammarRecord:
     compact: bool
 
     @classmethod
-    def of(cls, grammar: Grammar | None) -> Self | None:
-        """The grammar of a request; its thought and calls are among the settings."""
+    def from_grammar(cls, grammar: Grammar | None) -> Self | None:
+        """Return the record of a request's grammar; thought and calls are among the settings."""
         if grammar is None:
             return None
         alone = Grammar(grammar.kind, grammar.text, grammar.compact)
@@ -123,8 +123,8 @@ class SizesRecord:
     """The sizes of the model, for whoever draws it; ``Head.weights`` says which model it is.
 
     hidden, mlp    widths of the residual stream and of an MLP's inner layer
-    experts        MLPs of a layer, of which ``experts_used`` compute a token; both are 0 where
-                   every layer has one MLP
+    experts        MLPs of a layer, of which ``experts_used`` compute a token; both are 0 if every
+                   layer has one MLP
     """
 
     layers: int
@@ -141,13 +141,13 @@ class Head:
     """How the run was set up: all that a replay needs, and all that it must agree with.
 
     weights, tokenizer  SHA-256 of what the run depends on, in hex
-    prompt              its text; None where token ids were given
+    prompt              the prompt's text; None if token ids were given
     chain               the stages in order: {"stage": name, …its rule}
     params              every setting in force, by name
     candidates          how many of the likeliest tokens each step keeps
     tracked_ids         tokens that every step reports, by default the end tokens
     kv_bytes_per_token  bytes of keys and values
-    grammar             None where no grammar constrained the text
+    grammar             None if no grammar constrained the text
     interventions       changes of activations
     decoder             how a canvas was revealed; None for a text written from left to right
     sizes               None in files that were written before they had this field
@@ -184,29 +184,29 @@ class Head:
 
     @property
     def token_ids(self) -> set[int]:
-        """All that the head names."""
+        """All token ids in the head."""
         ids = {*self.prompt_token_ids, *self.tracked_ids, *self.end_ids}
         if self.decoder:
             ids.update(self.decoder.suffix_ids)
             ids.update(() if self.decoder.mask_id is None else (self.decoder.mask_id,))
-            ids.update(one.token_id for one in self.decoder.rule.forced_cells)
+            ids.update(cell.token_id for cell in self.decoder.rule.forced_cells)
         return ids
 
     def to_json(self) -> Json:
-        """The first line of a trace."""
+        """Return the first line of a trace."""
         line = {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
-        line["interventions"] = [one.to_json() for one in self.interventions]
+        line["interventions"] = [intervention.to_json() for intervention in self.interventions]
         line["decoder"] = self.decoder and self.decoder.to_json()
-        return without(line, *(name for name in _OPTIONAL if not line[name]))
+        return drop_fields(line, *(name for name in _OPTIONAL if not line[name]))
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
-        """The inverse."""
+        """Read a line that ``to_json`` wrote."""
         version = line.get("version")
         if line.get("format") != FORMAT or type(version) is not int or version not in READABLE:
             raise ValueError(f"is not of format {FORMAT!r}, version 1 to {VERSION}")
-        own: Json = dict.fromkeys(_OPTIONAL) | {"interventions": []}
-        head = cls(**check.fields(own | without(line, "kind", "format", "version"), _HEAD))
+        defaults: Json = dict.fromkeys(_OPTIONAL) | {"interventions": []}
+        head = cls(**check.fields(defaults | drop_fields(line, "kind", "format", "version"), _HEAD))
         if type(head.cells) is not int or not 0 <= head.cells < _MOST_CELLS:
             raise ValueError("params: max_tokens must be how many cells the canvas has")
         if empty := [name for name in _OPTIONAL if name in line and not line[name]]:
@@ -225,7 +225,7 @@ class Token(NamedTuple):
     name: str | None = None
 
     def to_json(self) -> Json:
-        """{"text"} where the bytes are whole characters, else {"hex"}."""
+        """Return the token's line: {"text"} if the bytes are whole characters, else {"hex"}."""
         line: Json = {"kind": "tok", "id": self.id}
         try:
             line["text"] = self.bytes.decode()
@@ -237,12 +237,12 @@ class Token(NamedTuple):
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
-        """The inverse."""
+        """Read a line that ``to_json`` wrote."""
         form = "hex" if "hex" in line else "text"
-        data = _from_hex if form == "hex" else _encoded
+        data = _from_hex if form == "hex" else _encode
         checks = {"id": check.integer, form: data, "name": check.optional(check.text)}
-        known = check.fields({"name": None} | without(line, "kind"), checks)
-        return cls(known["id"], known[form], known["name"])
+        fields = check.fields({"name": None} | drop_fields(line, "kind"), checks)
+        return cls(fields["id"], fields[form], fields["name"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,8 @@ class End:
     matched      the stop string, or the id of the end or stop token, that ended it
     usage        prompt_tokens, cached_tokens (of those), completion_tokens
     fingerprint  that of the last step
-    text         held back until the run was aborted; it follows the steps' text
-    error        what failed, where the reason is "error"
+    text         text that was held back until the run was aborted; it follows the steps' text
+    error        what failed, if the reason is "error"
     speculation  draft tokens proposed and accepted
     """
 
@@ -267,24 +267,24 @@ class End:
     speculation: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """The last line of a trace."""
+        """Return the last line of a trace."""
         return {"kind": "end", **asdict(self)}
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
-        """The inverse."""
-        return cls(**check.fields(without(line, "kind"), _END))
+        """Read a line that ``to_json`` wrote."""
+        return cls(**check.fields(drop_fields(line, "kind"), _END))
 
 
-def without(line: Json, *names: str) -> Json:
-    """The line without these fields."""
+def drop_fields(line: Json, *names: str) -> Json:
+    """Return the line without these fields."""
     return {name: value for name, value in line.items() if name not in names}
 
 
 # -- what each field may hold --------------------------------------------------------------------
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     return bytes(check.text(value), "utf-8")
 
 
@@ -295,15 +295,17 @@ def _from_hex(value: Any) -> bytes:
         raise ValueError("must be bytes in hexadecimal digits") from None
 
 
-def _by_id(value: Any) -> dict[int, float]:
-    """Token id -> number: JSON has only strings as keys."""
+def _parse_bias(value: Any) -> dict[int, float]:
+    """Read a map of token id -> number, whose keys are strings in JSON."""
     return {int(token_id): by for token_id, by in check.table(check.number)(value).items()}
 
 
 def settings_from_json(value: Any) -> Json:
-    """Settings, or the rule of a stage, by name. ValueError where the value is no such object."""
-    found: Json = check.table(check.anything)(value)
-    return found | {name: _by_id(found[name]) for name in ("logit_bias", "bias") if name in found}
+    """Read settings, or the rule of a stage, by name; ValueError if the value is not such."""
+    settings: Json = check.table(check.anything)(value)
+    return settings | {
+        name: _parse_bias(settings[name]) for name in ("logit_bias", "bias") if name in settings
+    }
 
 
 def _stage(value: Any) -> Json:
@@ -320,20 +322,20 @@ def _intervention(value: Any) -> Intervention:
 
 
 def _grammar(value: Any) -> GrammarRecord:
-    found = GrammarRecord(**check.fields(value, _GRAMMAR))
-    if found.sha256 != Grammar(found.kind, found.text, found.compact).sha256:
+    record = GrammarRecord(**check.fields(value, _GRAMMAR))
+    if record.sha256 != Grammar(record.kind, record.text, record.compact).sha256:
         raise ValueError("sha256 is not that of its text")
-    return found
+    return record
 
 
 _MOST_CELLS = 2**24
 _OPTIONAL = "grammar", "interventions", "decoder", "sizes"
-"""Fields of the head that are absent where they are empty."""
+"""Fields of the head that are absent if they are empty."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
-_PARENT = check.of(Parent, trace=_HASH)
-_GRAMMAR = check.of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
-_SIZES = check.of(SizesRecord)
-_HEAD = check.of(
+_PARENT = check.checks_of(Parent, trace=_HASH)
+_GRAMMAR = check.checks_of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
+_SIZES = check.checks_of(SizesRecord)
+_HEAD = check.checks_of(
     Head,
     weights=_HASH,
     tokenizer=_HASH,
@@ -345,4 +347,4 @@ _HEAD = check.of(
     decoder=check.optional(decoder),
     sizes=check.optional(lambda value: SizesRecord(**check.fields(value, _SIZES))),
 )
-_END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)
+_END = check.checks_of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

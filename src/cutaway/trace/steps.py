@@ -1,8 +1,8 @@
-"""A ``Step`` of the engine, or a ``Pass`` over a canvas, as a line of a trace, and back.
+"""Write a ``Step`` of the engine, or a ``Pass`` over a canvas, as a line of a trace, and read it.
 
 The line is flat. Logits and normalisers are stored instead of probabilities: at any stage
 p = exp(z - log_sum_exp). The sequence's number, how many bytes were released, and the likeliest
-after the chain are not recorded: they are 0, 0 and () when read.
+tokens after the chain are not recorded: they are 0, 0 and () when read.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ from typing import Any
 from cutaway.engine.events import Pass, PassCell, Phases, Step
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import check
-from cutaway.trace.record import Head, Json, without
+from cutaway.trace.record import Head, Json, drop_fields
 
 SOURCES = ("sampled", "greedy", "forced", "grammar", "draft")
 
 _PLAIN = "index", "position", "token_id", "sampled_id", "source", "text"
 """Fields that are the same in the step and in its line."""
+
+
 _FIGURES = (
     "maximum", "log_sum_exp", "entropy", "rank", "logprob", "final_rank", "final_logprob",
     "final_log_sum_exp",
@@ -25,24 +27,24 @@ _FIGURES = (
 _MS_DIGITS = 4
 
 
-def observed(step: Step) -> Observation:
-    """A step's observation. ValueError where it has none."""
+def observation_of(step: Step) -> Observation:
+    """Return a step's observation; ValueError if it has none."""
     if step.observed is None:
         raise ValueError("a trace needs steps that were observed: ask for candidates")
     return step.observed
 
 
 def tokens_of(step: Step) -> set[int]:
-    """The ids that the line names."""
-    seen = observed(step)
+    """Return the ids in the line."""
+    seen = observation_of(step)
     ids = {step.sampled_id, *(c.id for c in seen.candidates)}
     ids.update(*(report.top_removed for report in seen.stages))
     return ids if step.unconstrained_id is None else {*ids, step.unconstrained_id}
 
 
 def step_to_json(step: Step) -> Json:
-    """A line, short because the candidates are columns."""
-    seen = observed(step)
+    """Return a line, which is short because the candidates are columns."""
+    seen = observation_of(step)
     line = {
         "kind": "step",
         **{name: getattr(step, name) for name in _PLAIN},
@@ -66,41 +68,41 @@ def step_to_json(step: Step) -> Json:
 
 
 def step_from_json(line: Json, head: Head) -> Step:
-    """The inverse. ValueError, with a sentence, where the line is no step of such a run."""
-    checks = without(_STEP, "kv_tokens" if head.decoder else "pass_index")
-    known = check.fields(
-        {"unconstrained_id": None, "refused_by": []} | without(line, "kind"), checks
+    """Read a step; ValueError, with a sentence, if the line is not a step of such a run."""
+    checks = drop_fields(_STEP, "kv_tokens" if head.decoder else "pass_index")
+    fields = check.fields(
+        {"unconstrained_id": None, "refused_by": []} | drop_fields(line, "kind"), checks
     )
-    if len(known["stages"]) != len(head.chain):
+    if len(fields["stages"]) != len(head.chain):
         raise ValueError("the stages are not those of the chain")
-    if known.get("kv_tokens", known["position"]) != known["position"]:
+    if fields.get("kv_tokens", fields["position"]) != fields["position"]:
         raise ValueError(
-            f"kv_tokens is {known['kv_tokens']}, not the position, {known['position']}"
+            f"kv_tokens is {fields['kv_tokens']}, not the position, {fields['position']}"
         )
     stages = tuple(
-        StageReport(Stage(rule["stage"], without(rule, "stage")), **report)
-        for rule, report in zip(head.chain, known["stages"], strict=True)
+        StageReport(Stage(rule["stage"], drop_fields(rule, "stage")), **report)
+        for rule, report in zip(head.chain, fields["stages"], strict=True)
     )
     same = (*_PLAIN, "logprob", "logits_hash", "fingerprint", "unconstrained_id", "refused_by")
     return Step(
-        **{name: known[name] for name in same},
+        **{name: fields[name] for name in same},
         id=0,
         released_bytes=0,
         survivors=stages[-1].survivors if stages else head.vocab_size,
         observed=Observation(
-            **{name: known[name] for name in _FIGURES},
-            candidates=known["candidates"],
+            **{name: fields[name] for name in _FIGURES},
+            candidates=fields["candidates"],
             stages=stages,
-            logit_histogram=known["logit_histogram"],
+            logit_histogram=fields["logit_histogram"],
             after_chain=(),
         ),
-        phases=known["ms"],
-        pass_index=known.get("pass_index"),
+        phases=fields["ms"],
+        pass_index=fields.get("pass_index"),
     )
 
 
 def short(value: float) -> float:
-    """The value with nine digits, which always round to the same float32."""
+    """Return the value with nine digits, which always round to the same float32."""
     return value and float(f"{value:.9g}")
 
 
@@ -116,7 +118,7 @@ def _stage_to_json(report: StageReport) -> Json:
 
 
 def milliseconds(phases: Phases) -> dict[str, float]:
-    """Milliseconds by phase; draft is left out where no draft model ran."""
+    """Return milliseconds by phase; draft is left out if no draft model ran."""
     ms = {f.name: round(getattr(phases, f.name) * 1e3, _MS_DIGITS) for f in fields(phases)}
     return {name: value for name, value in ms.items() if value or name != "draft"}
 
@@ -125,7 +127,7 @@ def milliseconds(phases: Phases) -> dict[str, float]:
 
 
 def phases(value: Any) -> Phases:
-    """Milliseconds by phase."""
+    """Read milliseconds by phase."""
     ms = check.table(check.number)(value)
     if more := ms.keys() - {f.name for f in fields(Phases)}:
         raise ValueError(f"has no phase {min(more)!r:.40}")
@@ -140,13 +142,13 @@ def _candidates(value: Any) -> tuple[Candidate, ...]:
 
 
 def word(value: Any) -> int:
-    """The 64 bits of a hash."""
+    """Read the 64 bits of a hash."""
     return int(check.hexadecimal(16)(value), 16)
 
 
 _CANDIDATE = {
     name: check.items(of_one)
-    for name, of_one in check.of(Candidate, logit=check.single, delta=check.single).items()
+    for name, of_one in check.checks_of(Candidate, logit=check.single, delta=check.single).items()
 }
 _STAGE = {
     "survivors": check.integer,
@@ -184,45 +186,45 @@ _STEP: Json = {
 
 
 # -- passes ------------------------------------------------------------------------------------
-# The cells are columns. What the request observed of each cell is not recorded here, but in the
-# steps of the draws that stayed.
+# The cells are columns. A cell's observation is not recorded here, but in the step of its final
+# draw.
 
 
-def pass_to_json(made: Pass) -> Json:
-    """A line, short because the cells are columns."""
-    columns: Json = dict(zip(PassCell._fields, zip(*made.cells, strict=True), strict=True))
+def pass_to_json(canvas_pass: Pass) -> Json:
+    """Return a line, which is short because the cells are columns."""
+    columns: Json = dict(zip(PassCell._fields, zip(*canvas_pass.cells, strict=True), strict=True))
     likely = columns.pop("likely")
     return {
         "kind": "pass",
-        "index": made.index,
-        "block": made.block,
-        "rows": made.rows,
-        "cells": without(columns, "observed", "logits_hash")
+        "index": canvas_pass.index,
+        "block": canvas_pass.block,
+        "rows": canvas_pass.rows,
+        "cells": drop_fields(columns, "observed", "logits_hash")
         | {
             "likely": [[token_id for token_id, _ in of_cell] for of_cell in likely],
             "likely_logprob": [[logprob for _, logprob in of_cell] for of_cell in likely],
-            "logits_hash": [f"{one:016x}" for one in columns["logits_hash"]],
+            "logits_hash": [f"{value:016x}" for value in columns["logits_hash"]],
         },
-        "masked_again": made.masked_again,
-        "bound": made.bound,
-        "redraw": made.redraw,
-        "ms": milliseconds(made.phases),
-        "fingerprint": f"{made.fingerprint:016x}",
+        "masked_again": canvas_pass.masked_again,
+        "bound": canvas_pass.bound,
+        "redraw": canvas_pass.redraw,
+        "ms": milliseconds(canvas_pass.phases),
+        "fingerprint": f"{canvas_pass.fingerprint:016x}",
     }
 
 
 def pass_from_json(line: Json) -> Pass:
-    """The inverse. ValueError, with a sentence, where the line is no pass."""
-    known = check.fields(without(line, "kind"), _PASS)
-    known["phases"] = known.pop("ms")
-    return Pass(id=0, **known)
+    """Read a pass; ValueError, with a sentence, if the line is not a pass."""
+    fields = check.fields(drop_fields(line, "kind"), _PASS)
+    fields["phases"] = fields.pop("ms")
+    return Pass(id=0, **fields)
 
 
-def tokens_of_pass(made: Pass) -> set[int]:
-    """The ids that the line names."""
-    ids = {token_id for cell in made.cells for token_id, _ in cell.likely}
-    for cell in made.cells:
-        ids.update(one for one in (cell.token_id, cell.was, cell.now) if one is not None)
+def tokens_of_pass(canvas_pass: Pass) -> set[int]:
+    """Return the ids in the line."""
+    ids = {token_id for cell in canvas_pass.cells for token_id, _ in cell.likely}
+    for cell in canvas_pass.cells:
+        ids.update(token for token in (cell.token_id, cell.was, cell.now) if token is not None)
     return ids
 
 
@@ -245,10 +247,10 @@ def _pairs(ids: tuple[int, ...], logprobs: tuple[float, ...]) -> tuple[tuple[int
 
 
 def _span(value: Any) -> tuple[int, ...]:
-    found: tuple[int, ...] = check.items(check.integer)(value)
-    if len(found) != 2 or found[0] >= found[1]:
+    span: tuple[int, ...] = check.items(check.integer)(value)
+    if len(span) != 2 or span[0] >= span[1]:
         raise ValueError("must be two positions: the first, and the one behind the last")
-    return found
+    return span
 
 
 _CELL = {

@@ -1,6 +1,6 @@
-"""One step of a trace in figures for people: probabilities, bits, names of stages.
+"""Return one step of a trace in figures for people: probabilities, bits, names of stages.
 
-Names of tokens are raw: whoever shows them escapes them.
+Names of tokens are raw: they must be escaped where they are shown.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
 from cutaway.trace.endings import EndTokenStatus, end_token_status, wanted_sentence
-from cutaway.trace.figures import bits, in_bits, probability, stage_label, stage_letter
+from cutaway.trace.figures import bits, probability, stage_label, stage_letter, to_bits
 from cutaway.trace.read import Trace
-from cutaway.trace.steps import milliseconds, observed
+from cutaway.trace.steps import milliseconds, observation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class CandidateView:
     """One token at one step.
 
     probability         under the model's own logits
-    final_probability   among the survivors; None where a stage removed it
+    final_probability   among the survivors; None if a stage removed it
     rank, logit, luck   as in the record; delta is what penalties and the like added
     letter, removed_by  of the stage that removed it: "K", "top-k 40"
     chosen, drawn       whether the text continues with it; whether the sampler drew it
@@ -44,7 +44,7 @@ class CandidateView:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """What one stage left: its letter and label, and names of the likeliest that it removed."""
+    """A stage's letter and label, what it left, and names of the likeliest tokens it removed."""
 
     letter: str
     label: str
@@ -60,10 +60,10 @@ _OF_A_CONSTRAINT = ("neg_log_z", "unconstrained_id", "bent")
 class StepView:
     """One step. ``bits``, its surprise, and ``entropy`` are in bits.
 
-    end   how close it came to ending the text; None where no end token was recorded
+    end   how close it came to ending the text; None if no end token was recorded
     ms    milliseconds of the engine's step, by phase
     neg_log_z, unconstrained_id  of the ``Step``, the first in nats
-    bent  what the constraint changed, in words; None where it changed nothing
+    bent  what the constraint changed, in words; None if it changed nothing
     """
 
     index: int
@@ -87,14 +87,14 @@ class StepView:
     bent: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; without the fields of a constraint where there is none."""
+        """Return a value for JSON, without the fields of a constraint if there is none."""
         return {k: v for k, v in asdict(self).items() if v is not None or k not in _OF_A_CONSTRAINT}
 
 
 @plainly
 def step_view(trace: Trace, step: Step) -> StepView:
-    """All figures of a step."""
-    seen, kv_tokens = observed(step), step.position if step.pass_index is None else None
+    """Return all figures of a step."""
+    seen, kv_tokens = observation_of(step), step.position if step.pass_index is None else None
     return StepView(
         index=step.index,
         position=step.position,
@@ -103,7 +103,7 @@ def step_view(trace: Trace, step: Step) -> StepView:
         source=step.source,
         rank=seen.rank,
         bits=bits(step.logprob),
-        entropy=in_bits(seen.entropy),
+        entropy=to_bits(seen.entropy),
         probability=probability(step.logprob),
         final_probability=_final(seen.final_logprob),
         end=end_token_status(trace, step),
@@ -119,8 +119,8 @@ def step_view(trace: Trace, step: Step) -> StepView:
 
 
 def is_uncertain(step: Step) -> bool:
-    """Whether no token had a probability of one half."""
-    seen = observed(step)
+    """Return whether no token had a probability of one half."""
+    seen = observation_of(step)
     return seen.maximum - seen.log_sum_exp < log(0.5)
 
 
@@ -133,7 +133,7 @@ def _candidate(trace: Trace, step: Step, c: Candidate) -> CandidateView:
     return CandidateView(
         id=c.id,
         token=trace.name_of(c.id),
-        probability=probability(c.logit - observed(step).log_sum_exp),
+        probability=probability(c.logit - observation_of(step).log_sum_exp),
         final_probability=_final(c.final_logprob),
         rank=c.rank,
         logit=c.logit,
@@ -155,5 +155,5 @@ def _stages(trace: Trace, step: Step) -> tuple[StageView, ...]:
             report.removed_mass,
             tuple(trace.name_of(i) for i in report.top_removed),
         )
-        for stage, report in zip(trace.head.chain, observed(step).stages, strict=True)
+        for stage, report in zip(trace.head.chain, observation_of(step).stages, strict=True)
     )

@@ -1,6 +1,6 @@
-"""Writing a trace while its run goes on: as data, or into a file that can always be read.
+"""Write a trace while its run goes on: as data, or into a file that can always be read.
 
-Knows in which order records come, and how the engine's events become records.
+Knows the order of records, and how the engine's events become records.
 """
 
 import json
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 # -- records, as lines or as data --------------------------------------------------------------
 
 TokenOf = Callable[[int], Token]
-"""The token of an id; called once for each id that occurs."""
+"""Returns the token of an id; called once for each id that occurs."""
 
 
 class TraceSink(Protocol):
-    """Where a trace goes whose head is already written."""
+    """The receiver of a trace whose head is already written."""
 
     @property
     def closed(self) -> bool:
@@ -48,51 +48,51 @@ class TraceSink(Protocol):
 
 
 class _Records:
-    """Records of events. A token's record comes before the first step or pass that names it."""
+    """Makes records of events. A token's record precedes the first step or pass that names it."""
 
-    def __init__(self, token_of: TokenOf, written: Iterable[int] = ()) -> None:
-        self._token_of, self._written = token_of, {*written}
+    def __init__(self, token_of: TokenOf, known_ids: Iterable[int] = ()) -> None:
+        self._token_of, self._known_ids = token_of, {*known_ids}
 
     def new_tokens(self, ids: Iterable[int]) -> list[Token]:
-        """Those that have no record yet, by id."""
-        new = sorted({*ids} - self._written)
-        self._written.update(new)
+        """Return the tokens that have no record yet, in the order of ids."""
+        new = sorted({*ids} - self._known_ids)
+        self._known_ids.update(new)
         return [self._token_of(token_id) for token_id in new]
 
-    def of(self, event: Step | Pass) -> tuple[list[Token], Json]:
-        """The new tokens of a step or a pass, and its record."""
+    def records_of(self, event: Step | Pass) -> tuple[list[Token], Json]:
+        """Return the new tokens of a step or a pass, and its record."""
         if isinstance(event, Pass):
             return self.new_tokens(steps.tokens_of_pass(event)), steps.pass_to_json(event)
         return self.new_tokens(steps.tokens_of(event)), steps.step_to_json(event)
 
 
 class TraceLines:
-    """Records as lines of JSON.
+    """Writes records as lines of JSON.
 
-    written, version: when a trace is continued, the tokens that have a line already, and the
+    known_ids, version: of a trace that is continued, the tokens that have a line already, and the
     version of its format
     """
 
     def __init__(
-        self, token_of: TokenOf, written: Iterable[int] = (), version: int = VERSION
+        self, token_of: TokenOf, known_ids: Iterable[int] = (), version: int = VERSION
     ) -> None:
-        self._records, self._version = _Records(token_of, written), version
+        self._records, self._version = _Records(token_of, known_ids), version
 
     def head(self, head: Head) -> list[bytes]:
-        """The first lines: the head and its tokens."""
+        """Return the first lines: the head and its tokens."""
         return [self._line(head.to_json()), *self.tokens(head)]
 
     def tokens(self, head: Head) -> list[bytes]:
-        """Lines of the head's tokens that have none yet."""
+        """Return lines of the head's tokens that have none yet."""
         return [*map(token_line, self._records.new_tokens(head.token_ids))]
 
     def add(self, event: Step | Pass) -> list[bytes]:
-        """Lines of a step, which the engine was asked to observe, or of a pass over a canvas."""
-        tokens, record = self._records.of(event)
+        """Return lines of a step, which the engine was asked to observe, or of a pass."""
+        tokens, record = self._records.records_of(event)
         return [*map(token_line, tokens), self._line(record)]
 
     def end(self, end: End) -> list[bytes]:
-        """The last line."""
+        """Return the last line."""
         return [self._line(end.to_json())]
 
     def _line(self, record: Json) -> bytes:
@@ -100,10 +100,10 @@ class TraceLines:
 
 
 class TraceBuffer:
-    """A trace in memory, which is sent on while it grows.
+    """A trace in memory, which is sent while it grows.
 
-    Records are written where they are taken: those of 128 steps with 1,000 candidates take a
-    second, and a server takes them beside its event loop.
+    Records are made by ``take``, which a server calls outside of its event loop: those of 128
+    steps with 1,000 candidates take a second.
     """
 
     def __init__(self, head: Head, token_of: TokenOf) -> None:
@@ -120,17 +120,19 @@ class TraceBuffer:
         self.closed = True
 
     def take(self) -> list[Json]:
-        """The records since the last call."""
-        taken, self._pending = self._pending, []
-        return [record for added in taken for record in self._written(added)]
+        """Return the records since the last call."""
+        pending, self._pending = self._pending, []
+        return [
+            record for record_or_event in pending for record in self._to_records(record_or_event)
+        ]
 
-    def _written(self, added: Head | Step | Pass | End) -> list[Json]:
-        if isinstance(added, End):
-            return [added.to_json()]
-        if isinstance(added, Head):
-            tokens = self._records.new_tokens(added.token_ids)
-            return [added.to_json(), *(token.to_json() for token in tokens)]
-        tokens, record = self._records.of(added)
+    def _to_records(self, record_or_event: Head | Step | Pass | End) -> list[Json]:
+        if isinstance(record_or_event, End):
+            return [record_or_event.to_json()]
+        if isinstance(record_or_event, Head):
+            tokens = self._records.new_tokens(record_or_event.token_ids)
+            return [record_or_event.to_json(), *(token.to_json() for token in tokens)]
+        tokens, record = self._records.records_of(record_or_event)
         return [*(token.to_json() for token in tokens), record]
 
 
@@ -140,16 +142,16 @@ _encode = json.JSONEncoder(
 
 
 def line(record: Json) -> bytes:
-    """A record as its line. CutawayError where a figure is not finite."""
+    """Return a record's line; CutawayError if a figure is not finite."""
     try:
         text = _encode(record)
     except ValueError:
         raise CutawayError("trace: a figure is not finite, for which JSON has no form") from None
-    return text.encode("utf-8", "replace") + b"\n"  # a model's name may be no Unicode
+    return text.encode("utf-8", "replace") + b"\n"  # a model's name may be invalid Unicode
 
 
 def token_line(token: Token) -> bytes:
-    """``line(token.to_json())``, faster for plain text: a step has many new tokens."""
+    """Return ``line(token.to_json())``, faster for plain text: a step has many new tokens."""
     try:
         text = encode_basestring(token.bytes.decode())
     except UnicodeDecodeError:
@@ -159,16 +161,16 @@ def token_line(token: Token) -> bytes:
     return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
 
 
-def end_of(ended: Ended) -> End:
-    """What a trace keeps of the event that ends a text."""
+def end_of(event: Ended) -> End:
+    """Return the record of the event that ends a text."""
     return End(
-        reason="error" if ended.error else str(ended.reason),
-        matched=ended.matched,
-        usage=ended.usage._asdict(),
-        fingerprint=f"{ended.fingerprint:016x}",
-        text=ended.held_text,
-        error=str(ended.error) if ended.error else None,
-        speculation=ended.speculation._asdict(),
+        reason="error" if event.error else str(event.reason),
+        matched=event.matched,
+        usage=event.usage._asdict(),
+        fingerprint=f"{event.fingerprint:016x}",
+        text=event.held_text,
+        error=str(event.error) if event.error else None,
+        speculation=event.speculation._asdict(),
     )
 
 
@@ -179,10 +181,10 @@ class TraceWriter:
     """A trace that grows step by step. Gzipped where the name ends in .gz.
 
     path      a file that does not exist or is empty, or something to write to: a pipe, a device
-    token_of  the token of an id; called once for each id that occurs
-    rest_of   the trace in that file, whose run was cut: it is continued
+    token_of  returns the token of an id; called once for each id that occurs
+    rest_of   the trace in that file, whose run was cut short, to be continued
 
-    Raises InputError where the file cannot be opened, and CutawayError where writing fails.
+    Raises InputError if the file cannot be opened, and CutawayError if writing fails.
     """
 
     def __init__(
@@ -229,7 +231,7 @@ class TraceWriter:
         self.close()
 
     def _write(self, lines: list[bytes]) -> None:
-        """Whole lines in one write, so that a reader never sees half a line."""
+        """Write whole lines at once, so that a reader never sees half a line."""
         data = b"".join(lines)
         if not self._is_whole:  # nothing can follow a line that was cut
             return
@@ -252,7 +254,7 @@ class TraceWriter:
 
 
 def check_path(path: str | PathLike[str]) -> Path:
-    """The path of a trace to write; InputError where none can be written there."""
+    """Return the path of a trace to write; InputError if none can be written there."""
     if (
         not isinstance(path, (str, PathLike))
         or not isinstance(fspath(path), str)
@@ -261,37 +263,37 @@ def check_path(path: str | PathLike[str]) -> Path:
         raise InputError("trace", f" must be the name of a file, not {shown(path)}")
     file = Path(path)
     try:
-        found = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         if not os.access(file.parent, os.W_OK | os.X_OK):
             raise InputError("trace", f": no file can be made in {file.parent}") from None
         return file
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError("trace", f": {shown(str(path))} cannot be written: {why}") from error
-    if stat.S_ISDIR(found.st_mode):
+        reason = getattr(error, "strerror", None) or error
+        raise InputError("trace", f": {shown(str(path))} cannot be written: {reason}") from error
+    if stat.S_ISDIR(status.st_mode):
         raise InputError("trace", f": {file} is a folder; name a file in it")
     if not os.access(file, os.W_OK):
         raise InputError("trace", f": {file} may not be written to")
-    _refuse_to_overwrite(file, found)
+    _refuse_to_overwrite(file, status)
     return file
 
 
-def numbered(path: str | PathLike[str], number: int) -> Path:
-    """Where the trace of the n-th of several samples goes: run.jsonl, run.2.jsonl, run.3.jsonl …"""
+def numbered_path(path: str | PathLike[str], number: int) -> Path:
+    """Return the path of the n-th sample's trace: run.jsonl, run.2.jsonl, run.3.jsonl …"""
     file, ending = Path(path), ".gz" if Path(path).suffix == ".gz" else ""
     plain = Path(file.name.removesuffix(ending))
     return file if number == 1 else file.with_name(f"{plain.stem}.{number}{plain.suffix}{ending}")
 
 
 def _begin(path: Path) -> int:
-    """Open what ``check_path`` allowed, and check again: another process may have been faster."""
-    how = os.O_WRONLY | system.AS_BYTES
+    """Open a path that ``check_path`` allowed, and check again: another process may be faster."""
+    flags = os.O_WRONLY | system.AS_BYTES
     try:
         try:
-            descriptor = os.open(path, how | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
-            descriptor = os.open(path, how)
+            descriptor = os.open(path, flags)
     except OSError as error:
         raise InputError("trace", f": {path} cannot be written: {error.strerror}") from error
     try:
@@ -333,6 +335,6 @@ def _lock(path: Path, descriptor: int) -> None:
         pass
 
 
-def _refuse_to_overwrite(path: Path, found: os.stat_result) -> None:
-    if stat.S_ISREG(found.st_mode) and found.st_size:
+def _refuse_to_overwrite(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode) and status.st_size:
         raise InputError("trace", f": {path} exists already; name another file, or remove it")

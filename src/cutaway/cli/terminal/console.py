@@ -109,9 +109,9 @@ def end_line(*, figures: bool) -> None:
 
 def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
     """Print where the traces of these texts are."""
-    from cutaway.trace.write import numbered
+    from cutaway.trace.write import numbered_path
 
-    say(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
+    say(f"[trace: {', '.join(str(numbered_path(path, number)) for number in numbers)}]")
 
 
 def read_line(prompt: str) -> str | None:

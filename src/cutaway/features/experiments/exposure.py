@@ -19,7 +19,7 @@ from cutaway.requests.completion import Completion
 from cutaway.rerun.request import UNSTOPPED, run_together
 from cutaway.rerun.statistics import Estimate, bands, estimate
 from cutaway.sampling import derive_seed
-from cutaway.trace.figures import in_bits
+from cutaway.trace.figures import to_bits
 
 Curves = NDArray[np.float64]
 """One row per window, one column per position after the cut: (windows, horizon)."""
@@ -152,9 +152,9 @@ def _begin(llm: LLM) -> list[int]:
 
 
 def _surprise(done: list[Completion]) -> Curves:
-    return in_bits(-np.array([[step.logprob for step in each.steps] for each in done]))
+    return to_bits(-np.array([[step.logprob for step in each.steps] for each in done]))
 
 
 def _entropy(done: list[Completion]) -> Curves:
     observed = [[step.observed for step in each.steps] for each in done]
-    return in_bits(np.array([[o.entropy for o in each if o is not None] for each in observed]))
+    return to_bits(np.array([[o.entropy for o in each if o is not None] for each in observed]))

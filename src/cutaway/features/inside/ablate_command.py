@@ -26,7 +26,7 @@ from cutaway.cli.terminal.drawing import (
     wrap,
 )
 from cutaway.trace import Trace
-from cutaway.trace.figures import in_bits, percent, phrase, probability
+from cutaway.trace.figures import percent, phrase, probability, to_bits
 
 if TYPE_CHECKING:
     from cutaway.features.inside.ablate import AblatedPart, Ablation
@@ -153,7 +153,7 @@ def _characters(
     """Yield characters with the share of their tint; None where not tried, or without effect."""
     at, ids = 0, ablation.token_ids
     for part in sorted(ablation.parts, key=lambda part: part.start):
-        share = in_bits(max(part.effect, 0.0)) / _BITS
+        share = to_bits(max(part.effect, 0.0)) / _BITS
         yield from ((c, None) for c in style.text(text(ids[at : part.start])))
         yield from ((c, share or None) for c in style.text(text(part.token_ids)))
         at = part.stop

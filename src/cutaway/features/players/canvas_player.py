@@ -19,8 +19,8 @@ from cutaway.cli.terminal.drawing import (
 )  # fmt: skip
 from cutaway.engine.events import Pass
 from cutaway.features.players import LABEL, Player, spark_row, wrapped
-from cutaway.trace.canvas import cell_life, edited, standing
-from cutaway.trace.figures import in_bits, percent, probability
+from cutaway.trace.canvas import cell_life, find_edited_cells, standing
+from cutaway.trace.figures import percent, probability, to_bits
 
 _PAUSE_S = 0.3
 _KEYS = ("q quit", "? help", "space play", "←/→ pass", "↑/↓ cell", "e undone")
@@ -95,7 +95,7 @@ class CanvasPlayer(Player):
 
 def undoes(made: Pass) -> bool:
     """Whether a pass edits a cell or masks one again."""
-    return bool(edited(made) or made.masked_again)
+    return bool(find_edited_cells(made) or made.masked_again)
 
 
 def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
@@ -118,19 +118,19 @@ def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
         "block": [place - first for place in made.block],
         "rows": made.rows,
         "revealed": [cell.position - first for cell in made.revealed],
-        "edited": [cell.position - first for cell in edited(made)],
+        "edited": [cell.position - first for cell in find_edited_cells(made)],
         "masked_again": [position - first for position in made.masked_again],
-        "bound_bits": in_bits(made.bound),
+        "bound_bits": to_bits(made.bound),
         "cells": [name(stands[p]) if p in stands else None for p in player.positions],
         "fingerprint": f"{made.fingerprint:016x}",
     }
 
 
 def _what(made: Pass) -> str:
-    parts, replaced = [f"{len(made.revealed)} revealed"], len(edited(made))
+    parts, replaced = [f"{len(made.revealed)} revealed"], len(find_edited_cells(made))
     parts += [f"{replaced} edited"] * bool(replaced)
     parts += [f"{len(made.masked_again)} masked again"] * bool(made.masked_again)
-    return ", ".join([*parts, f"bound {in_bits(made.bound):.2f}"])
+    return ", ".join([*parts, f"bound {to_bits(made.bound):.2f}"])
 
 
 def _header(player: CanvasPlayer) -> Line:
@@ -182,7 +182,7 @@ def _sparks(player: CanvasPlayer, columns: int, style: Style) -> list[Line]:
     seen = window(player.last + 1, player.at, max(columns - LABEL - 1, 1))
     here, total = player.at - seen.start, len(player.positions)
     masked = [total - len(player.states[n]) for n in seen]
-    bounds = [in_bits(player.trace.passes[n].bound) for n in seen]
+    bounds = [to_bits(player.trace.passes[n].bound) for n in seen]
     return [
         spark_row(f"masked {masked[here]}", list(style.spark(m / total for m in masked)), here),
         spark_row(f"bound {bounds[here]:.2f}", list(style.spark(b / 8 for b in bounds)), here,
@@ -213,6 +213,6 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
     return [
         [*title, (f" · {event}{place}", PLAIN)],
         [(f"   {likely}", PLAIN)],
-        [(f"   drawn {visible(style, name(own.token_id))} · entropy {in_bits(own.entropy):.2f} bits"
+        [(f"   drawn {visible(style, name(own.token_id))} · entropy {to_bits(own.entropy):.2f} bits"
           f" · figure {own.figure:.4g}{margin}", PLAIN)],
     ]  # fmt: skip

@@ -29,7 +29,7 @@ from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import EndTokenStatus, end_token_status, ends_thought
 from cutaway.trace.figures import bits, chain_label, height, percent, probability
-from cutaway.trace.steps import observed
+from cutaway.trace.steps import observation_of
 from cutaway.trace.views import CandidateView, StepView, is_uncertain, step_view
 
 _KEYS = (
@@ -88,7 +88,7 @@ class StepPlayer(Player):
         self.last = len(self.trace.steps) - 1
         self.finders = {
             "e": ("uncertain step", is_uncertain),
-            "r": ("step whose rank is not 1", lambda step: observed(step).rank != 1),
+            "r": ("step whose rank is not 1", lambda step: observation_of(step).rank != 1),
             "x": ("step where the end token survived", self._end_survived),
         }
 
@@ -219,7 +219,7 @@ def _sparks(player: StepPlayer, columns: int, style: Style) -> list[Line]:
     surprise = [bits(steps[i].logprob) for i in seen]
     ends = [player.moments[i] for i in seen]
     here = player.at - seen.start
-    ranks = [observed(steps[i]).rank for i in seen]
+    ranks = [observation_of(steps[i]).rank for i in seen]
     return [
         spark_row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
                   [style.tint(b / 8) for b in surprise]),
@@ -282,7 +282,7 @@ def ending(style: Style, trace: Trace) -> str:
 
 def step_line(style: Style, trace: Trace, step: Step) -> str:
     """One step in one line."""
-    moment, seen = end_token_status(trace, step), observed(step)
+    moment, seen = end_token_status(trace, step), observation_of(step)
     final = seen.final_logprob
     shares = (
         percent(probability(step.logprob)),

@@ -16,8 +16,8 @@ from cutaway.features.practice.start import TOKENS, shortened, step_of, visible
 from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import entropy, log
 from cutaway.trace import Trace
-from cutaway.trace.canvas import in_order
-from cutaway.trace.figures import in_bits, probability
+from cutaway.trace.canvas import sort_by_figure
+from cutaway.trace.figures import probability, to_bits
 
 TOPIC = "cells"
 THRESHOLD = 0.5
@@ -100,7 +100,7 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
         raise InputError("topic", f" {TOPIC}: this trace is of no canvas; record one with denoise")
     passed = 0 if index is None else step_of(trace, index).pass_index
     made = trace.passes[passed or 0]
-    ranked = in_order(cell for cell in made.cells if len(cell.likely) > 1)
+    ranked = sort_by_figure(cell for cell in made.cells if len(cell.likely) > 1)
     chosen = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
     if len(chosen) < 2:
         raise InputError(
@@ -161,7 +161,7 @@ def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
 
 
 def _given(cells: Cells) -> Table:
-    bits = [number(in_bits(one)) for one in cells.entropy]
+    bits = [number(to_bits(one)) for one in cells.entropy]
     return numbered(
         cells.best,
         {
@@ -174,7 +174,7 @@ def _given(cells: Cells) -> Table:
 def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercise:
     [row], figures, _ = revealed(cells, rule)
     fates = ["revealed" if i == row else "" for i in range(len(figures))]
-    figures = [in_bits(one) for one in figures] if rule.order == "entropy" else figures
+    figures = [to_bits(one) for one in figures] if rule.order == "entropy" else figures
     shown: dict[str, Sequence[str]] = {name: [*map(number, figures)], "": fates}
     return Exercise(
         TOPIC,
@@ -193,10 +193,10 @@ def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercis
 def _together(cells: Cells) -> tuple[Exercise, Exercise]:
     which, _, bound = revealed(cells, Rule(threshold=THRESHOLD))
     fates = ["revealed" if i in which else "" for i in range(len(cells.p))]
-    bits = [number(in_bits(one)) if i in which else "" for i, one in enumerate(cells.entropy)]
+    bits = [number(to_bits(one)) if i in which else "" for i, one in enumerate(cells.entropy)]
     last: tuple[Block, ...] = (
         numbered(cells.best, {"entropy, bits": bits, "": fates}),
-        f"The sum less the largest is {number(in_bits(bound))} bits. One after another, each cell "
+        f"The sum less the largest is {number(to_bits(bound))} bits. One after another, each cell "
         "would have seen the ones before it; together, each was drawn as if the others were still "
         "masked. That is the most that fewer passes cost on average.",
     )
@@ -215,7 +215,7 @@ def _together(cells: Cells) -> tuple[Exercise, Exercise]:
             "Cells that are revealed together do not see each other. On average that loses at most "
             "the sum of their entropies less the largest. How many bits is it here?",
             _given(cells),
-            Numbers((in_bits(bound),), ("bound",), BITS),
+            Numbers((to_bits(bound),), ("bound",), BITS),
             f"of the {len(which)} that the threshold reveals.",
             last,
         ),

@@ -23,8 +23,8 @@ from cutaway.sampling.luck import gumbel
 from cutaway.sampling.params import MAX_SEED
 from cutaway.text.characters import printable
 from cutaway.trace import Trace
-from cutaway.trace.figures import in_bits, stage_label
-from cutaway.trace.steps import observed
+from cutaway.trace.figures import stage_label, to_bits
+from cutaway.trace.steps import observation_of
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
@@ -99,7 +99,7 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     is no such step, or where too few of its tokens were recorded.
     """
     step = step_of(trace, index)
-    seen = observed(step)
+    seen = observation_of(step)
     if len(seen.candidates) < 2:
         raise InputError(
             "step", f" {step.index} keeps 1 token: record the trace with more candidates"
@@ -182,7 +182,7 @@ def step_of(trace: Trace, index: int | None) -> Step:
     if not trace.steps:
         raise InputError("this trace has no steps: nothing was generated")
     if index is None:
-        return max(trace.steps, key=lambda step: observed(step).entropy)
+        return max(trace.steps, key=lambda step: observation_of(step).entropy)
     if not 0 <= index < len(trace.steps):
         last = len(trace.steps) - 1
         raise InputError("step", f" must be one of this trace's, 0 to {last}, not {index}")
@@ -264,10 +264,10 @@ def outcome(start: Start, **settings: Any) -> Outcome:
         by_row(logits),
         by_row(weights),
         by_row(weights / total),
-        by_row(in_bits(ledger[-1].log_sum_exp - logits)),
+        by_row(to_bits(ledger[-1].log_sum_exp - logits)),
         by_row(logits + [luck[row] for row in rows]),
         total,
-        in_bits(entropy(logits)),
+        to_bits(entropy(logits)),
         sum(report.removed_mass for report in ledger[1:]),  # the first is our processor
         start.token_ids.index(choose(c, params, start.seed, start.position)),
     )

@@ -1,14 +1,14 @@
 """The page's documents: the one that a server sends, and the viewer, which is one file.
 
-The viewer holds traces, and the style and the script that show them; it fetches nothing.
+The viewer contains traces, and the style and the script that show them; it fetches nothing.
 
-The modules in js/: state/ is the store and what is asked of a server, figures/ what follows from a
-trace, parts/ views of it (each depends on the store alone), compose/ the form of a request,
-lessons/ the lessons on a text, app/ the pages that these make, local/ the model in the page, which
-state/api.js asks in the place of a server. There is no build step.
+The modules in js/: state/ is the store and the requests to a server, figures/ what is computed from
+a trace, parts/ views of it (each depends on the store alone), compose/ the form of a request,
+lessons/ the lessons on a text, app/ the pages made of these, local/ the model in the page, which
+state/api.js asks instead of a server. There is no build step.
 
 Knows the few forms in which our modules import and export, and the content security policy, which
-names the hashes of style and script.
+has the hashes of style and script.
 """
 
 import gzip
@@ -34,13 +34,15 @@ _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def index(catalogue: Mapping[str, Any]) -> str:
-    """The page of a server, with the catalogue."""
+    """Return the page of a server, with the catalogue."""
     return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
 
 
 class BundledRun(NamedTuple):
-    """A run of a viewer: the lines of its trace, its name, and of a fork the number of the run that
-    it leaves, counted from 1, and the step."""
+    """A run of a viewer: the lines of its trace, and its name.
+
+    A fork also has the number of its parent among the runs, from 1, and the step.
+    """
 
     trace: str
     name: str
@@ -55,9 +57,9 @@ def viewer(
     looks: Mapping[str, bytes],
     guide: Mapping[str, Any] | None = None,
 ) -> str:
-    """A document that shows runs and opens from disk.
+    """Return a document that shows runs and opens from disk.
 
-    looks: by run and step, as in "1 12", files of its inside
+    looks: run and step, as in "1 12" -> file of the step's inside
     """
     style, script = _style(), _script()
     parts = {
@@ -68,10 +70,10 @@ def viewer(
         "GLASS": _glass().rstrip(),
         "CATALOGUE": _data(json.dumps(catalogue)),
         "TRACES": "\n".join(_run(number, run) for number, run in enumerate(runs, 1)),
-        "LOOKS": json.dumps({place: _packed(look) for place, look in looks.items()}),
+        "LOOKS": json.dumps({place: _pack(look) for place, look in looks.items()}),
         "SCRIPT": script,
     }
-    return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
+    return re.sub("|".join(parts), lambda match: parts[match[0]], _read("viewer.html"))
 
 
 def _guide(guide: Mapping[str, Any]) -> str:
@@ -89,12 +91,12 @@ def _run(number: int, run: BundledRun) -> str:
     )
 
 
-def _packed(data: bytes) -> str:
+def _pack(data: bytes) -> str:
     return b64encode(gzip.compress(data, mtime=0)).decode()
 
 
 def _data(lines: str) -> str:
-    """JSON that cannot end the script element which holds it: "<" stands in strings alone."""
+    """Escape JSON so that it cannot end its script element: "<" occurs in strings alone."""
     return lines.replace("<", "\\u003c")
 
 
@@ -111,23 +113,23 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    """The page's sheets in their order, and that of a guide, which it has not."""
+    """Return the page's style sheets in order, and that of guides, which the page lacks."""
     names = [*_STYLES.findall(_read("index.html")), "css/guide.css"]
     return "\n".join(map(_read, names))
 
 
 @cache
 def _glass() -> str:
-    """The section of the page that shows a run: the same markup in both documents."""
-    found = _GLASS.search(_read("index.html"))
-    if found is None:
+    """Return the section of the page that shows a run: both documents have the same markup."""
+    match = _GLASS.search(_read("index.html"))
+    if match is None:
         raise ValueError("index.html: there is no section of class glass")
-    return found[0]
+    return match[0]
 
 
 @cache
 def _script() -> str:
-    """The viewer and all that it imports, each in a scope of its own, after what it needs."""
+    """Return the viewer and its imports, each module in a scope of its own, after its imports."""
     done: dict[str, str] = {}
     _add("app/viewer.js", done, ())
     return "\n".join(done.values()).replace("</script", "<\\/script")
@@ -141,11 +143,11 @@ def _add(path: str, done: dict[str, str], above: tuple[str, ...]) -> None:
         return
     text = _read(f"js/{path}")
     folder = dirname(path)
-    for _, needed in _IMPORT.findall(text):
-        _add(normpath(join(folder, needed)), done, (*above, path))
+    for _, imported_path in _IMPORT.findall(text):
+        _add(normpath(join(folder, imported_path)), done, (*above, path))
     exported = [name for _, name in _EXPORT.findall(text) if name]
-    body = _EXPORT.sub(lambda found: f"{found[1] or ''}{found[2] or ''}", text)
-    body = _IMPORT.sub(lambda found: _bound(found[1], normpath(join(folder, found[2]))), body)
+    body = _EXPORT.sub(lambda match: f"{match[1] or ''}{match[2] or ''}", text)
+    body = _IMPORT.sub(lambda match: _bound(match[1], normpath(join(folder, match[2]))), body)
     if left := _LEFT.search(body):
         raise ValueError(f"{path}: the viewer cannot hold this: {left[0]}")
     done[path] = (
@@ -160,7 +162,7 @@ def _bound(names: str | None, path: str) -> str:
 
 
 def _scope(path: str) -> str:
-    """The variable that holds a module's exports: "parts/tree.js" → "$parts_tree"."""
+    """Return the variable of a module's exports: "parts/tree.js" → "$parts_tree"."""
     return "$" + re.sub(r"[/-]", "_", path.removesuffix(".js"))
 
 

@@ -11,7 +11,7 @@ from cutaway.features.practice import COUNT, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.start import visible
 from cutaway.trace.canvas import came_in
-from cutaway.trace.figures import in_bits
+from cutaway.trace.figures import to_bits
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -147,7 +147,7 @@ def _latency(runs: dict[str, "Completion"]) -> Exercise:
     table = tuple(
         (
             name, str(len(done.passes)), str(rows[name]), number(_CELLS / len(done.passes)),
-            number(in_bits(sum(made.bound for made in done.passes))),
+            number(to_bits(sum(made.bound for made in done.passes))),
         )
         for name, done in runs.items()
     )  # fmt: skip
