@@ -48,7 +48,7 @@ def room(free):
 
 
 def keep(monkeypatch, nbytes):
-    monkeypatch.setattr(Offload, "kept", property(lambda _self: nbytes))
+    monkeypatch.setattr(Offload, "room", property(lambda _self: nbytes))
 
 
 def written(path, **options):
@@ -160,11 +160,11 @@ def test_pages_that_are_not_kept_are_dropped_after_each_step(path, folder, monke
 
 def test_kept_is_what_is_free_less_keys_and_values_and_some_to_spare(folder):
     def kept(free, reserved):
-        return Offload(folder, reserved, print, Memory(free, "this machine")).kept
+        return Offload(folder, reserved, print, Memory(free, "this machine")).room
 
     assert kept(8000, 1000) == 6000
     assert kept(8000, 7000) == kept(8000, 9000) == 0
-    assert Offload(folder, 1, print, None).kept > 1 << 50
+    assert Offload(folder, 1, print, None).room > 1 << 50
 
 
 def test_swap_is_no_memory_to_keep_a_file_in(monkeypatch, tmp_path):
@@ -208,7 +208,7 @@ def test_how_fast_the_disk_reads_is_measured(path, folder, capsys, monkeypatch):
 def test_of_experts_a_step_reads_a_part(folder, monkeypatch):
     monkeypatch.setattr(offload, "_read_speed", lambda *_: 1e4)
     said = []
-    reads = Reads(size=5000, always=800, experts=4000, chosen=500)
+    reads = Reads(size=5000, always=800, experts=4000, active=500)
     for kept, share, left in (0, 0, 1300), (600, 0, 900), (3000, 0.5, 250), (9000, 1, 0):
         assert (reads.kept_share(kept), reads.from_file(kept)) == (share, left)
     keep(monkeypatch, 3000)
@@ -359,7 +359,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from cutaway import LLM
 from cutaway.base.offload import Offload
-Offload.kept = property(lambda _self: 0)
+Offload.room = property(lambda _self: 0)
 llm = LLM({str(path)!r}, threads=2, offload_folder={str(folder)!r}, progress=False)
 ids = list(range(3, 60))
 expected = llm.logits(ids).tobytes()

@@ -116,7 +116,7 @@ def test_the_number_of_values_has_a_limit(item, most, told):
     assert len(parse(b"[" + b",".join([item] * most) + b"]")) == most
     more = b"[" + b",".join([item] * (most + 1)) + b"]"
     assert told in refused(more)
-    assert len(parse(more, most=None)) == most + 1
+    assert len(parse(more, max_values=None)) == most + 1
 
 
 def test_hostile_megabytes_take_no_time():

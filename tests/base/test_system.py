@@ -81,7 +81,7 @@ def test_a_containers_share_of_the_processors(machine, quota, count):
     assert default_threads().count == count
     if count < 8:
         processors = int(quota.split()[0]) / 100_000
-        assert default_threads().why == f"its container's limit of {processors:g} processors"
+        assert default_threads().reason == f"its container's limit of {processors:g} processors"
 
 
 @pytest.mark.parametrize(("quota", "count"), [("-1", 8), ("300000", 3)])

@@ -1,8 +1,8 @@
-"""Arithmetic as IEEE 754 has it unless a program asks for another, whatever this program asked for.
+"""Compute in the default arithmetic of IEEE 754, whatever mode the program has set.
 
-A library may have set the calling thread's rounding (``fesetround``), or let it take very small
-numbers for 0 (-ffast-math). That must change no bit of what is computed here, and stays as it was
-for whoever calls. Kernels see to it themselves (native/plain_arithmetic.h).
+A library may have changed the calling thread's rounding (``fesetround``), or made it flush very
+small numbers to 0 (-ffast-math). That must change no bit computed here, and the caller gets its
+mode back. Kernels do the same by themselves (native/plain_arithmetic.h).
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 def plainly(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function compute in plain arithmetic; not a generator or a coroutine, which pause."""
+    """Make a function compute in plain arithmetic. A generator or coroutine would pause within."""
 
     @wraps(function)
-    def computed(*args: P.args, **kwargs: P.kwargs) -> T:
+    def compute_plainly(*args: P.args, **kwargs: P.kwargs) -> T:
         with PlainArithmetic():
             return function(*args, **kwargs)
 
-    return computed
+    return compute_plainly

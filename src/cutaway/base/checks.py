@@ -1,4 +1,4 @@
-"""Checks of arguments that several rooms make: numbers, choices, token ids, earlier names."""
+"""Checks of arguments that several rooms need: numbers, choices, token ids, earlier names."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -11,7 +11,7 @@ from cutaway.errors import InputError
 
 
 def shown(value: Any) -> str:
-    """A value as an error's sentence quotes it: on one line, and cut where it is long."""
+    """Return a value as an error quotes it: on one line, and cut if it is long."""
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # Python prints no integer of that many digits
@@ -41,7 +41,7 @@ def check_finite(name: str, value: Any) -> float:
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """As check_finite; InputError unless it is in [low, high]."""
+    """Return value as a plain float; InputError unless it is a number in [low, high]."""
     number = check_finite(name, value)
     if not low <= number <= high:
         raise InputError(name, f" must be between {low:g} and {high:g}, not {number:g}")
@@ -63,24 +63,24 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
-    """Token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
+    """Return token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
     try:
-        if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three hold numbers
+        if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three are of numbers
             raise TypeError
-        found = tuple(ids)
-        if any(isinstance(token_id, bool) for token_id in found):
+        token_ids = tuple(ids)
+        if any(isinstance(token_id, bool) for token_id in token_ids):
             raise TypeError
-        return tuple(map(index, found))
+        return tuple(map(index, token_ids))
     except TypeError:
         raise InputError(name, " must be token ids, and those are whole numbers") from None
 
 
 def existing(text: str) -> Path | None:
-    """The file or folder that a text names; None where there is none, or can be none."""
+    """Return the file or folder with this name; None if there is none, or cannot be one."""
     try:
         path = Path(text).expanduser()
         return path if path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # too long, of no user, with a null byte
+    except (OSError, RuntimeError, ValueError):  # too long, unknown user, with a null byte
         return None
 
 
@@ -88,14 +88,14 @@ def existing(text: str) -> Path | None:
 
 KEYWORDS = {"changes": "interventions", "allow_changes": "allow_interventions"}
 RULE = {"luck": "noise"}
-"""Of a canvas's rule: earlier name -> name."""
+"""Settings of a canvas's rule: earlier name -> name."""
 
 
 def current_names(
-    given: Mapping[str, Any], earlier_names: Mapping[str, str] = KEYWORDS
+    keywords: Mapping[str, Any], earlier_names: Mapping[str, str] = KEYWORDS
 ) -> dict[str, Any]:
-    """Keywords under their current names; InputError where one is given by both names."""
+    """Return keywords with their current names; InputError if one is given by both names."""
     for earlier, name in earlier_names.items():
-        if earlier in given and name in given:
+        if earlier in keywords and name in keywords:
             raise InputError(earlier, f" is the earlier name of {name}: give {name} alone")
-    return {earlier_names.get(name, name): value for name, value in given.items()}
+    return {earlier_names.get(name, name): value for name, value in keywords.items()}

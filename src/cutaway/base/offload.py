@@ -1,7 +1,7 @@
-"""Weights in a file on a disk, for a model that is larger than memory.
+"""Keep weights in a file on a disk, for a model that is larger than memory.
 
-Knows what a folder's file system must be, how much is free there, how fast it reads, and how much
-of the file memory can keep.
+Knows which file systems will do, how much is free there, how fast the disk reads, and how much of
+the file memory can keep.
 """
 
 import os
@@ -21,12 +21,12 @@ from cutaway.base.resources import Memory, file_system, free_memory
 from cutaway.errors import InputError
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-_PROBE = 1 << 20, 32  # bytes of a piece, and how many of them are written and read again
-_SPARE = 8  # one part in 8 of the free memory is left to buffers, the file's next pages, others
+_PROBE = 1 << 20, 32  # bytes of a piece, and how many pieces are written and read again
+_SPARE = 8  # an eighth of the free memory is left for buffers, the file's next pages, others
 
 
 def check_folder(folder: object) -> Path:
-    """The folder that ``offload_folder`` names. InputError where weights cannot be kept in it."""
+    """Return the folder that ``offload_folder`` names; InputError if weights cannot be in it."""
     if not isinstance(folder, str | os.PathLike) or not (name := os.fsdecode(folder)):
         raise InputError("offload_folder", f" must be a folder's name, not {shown(folder)}")
     place, wrong = Path(name), ""
@@ -48,38 +48,38 @@ def check_folder(folder: object) -> Path:
 
 @dataclass(frozen=True)
 class Reads:
-    """Bytes of a model's weights, and which of them computing a token reads.
+    """Bytes of a model's weights, and how many of them computing a token reads.
 
-    size     all
-    always   those that every token reads
-    experts  all experts of a mixture
-    chosen   those of them that one token chooses
+    size     bytes of all weights
+    always   bytes that every token reads
+    experts  bytes of all experts of a mixture
+    active   bytes of the experts that one token uses
     """
 
     size: int
     always: int
     experts: int = 0
-    chosen: int = 0
+    active: int = 0
 
-    def kept_share(self, kept: int) -> float:
-        """The share of the experts that memory can keep beside the rest."""
+    def kept_share(self, room: int) -> float:
+        """Return the share of the experts for which there is room besides the rest."""
         if not self.experts:
             return 1.0
-        return min(max(kept - (self.size - self.experts), 0) / self.experts, 1.0)
+        return min(max(room - (self.size - self.experts), 0) / self.experts, 1.0)
 
-    def from_file(self, kept: int) -> int:
-        """What is read of the file where a token chooses any expert as likely as another."""
-        rest = min(max(self.size - self.experts - kept, 0), self.always)
-        return rest + round(self.chosen * (1 - self.kept_share(kept)))
+    def from_file(self, room: int) -> int:
+        """Return the bytes that a token reads from the file if all experts are equally likely."""
+        rest = min(max(self.size - self.experts - room, 0), self.always)
+        return rest + round(self.active * (1 - self.kept_share(room)))
 
 
 @dataclass(frozen=True)
 class Offload:
-    """A folder for a model's weights, and the memory that there is for them.
+    """A folder for a model's weights, and the memory available for them.
 
     reserved  bytes of memory for what cannot be in a file: keys and values
-    tell      called with one sentence on what will happen, before anything is written
-    kept      bytes of the file that stay in memory while no other program needs it
+    tell      called with a sentence about what will happen, before anything is written
+    room      bytes of the file that stay in memory while no other program needs it
     """
 
     folder: Path
@@ -88,25 +88,25 @@ class Offload:
     memory: Memory | None = field(default_factory=lambda: free_memory(swap=False))
 
     @property
-    def kept(self) -> int:
-        """What is free, less what is reserved, and a part of it to spare."""
+    def room(self) -> int:
+        """The free memory, less a spare part and what is reserved."""
         if self.memory is None:
             return 1 << 62  # the system decides
         return max(self.memory.free - self.memory.free // _SPARE - self.reserved, 0)
 
     @contextmanager
     def open(self, reads: Reads) -> Iterator[int]:
-        """A new file for these weights, to be written in the block; on leaving, all is on the disk.
+        """Open a new file for these weights, to be written in the block and then on the disk.
 
         It has no name, so that no other program sees it, and it is gone with the last descriptor
-        and mapping, however this process ends. InputError where it cannot be written.
+        and mapping, however this process ends. InputError if it cannot be written.
         """
         nbytes = reads.size
         try:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
                 if nbytes > disk_usage(self.folder).free:
                     raise self._full(nbytes)
-                system.reserve(file.fileno(), nbytes)  # or others may take the room
+                system.reserve(file.fileno(), nbytes)  # or others may fill the disk first
                 self.tell(self._plan(reads, file.fileno()))
                 yield file.fileno()
                 os.fsync(file.fileno())  # or an error would be lost
@@ -129,17 +129,17 @@ class Offload:
 
     def _plan(self, reads: Reads, file: int) -> str:
         nbytes = reads.size
-        said = f"{megabytes(nbytes)} of weights go into a file in {self.folder}"
-        kept = self.kept
-        if nbytes <= kept or self.memory is None:
-            return f"{said} and stay in memory, too, while no other program needs it"
-        free, whose = self.memory
-        passing = reads.from_file(kept)
+        start = f"{megabytes(nbytes)} of weights go into a file in {self.folder}"
+        room = self.room
+        if nbytes <= room or self.memory is None:
+            return f"{start} and stay in memory, too, while no other program needs it"
+        free, owner = self.memory
+        passing = reads.from_file(room)
         rate = _read_speed(file, nbytes) / max(passing, 1)
         return (
-            f"{said}: {megabytes(free)} of {whose} are free, of which "
+            f"{start}: {megabytes(free)} of {owner} are free, of which "
             f"{megabytes(self.reserved)} are for keys and values (kv_tokens) and "
-            f"{megabytes(kept)} for weights; each token reads "
+            f"{megabytes(room)} for weights; each token reads "
             f"{'about' if reads.experts else 'up to'} {megabytes(passing)} from the file, "
             f"and the disk allows about {rate:.2g} tokens a second"
             + (", more where it is often the same experts" if reads.experts else "")
@@ -147,7 +147,7 @@ class Offload:
 
 
 def _read_speed(file: int, nbytes: int) -> float:
-    """Bytes a second, of what the disk has and memory has not."""
+    """Return how many bytes a second the disk reads of what memory does not have."""
     size, pieces = _PROBE
     pieces = max(min(pieces, nbytes // size), 1)
     piece = os.urandom(min(size, nbytes))  # a file system may compress

@@ -1,6 +1,6 @@
-"""What a person sees while something takes long, and what a model, a file or a server says.
+"""Show progress and messages, and texts of models, files and servers, without harm.
 
-On a terminal the controls in a stranger's text are shown, and not obeyed.
+On a terminal the control characters in a stranger's text are shown, and not obeyed.
 """
 
 import os
@@ -28,7 +28,7 @@ def silent(work: str, done: int, total: int) -> None:
 def say(text: str) -> None:
     """Write one line to standard error, where it never mixes with generated text.
 
-    A terminal's lines end between words, and no text steers it.
+    A terminal's lines are wrapped between words, and no text controls it.
     """
     text = inert(text, sys.stderr) if sys.stderr else text
     if len(text) > (columns := _columns()):
@@ -37,19 +37,19 @@ def say(text: str) -> None:
         text = fill(
             text, columns, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
         )
-    with suppress(OSError):  # a log that is full is no reason to fail
+    with suppress(OSError):  # do not fail because a log is full
         print(text, file=sys.stderr, flush=True)
 
 
 def say_error(sentence: str) -> None:
-    """Write why a command failed to standard error; of a long sentence, its beginning and end."""
+    """Write why a command failed to standard error; cut a long sentence in the middle."""
     if len(sentence) > _LONGEST_BEGINNING + _LONGEST_END:
         sentence = f"{sentence[:_LONGEST_BEGINNING]} … {sentence[-_LONGEST_END:]}"
     say(f"cutaway: error: {sentence}")
 
 
 def _columns() -> int:
-    """Of the terminal that standard error is; where it is none, a line has no end."""
+    """Return the width of the terminal at standard error; if it is none, lines are unlimited."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
     except (OSError, ValueError, AttributeError):  # a file, a closed one, none
@@ -64,21 +64,21 @@ def megabytes(size: int) -> str:
 
 
 Figures = Callable[[int, int, float], str]
-"""(done, total, seconds) in words."""
+"""Puts (done, total, seconds) into words."""
 
 
 def bytes_done(done: int, total: int, seconds: float) -> str:
-    """How much of a transfer is done, and how fast it goes."""
+    """Say how much of a transfer is done, and how fast it goes."""
     return f"{done / total:4.0%} of {megabytes(total)}, {done / seconds / 1e6:.0f} MB/s"
 
 
 def texts_done(done: int, total: int, seconds: float) -> str:
-    """How many texts are finished."""
+    """Say how many texts are finished."""
     return f"{done} of {total} texts, {seconds:.0f} s"
 
 
 def tokens_done(done: int, total: int, seconds: float) -> str:
-    """How many tokens are computed."""
+    """Say how many tokens are computed."""
     return f"{done} of {total} tokens, {seconds:.0f} s"
 
 
@@ -86,7 +86,7 @@ class Bar:
     """A progress bar on one line of a terminal; nothing when there is no terminal.
 
     The caller reports with ``update(done)``. The line is ended on leaving the context.
-    after: seconds for which nothing is shown, since it may be over by then
+    after: seconds before anything is shown, since the work may be over by then
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Bar:
         self._label = label
         self._total = max(total, 1)
         self._show = show and sys.stderr is not None and sys.stderr.isatty()
-        self._start = self._drawn = time.monotonic()
+        self._start = self._last_draw = time.monotonic()
         self._shown_from = self._start + after
         self._done = 0
 
@@ -116,13 +116,13 @@ class Bar:
             say("")
 
     def leave_out(self, size: int) -> None:
-        """Take from the total what need not be done."""
+        """Reduce the total by what need not be done."""
         self._total = max(self._total - size, 1)
 
     def update(self, done: int) -> None:
         """Report how much is done; it never goes back, and is redrawn 10 times a second."""
         self._done = min(max(done, self._done), self._total)
-        if time.monotonic() - self._drawn >= _REDRAW_S:
+        if time.monotonic() - self._last_draw >= _REDRAW_S:
             self._draw()
 
     def _is_due(self) -> bool:
@@ -131,13 +131,13 @@ class Bar:
     def _draw(self) -> None:
         if not self._is_due():
             return
-        self._drawn = time.monotonic()
+        self._last_draw = time.monotonic()
         # \x1b[K clears the rest of a longer line.
         print(f"\r{self._line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:
         share = self._done / self._total
-        figures = self._figures(self._done, self._total, max(self._drawn - self._start, 1e-3))
+        figures = self._figures(self._done, self._total, max(self._last_draw - self._start, 1e-3))
         columns = min(_columns(), 500)
         label = self._label[: max(columns - len(figures) - 5, 0)]
         width = max(min(columns - len(label) - len(figures) - 8, 40), 0)
@@ -153,11 +153,11 @@ def _is_unicode() -> bool:
 # -- a stranger's text -----------------------------------------------------------------------------
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What steers a terminal or turns a line around. Line feeds and tabs only lay a text out."""
+"""Characters that control a terminal or reverse a line. Line feeds and tabs are harmless."""
 
 
 def inert(text: str, stream: TextIO) -> str:
-    """The text as this stream is to have it: with escapes on a terminal, raw in files and pipes."""
+    """Return the text for this stream: with escapes on a terminal, raw in files and pipes."""
     if not stream.isatty():
         return text
     return STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -1,7 +1,7 @@
-"""What this process may use of the machine: processors and memory, within its container's limits.
+"""Find the processors and memory that this process may use, within its container's limits.
 
-Knows where Linux says so (/proc, /sys, control groups of both versions). What a system does not say
-limits nothing.
+Knows where Linux says so (/proc, /sys, control groups of both versions). A limit that the system
+does not state does not apply.
 """
 
 from collections.abc import Iterator
@@ -19,48 +19,48 @@ class Threads:
     """How many threads to compute with, and why."""
 
     count: int
-    why: str
+    reason: str
 
 
 class Memory(NamedTuple):
-    """Bytes that can still be had, and whose they are."""
+    """Bytes that are still free, and what they belong to: "this machine", "its container"."""
 
     free: int
-    whose: str
+    owner: str
 
 
 def default_threads() -> Threads:
-    """One for each processor that computes at full speed: the slowest thread sets the pace.
+    """Return one thread for each processor at full speed, since the slowest sets the pace.
 
-    A processor that the container may use only in part counts as none: a thread that is stopped
-    in the middle of a step keeps the others waiting.
+    A processor that the container may only use in part is not counted: a thread that is stopped in
+    the middle of a step would keep the others waiting.
     """
     allowed, fast = system.processors(), usable_cores()
-    found = Threads(len(fast), f"all {len(fast)} processors that this process may use")
+    threads = Threads(len(fast), f"all {len(fast)} processors that this process may use")
     if fast != allowed:
-        found = Threads(len(fast), f"the {len(fast)} performance cores of {len(allowed)}")
+        threads = Threads(len(fast), f"the {len(fast)} performance cores of {len(allowed)}")
     quota = _quota()
-    if quota < found.count:
+    if quota < threads.count:
         return Threads(max(int(quota), 1), f"its container's limit of {quota:g} processors")
-    return found
+    return threads
 
 
 def usable_cores() -> set[int]:
-    """Of the processors that this process may use those that compute at full speed."""
+    """Return the processors that this process may use and that compute at full speed."""
     allowed = system.processors()
     return (_performance_cores() & allowed) or allowed
 
 
 def free_memory(*, swap: bool = True) -> Memory | None:
-    """What is left for programs, file pages that can be dropped and swap included.
+    """Return the memory left for programs, including droppable file pages; None if unknown.
 
-    None where the system does not say. swap: count it, too
+    swap: count swap space, too
     """
     figures = dict(_pairs(_ROOT / "proc/meminfo"))
     if "MemAvailable" not in figures:
         return None
     swapped = figures.get("SwapFree", 0) * 1024 if swap else 0
-    found = Memory(figures["MemAvailable"] * 1024 + swapped, "this machine")
+    memory = Memory(figures["MemAvailable"] * 1024 + swapped, "this machine")
     for group in _groups("memory"):
         limit = _number(group, "memory.max", "memory.limit_in_bytes")
         if limit is None:
@@ -72,19 +72,19 @@ def free_memory(*, swap: bool = True) -> Memory | None:
             for name in ("inactive_file", "active_file")
         )
         left = Memory(max(limit - used + files, 0) + swapped, "its container")
-        found = min(found, left)
-    return found
+        memory = min(memory, left)
+    return memory
 
 
 def file_system(folder: Path) -> str:
-    """What kind a folder is on, as in "ext4"; "" where the system does not say."""
+    """Return the kind of a folder's file system, as in "ext4"; "" if the system does not say."""
     return system.mounted_as(folder.stat().st_dev, _text(_ROOT / "proc/self/mountinfo"))
 
 
 def _performance_cores() -> set[int]:
-    """Of processors of two kinds the faster; none where all are alike.
+    """Return the faster of two kinds of processors; none if all are alike.
 
-    Intel names them; ARM gives each a capacity, of which the small ones have less than half.
+    Intel names them; ARM gives each a capacity, and small ones have less than half the largest.
     """
     text = _text(_ROOT / "sys/devices/cpu_core/cpus")
     cores = set[int]()
@@ -101,7 +101,7 @@ def _performance_cores() -> set[int]:
 
 
 def _quota() -> float:
-    """The processors' time that the container may use, in processors."""
+    """Return the processor time that the container may use, in processors."""
     least = float("inf")
     for group in _groups("cpu"):
         quota = _text(group / "cpu.max").split()  # "200000 100000" or "max 100000"
@@ -113,7 +113,7 @@ def _quota() -> float:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """The folders of the control groups that this process is in, the innermost first."""
+    """Yield the folders of this process's control groups, the innermost first."""
     for line in _text(_ROOT / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -124,13 +124,13 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _number(group: Path, *names: str) -> int | None:
-    """The first of these files that says a number; "max" is none."""
+    """Return the number in the first of these files that has one; "max" is none."""
     texts = (_text(group / name) for name in names)
     return next((int(text) for text in texts if text.isdigit()), None)
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, int]]:
-    """Lines like "MemFree:  123 kB" and "inactive_file 123"."""
+    """Yield (name, number) of lines like "MemFree:  123 kB" and "inactive_file 123"."""
     for line in _text(path).splitlines():
         name, number, *_ = [*line.split(), "", ""]
         if number.isdigit():

@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 defines it, without what only Python's reader accepts."""
+"""Read JSON as RFC 8259 defines it, without what only Python's reader accepts."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from cutaway.errors import InputError
 
 MAX_DEPTH = 64
 MAX_VALUES, MAX_NESTS = 1 << 18, 1 << 15
-"""Of all, and lists and objects: a validator takes microseconds for each of these."""
+"""Limits of all values, and of lists and objects: validating one takes microseconds."""
 
-# As far as no escape is half of a surrogate pair. Never goes back, so that it is linear.
+# Matches up to an escape that is half of a surrogate pair. Never backtracks, so that it is linear.
 _WHOLE_PAIRS = re.compile(
     r"(?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..))*+", re.DOTALL
 )
@@ -21,41 +21,41 @@ _WHOLE_PAIRS = re.compile(
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-def parse(data: bytes, what: str = "the body", most: int | None = MAX_VALUES) -> Any:
-    """The value that ``data`` holds; ``what`` names the data in errors.
+def parse(data: bytes, name: str = "the body", max_values: int | None = MAX_VALUES) -> Any:
+    """Parse ``data``; ``name`` is its name in errors.
 
-    most: how many values it may hold; None: any number, also of lists and objects
+    max_values: how many values it may have; None: any number, also of lists and objects
 
     InputError if it is empty, not UTF-8 or begins with a byte order mark, is not JSON, names a key
-    twice, holds a number beyond float64 or half a surrogate pair, is nested deeper than 64 levels,
-    or holds more than ``most`` values or 32,768 lists and objects.
+    twice, has a number beyond float64 or half a surrogate pair, is nested deeper than 64 levels,
+    or has more than ``max_values`` values or 32,768 lists and objects.
     """
-    text = _text(data, what)
-    if most is not None:
-        _check_nests(text, what)
+    text = _text(data, name)
+    if max_values is not None:
+        _check_nests(text, name)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         reason = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
         place = _place(text, error.pos)
-        raise InputError(what, f" is not JSON: {reason} at {place}") from None
+        raise InputError(name, f" is not JSON: {reason} at {place}") from None
     except RecursionError:
-        raise _too_deep(what) from None
-    _check_size(value, what, most)
+        raise _too_deep(name) from None
+    _check_size(value, name, max_values)
     _check_pairs(text)
     return value
 
 
-def _text(data: bytes, what: str) -> str:
+def _text(data: bytes, name: str) -> str:
     if not data.strip():
-        raise InputError(what, " is empty; give a JSON value")
+        raise InputError(name, " is empty; give a JSON value")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         place = _place(data[: error.start].decode(), error.start)
-        raise InputError(what, f" is not UTF-8 at {place}") from None
+        raise InputError(name, f" is not UTF-8 at {place}") from None
     if text.startswith("\ufeff"):
-        raise InputError(what, " begins with a byte order mark; leave it out")
+        raise InputError(name, " begins with a byte order mark; leave it out")
     return text
 
 
@@ -65,8 +65,8 @@ def _place(text: str, position: int) -> str:
     return f"line {line}, column {column}" if line > 1 else f"column {column}"
 
 
-def _check_nests(text: str, what: str) -> None:
-    """Counts lists and objects before any is made: for a million nothing else runs for long."""
+def _check_nests(text: str, name: str) -> None:
+    """Count lists and objects before any is made: a million would block other threads for long."""
     if text.count("[") + text.count("{") <= MAX_NESTS:
         return
     count, end = 0, 0
@@ -74,18 +74,18 @@ def _check_nests(text: str, what: str) -> None:
         count += text.count("[", end, start) + text.count("{", end, start)
         end = after
         if count > MAX_NESTS:
-            raise InputError(what, f" holds more than {MAX_NESTS} lists and objects; give fewer")
+            raise InputError(name, f" holds more than {MAX_NESTS} lists and objects; give fewer")
 
 
-def _check_size(value: Any, what: str, most: int | None) -> None:
+def _check_size(value: Any, name: str, max_values: int | None) -> None:
     level, count = [value], 1
     for _ in range(MAX_DEPTH):
         count += sum(len(parent) for parent in level if isinstance(parent, dict | list))
-        if most is not None and count > most:
-            raise InputError(what, f" holds more than {most} values; give fewer")
+        if max_values is not None and count > max_values:
+            raise InputError(name, f" holds more than {max_values} values; give fewer")
         if not (level := [v for parent in level for v in _children(parent)]):
             return
-    raise _too_deep(what)
+    raise _too_deep(name)
 
 
 def _children(value: Any) -> list[Any]:
@@ -103,9 +103,9 @@ def _check_pairs(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) == len(pairs):
-        return made
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
     twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
     raise InputError(f"the key {twice[:80]!r} is given twice in one object; give it once")
 
@@ -119,7 +119,7 @@ def _float(text: str) -> float:
 
 def _int(text: str) -> int:
     if len(text) > 300:
-        _float(text)  # so it has at most 309 digits, which Python reads without complaint
+        _float(text)  # so it has at most 309 digits, which Python accepts
     return int(text)
 
 
@@ -131,8 +131,8 @@ def _clip(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:20]}… ({len(text)} characters)"
 
 
-def _too_deep(what: str) -> InputError:
-    return InputError(what, f" is nested deeper than {MAX_DEPTH} levels; make it flatter")
+def _too_deep(name: str) -> InputError:
+    return InputError(name, f" is nested deeper than {MAX_DEPTH} levels; make it flatter")
 
 
 _DECODER = json.JSONDecoder(

@@ -1,7 +1,7 @@
-"""What Linux, macOS and Windows offer each in a way of its own, or not at all.
+"""Services that Linux, macOS and Windows offer in different ways, or not at all.
 
-Knows which system this is, as no other module does. What a system does not offer does nothing, or
-is said to be none.
+Only this module knows which system this is. A service that the system lacks does nothing, or
+returns that there is none.
 """
 
 import os
@@ -13,11 +13,11 @@ from signal import Signals
 
 IS_WINDOWS = sys.platform == "win32"
 AS_BYTES = getattr(os, "O_BINARY", 0)
-"""Of os.open: line ends stay as they are."""
+"""A flag of os.open: line ends stay as they are."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-"""Of os.open: a name that is a link is refused."""
+"""A flag of os.open: a name that is a link is refused."""
 
-# Signals: to end (but for Ctrl-C), to wait (Ctrl-Z), to look at the window again.
+# Signals to end (except Ctrl-C), to pause (Ctrl-Z), and that the window's size changed.
 if sys.platform == "win32":
     ENDING: tuple[Signals, ...] = (signal.SIGTERM,)
     PAUSING: tuple[Signals, ...] = ()
@@ -29,7 +29,7 @@ else:
 
 
 def processors() -> set[int]:
-    """The numbers of those that this process may use."""
+    """Return the numbers of the processors that this process may use."""
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may have no such call
             return os.sched_getaffinity(0)
@@ -37,13 +37,13 @@ def processors() -> set[int]:
 
 
 def pin(cores: Collection[int]) -> None:
-    """Let this thread, and those that it starts from now on, run on these alone; only on Linux."""
+    """Run this thread, and those that it starts from now on, on these cores only; on Linux."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, cores)
 
 
 def performance_cores() -> set[int]:
-    """Where macOS says that some processors are faster than others: the faster ones."""
+    """Return the faster processors where macOS says that some are faster than others."""
     if sys.platform != "darwin":
         return set()
     import ctypes
@@ -57,7 +57,7 @@ def performance_cores() -> set[int]:
 
 
 def mounted_as(device: int, mounts: str) -> str:
-    """The kind of the file system with this number, by Linux's mountinfo; "" if it says none."""
+    """Return the kind of a device's file system by Linux's mountinfo; "" if it is not there."""
     if sys.platform != "win32":
         for line in mounts.splitlines():
             mount, _, kind = line.partition(" - ")
@@ -67,27 +67,27 @@ def mounted_as(device: int, mounts: str) -> str:
 
 
 def ticks_per_second() -> int:
-    """The unit of the times in /proc."""
+    """Return the unit of times in /proc."""
     if sys.platform == "win32":
         return 1
     return os.sysconf("SC_CLK_TCK")
 
 
 # -- files ---------------------------------------------------------------------------------------
-# Advice that the system does not take changes nothing: a host may have locked its memory
-# (mlockall), and a sandbox or a file system may have no such call.
+# Advice that the system does not take is ignored: a host may have locked its memory (mlockall), and
+# a sandbox or a file system may lack the call.
 
 
 def lock(file: int, *, wait: bool = False) -> None:
     """Lock this file against other processes while it is open.
 
-    wait: for one that has locked it; otherwise that is a BlockingIOError. (Windows waits for 10 s.)
+    wait: wait until it is free; otherwise BlockingIOError if it is locked. (Windows waits 10 s.)
     """
     if sys.platform == "win32":
         import msvcrt
 
         place = os.lseek(file, 0, os.SEEK_CUR)
-        os.lseek(file, 1 << 62, os.SEEK_SET)  # others could not read what is locked
+        os.lseek(file, 1 << 62, os.SEEK_SET)  # past the data, so that others can read that
         try:
             msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
         except PermissionError as error:
@@ -101,7 +101,7 @@ def lock(file: int, *, wait: bool = False) -> None:
 
 
 def reserve(file: int, nbytes: int) -> None:
-    """Make a file so long, on Linux with all its room on the disk."""
+    """Make a file so long; on Linux, also reserve the space on the disk."""
     if sys.platform == "linux":
         os.posix_fallocate(file, 0, nbytes)
     else:
@@ -109,7 +109,7 @@ def reserve(file: int, nbytes: int) -> None:
 
 
 def keep_no_copy(file: int, nbytes: int) -> None:
-    """Drop a file's first bytes from the page cache: now the disk is read."""
+    """Drop a file's first bytes from the page cache, so that the disk is read."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
@@ -119,7 +119,7 @@ def keep_no_copy(file: int, nbytes: int) -> None:
 
 
 def take_keys() -> Callable[[], None]:
-    """Let standard input give each key at once, and not show it. Returns what undoes it."""
+    """Make standard input give each key at once, without echo; return a function that undoes it."""
     if sys.platform == "win32":
         raise OSError("a terminal of Windows cannot be waited for")
     import termios
@@ -141,14 +141,14 @@ def take_keys() -> Callable[[], None]:
 
 
 def user() -> int:
-    """The number that this user's files have as their owner; 0 where there are none."""
+    """Return this user's number, the owner of its files; 0 if the system has none."""
     if sys.platform == "win32":
         return 0
     return os.getuid()
 
 
 def limit_memory(nbytes: int) -> None:
-    """Allocations beyond it fail. (Only Linux keeps to it.)"""
+    """Make allocations beyond so many bytes fail; only Linux obeys."""
     if sys.platform == "linux":
         import resource
 
@@ -156,7 +156,7 @@ def limit_memory(nbytes: int) -> None:
 
 
 def limit_time(seconds: int) -> None:
-    """End this process once it has computed for so long from now on; not on Windows."""
+    """End this process once it has computed for so long from now; not on Windows."""
     if sys.platform != "win32":
         import resource
 
@@ -166,7 +166,7 @@ def limit_time(seconds: int) -> None:
 
 
 def step_back() -> None:
-    """Lower this process's priority, and write no core dump where it is killed."""
+    """Lower this process's priority, and write no core dump if it is killed."""
     if sys.platform != "win32":
         import resource
 

@@ -1,13 +1,12 @@
-"""Files that are there whole or not at all: written, gone on with after an interruption, read.
+"""Write files that exist whole or not at all, resume them after an interruption, and read them.
 
-A file has its name when it is complete: it is written beside it, flushed to the disk, renamed.
+A file gets its name when it is complete: it is written next to it, flushed to the disk, renamed.
 
-One that is written piece by piece goes on where an interruption left it: each piece is noted beside
-the file with its size and its checksum once it is written. Whoever goes on reads the pieces again,
-and begins after the last that is as it was noted: a machine that lost its power may have lost
-pieces that a process had written.
+One that is written piece by piece can be resumed: the size and the checksum of each written piece
+are noted next to the file. Resuming reads the pieces again, and begins after the last one that
+matches its note: a machine that lost its power may have lost pieces that a process had written.
 
-A file is read whole if it has an end: a device or a file by mistake fills no memory.
+Reading is limited, so that a device or a wrong file does not fill the memory.
 """
 
 import os
@@ -27,7 +26,7 @@ _STALE_S = 3600
 
 
 def check_place(path: Path) -> None:
-    """InputError where no file can be written: before any work is done."""
+    """Raise InputError if no file can be written there, before any work is done."""
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file; name a new one")
@@ -41,13 +40,12 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """A new file to write into, which takes the name when the block ends.
+    """Open a new file to write, which takes the name when the block ends.
 
-    A file that had the name before is replaced; a link stays, and what it names is. Of two that
-    write at once each has a file of its own, and the last to end has the name. Raises CutawayError
-    where it cannot be written, DiskFullError for want of room; whatever is raised, no part of it is
-    left. What a process that was killed left, the next to write the file removes, once it is an
-    hour old.
+    A file that had the name is replaced; if that is a link, the file it leads to. Two writers at
+    once have a file each, and the last to end gets the name. Raises CutawayError if it cannot be
+    written, DiskFullError if the disk is full; after any exception no part is left. Parts that a
+    killed process left are removed by the next writer, once they are an hour old.
     private: only its owner may read it
     """
     place = Path(os.path.realpath(path))
@@ -70,33 +68,33 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether a disk had no room."""
-    known = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
-    return known or isinstance(error, DiskFullError)
+    """Return whether an error means that a disk is full."""
+    is_out_of_room = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
+    return is_out_of_room or isinstance(error, DiskFullError)
 
 
 def only_owner(path: str, flags: int) -> int:
-    """The ``opener`` of a file with what people wrote: nobody else may read it."""
+    """Open a file that only its owner may read; an ``opener`` for ``open``."""
     return os.open(path, flags, 0o600)
 
 
 def part_of(place: Path, key: str) -> Path:
-    """Where a part of a file is, beside it; key: tells it from other parts."""
-    return place.with_name(f"{_own(place)}{key}.part")
+    """Return the path of a part of a file, next to it. key: distinguishes it from other parts."""
+    return place.with_name(f"{_part_prefix(place)}{key}.part")
 
 
 def sweep(place: Path, keep: str = "no part") -> None:
-    """Remove parts of a file whose writers are gone; keep: how keys of those begin that stay."""
-    for part in place.parent.glob(f"{_own(place)}*.part"):
-        if part.name.startswith(_own(place) + keep):
+    """Remove parts of a file whose writers are gone. keep: beginning of the keys that stay."""
+    for part in place.parent.glob(f"{_part_prefix(place)}*.part"):
+        if part.name.startswith(_part_prefix(place) + keep):
             continue
-        with suppress(OSError):  # another was faster, or it is not ours to remove
+        with suppress(OSError):  # another process was faster, or we may not remove it
             if time() - part.stat().st_mtime > _STALE_S:
                 part.unlink()
 
 
-def _own(place: Path) -> str:
-    return f".{crc32(os.fsencode(place.name)):08x}-"  # the name itself may be as long as one can be
+def _part_prefix(place: Path) -> str:
+    return f".{crc32(os.fsencode(place.name)):08x}-"  # the name itself may have the maximum length
 
 
 # -- piece by piece --------------------------------------------------------------------------------
@@ -105,19 +103,19 @@ _READ = 1 << 20  # bytes at once
 
 
 class Pieces:
-    """The pieces of a file that is being written; kept: how many an earlier process wrote."""
+    """The pieces of a file that is being written; num_kept: how many an earlier process wrote."""
 
     def __init__(self, out: BinaryIO, notes: BinaryIO) -> None:
         self._out, self._notes = out, notes
-        self.kept = 0
-        end, noted = 0, 0
+        self.num_kept = 0
+        end, notes_end = 0, 0
         for line in notes:
             size, is_whole = _check(out, line)
             if not is_whole:
                 break
-            self.kept, end, noted = self.kept + 1, end + size, noted + len(line)
-        self.count = self.kept
-        for file, at in ((out, end), (notes, noted)):
+            self.num_kept, end, notes_end = self.num_kept + 1, end + size, notes_end + len(line)
+        self.count = self.num_kept
+        for file, at in ((out, end), (notes, notes_end)):
             file.seek(at)
             file.truncate()
 
@@ -133,24 +131,24 @@ class Pieces:
 
 
 def _check(file: BinaryIO, line: bytes) -> tuple[int, bool]:
-    """The size of the piece that comes next, and whether it is as it was noted."""
+    """Return the size of the next piece, and whether it matches its note."""
     try:
-        size, noted = int(line.split()[0]), int(line.split()[1], 16)
+        size, expected = int(line.split()[0]), int(line.split()[1], 16)
     except (ValueError, IndexError):  # the line was cut
         return 0, False
     checksum, left = 0, size
     while left and (read := file.read(min(left, _READ))):
         checksum, left = crc32(read, checksum), left - len(read)
-    return size, left == 0 and checksum == noted
+    return size, left == 0 and checksum == expected
 
 
 @contextmanager
 def resumable_file(path: Path, key: str) -> Iterator[Pieces]:
-    """A file of pieces, which takes the name when the block ends.
+    """Open a file of pieces, which takes the name when the block ends.
 
-    key: what decides every byte of the file. What Ctrl-C or SystemExit interrupts is kept beside
-    the file, if it has more than one piece, for the next with the same key; whatever else is
-    raised, nothing is left. InputError where another process writes the same; CutawayError where
+    key: determines every byte of the file. After Ctrl-C or SystemExit the pieces are kept next to
+    the file, if there is more than one, for the next call with the same key; after any other
+    exception nothing is left. InputError if another process writes the same file; CutawayError if
     it cannot be written.
     """
     from filelock import FileLock, Timeout  # not at every start
@@ -163,8 +161,8 @@ def resumable_file(path: Path, key: str) -> Iterator[Pieces]:
         try:
             with FileLock(lock, timeout=0):
                 try:
-                    with _open(part) as out, _open(notes) as noted:
-                        pieces = Pieces(out, noted)
+                    with _open(part) as out, _open(notes) as notes_file:
+                        pieces = Pieces(out, notes_file)
                         yield pieces
                         os.fsync(out.fileno())
                     part.replace(place)
@@ -190,21 +188,21 @@ def _open(path: Path) -> BinaryIO:
 # -- read whole ------------------------------------------------------------------------------------
 
 MOST_BYTES = 1 << 28
-"""What one file may have that people write, or that is read whole."""
+"""The limit of a file that people write, or that is read whole."""
 
 
-def read_bounded(path: str | PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """All of a file. InputError where it has more; OSError where it cannot be read."""
+def read_bounded(path: str | PathLike[str], max_bytes: int = MOST_BYTES) -> bytes:
+    """Read all of a file; InputError if it has more bytes, OSError if it cannot be read."""
     with Path(path).open("rb") as file:
-        return read_all(file, str(path), most)
+        return read_all(file, str(path), max_bytes)
 
 
-def read_all(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
-    """What is left of an open file; ``name`` is for errors. InputError where that is more."""
-    pieces, left = [], most + 1
+def read_all(file: BinaryIO, name: str, max_bytes: int = MOST_BYTES) -> bytes:
+    """Read the rest of an open file; InputError, with ``name``, if it has more bytes."""
+    pieces, left = [], max_bytes + 1
     while left and (piece := file.read(min(left, 1 << 20))):  # a pipe gives what it has
         pieces.append(piece)
         left -= len(piece)
     if not left:
-        raise InputError(f"{name}: more than {megabytes(most)}; name a smaller file")
+        raise InputError(f"{name}: more than {megabytes(max_bytes)}; name a smaller file")
     return b"".join(pieces)

@@ -94,7 +94,7 @@ def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         )
     memory = free_memory()
     if memory is not None and card.weight_bytes > memory.free:
-        yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
+        yield "", f"{megabytes(memory.free)} of {memory.owner} are free: see --offload-folder"
 
 
 def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:

@@ -172,7 +172,7 @@ class Index:
                 arrays = {name: archive[name] for name in _ARRAYS}
             ends = arrays["ends"].tolist()
             data = arrays["texts"].tobytes()
-            files = strict_json.parse(arrays["files"].tobytes(), "files", most=None)
+            files = strict_json.parse(arrays["files"].tobytes(), "files", max_values=None)
             about = strict_json.parse(arrays["about"].tobytes(), "about")
             _check_values(arrays["vectors"], files, about)
             texts = [data[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]

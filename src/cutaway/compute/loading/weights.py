@@ -84,7 +84,7 @@ def _check_fits(name: str, size: int) -> None:
     if memory is not None and size > memory.free:
         raise InputError(
             f"{name} needs {megabytes(size)} of memory for its weights, and only "
-            f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
+            f"{megabytes(memory.free)} of {memory.owner} are free: end other programs, raise "
             "the limit, take a model of fewer parameters or of fewer bits a weight, or have "
             "its weights read from a disk (offload_folder, --offload-folder DIR)"
         )

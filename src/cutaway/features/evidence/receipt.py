@@ -369,7 +369,7 @@ def read_document(path: str | PathLike[str]) -> Any:
     except OSError as error:
         raise InputError(f"{path}: the receipt cannot be read: {error.strerror}") from error
     try:
-        return parse(data, "it", most=None)
+        return parse(data, "it", max_values=None)
     except ValueError as error:
         raise FormatError(f"{path}: this is no receipt: {error}") from error
 

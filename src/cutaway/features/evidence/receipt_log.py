@@ -217,7 +217,7 @@ class ReceiptLog:
     def _prove(self, index: int, offset: int, head: dict[str, Any]) -> dict[str, Any]:
         with (self.folder / "receipts.jsonl").open("rb") as file:
             file.seek(offset)
-            receipt = parse(file.readline(), "its line", most=None)["receipt"]
+            receipt = parse(file.readline(), "its line", max_values=None)["receipt"]
         path = [node.hex() for node in self._tree.inclusion(index)]
         return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
 
@@ -438,6 +438,6 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 
 def _parse_line(path: Path, number: int, raw: bytes) -> Any:
     try:
-        return parse(raw, "its line", most=None)
+        return parse(raw, "its line", max_values=None)
     except ValueError as error:
         raise FormatError(f"{path.name}, line {number}: {error}") from error

@@ -295,7 +295,7 @@ def _machine(llm: LLM, probe: Probe, settings: BenchmarkSettings) -> dict[str, A
     return {
         "processors": os.cpu_count(),
         "threads": backend.threads,
-        "threads_are": "as asked" if settings.threads else default_threads().why,
+        "threads_are": "as asked" if settings.threads else default_threads().reason,
         "tier": backend.tier,
         "prefetch": backend.prefetch,
         "read_bytes_per_s": probe.bandwidth,

@@ -50,10 +50,10 @@ def write_resumable_gguf(
     """
     key = sha256(_head(file) + made_of.encode()).hexdigest()[:16]
     with resumable_file(path, key) as out:
-        skip = max(out.kept - 1, 0)  # the first piece is the head
+        skip = max(out.num_kept - 1, 0)  # the first piece is the head
         if skip:
             on_kept(sum(info.nbytes for info in islice(file.tensors.values(), skip)))
-        for piece in islice(_pieces(file, skip, on_progress), int(out.kept > 0), None):
+        for piece in islice(_pieces(file, skip, on_progress), int(out.num_kept > 0), None):
             out.write(piece)
 
 

@@ -117,9 +117,9 @@ class CpuBackend:
         report_refusal()
         matrices = pack_matrices(graph, file, self.pool, on_progress, offload)
         self._packed = PackedWeights(matrices, read_vectors(graph, file), read_stored(graph, file))
-        self._resident_budget = None if offload is None else offload.kept
+        self._resident_budget = None if offload is None else offload.room
         self._experts_share = (
-            1.0 if offload is None else reads_of(graph, file.tensors).kept_share(offload.kept)
+            1.0 if offload is None else reads_of(graph, file.tensors).kept_share(offload.room)
         )
         self._orders = {k: self._packed.vectors[v] for k, v in graph.orders.items()}
         self._after = graph.pooled_graph()
