@@ -241,7 +241,7 @@ def test_a_list_of_prompts_shows_a_bar_on_a_terminal_alone(tiny_path, capfd, mon
 
 
 def a_queue(most=9, most_of_client=9):
-    return ClientQueue("grammars wait", most=most, most_of_client=most_of_client)
+    return ClientQueue("grammars wait", limit=most, limit_of_client=most_of_client)
 
 
 class Busy:
@@ -286,7 +286,7 @@ def test_clients_have_their_turns():
 
 def test_as_many_as_may_have_their_turn_together():
     async def main():
-        queue = ClientQueue("calls wait", most=9, most_of_client=9, at_once=lambda: 2)
+        queue = ClientQueue("calls wait", limit=9, limit_of_client=9, at_once=lambda: 2)
         over, began = asyncio.Event(), []
 
         async def work(name):

@@ -37,7 +37,7 @@ ONLY_ASYNC = {
     "parse_async": "as parse",
     "submit": "streams",
     "tool_options": "an LLM's thread waits for its own grammars alone",
-    "in_turn": "as tool_options",
+    "read_in_turn": "as tool_options",
     "end_compiling": "as tool_options",
     "run_in_turn": "as queue",
 }
@@ -50,7 +50,7 @@ RUNS_NOTHING = {
     "tokenize", "tool_options", "unload_adapter", "with_adapter",
     "add", "answers", "start",  # whose options have it
     "request",  # under the adapter of its model
-    "aclose", "run_blocking", "drain", "end_compiling", "in_turn", "parse", "parse_async",
+    "aclose", "run_blocking", "drain", "end_compiling", "read_in_turn", "parse", "parse_async",
     "queue", "run_in_turn", "state", "submit",
 }  # fmt: skip
 

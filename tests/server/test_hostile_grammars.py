@@ -126,7 +126,7 @@ def test_a_chat_without_a_grammar_waits_for_none(tiny, held):
 
 
 def test_too_many_that_wait_are_refused_with_a_time(tiny, held, monkeypatch):
-    monkeypatch.setattr(tiny.service.llm._compiling, "_most_of_client", 0)
+    monkeypatch.setattr(tiny.service.llm._compiling, "_limit_of_client", 0)
     answer = ask(tiny, regex="another")
     assert answer.status_code == 429 and answer.json()["error"]["code"] == "queue_full"
     assert int(answer.headers["retry-after"]) >= 1

@@ -354,7 +354,7 @@ def waiting(filling):
 
 
 async def test_too_many_of_a_client_are_refused(filling, held):
-    filling.service.llm._calling._most_of_client = 1
+    filling.service.llm._calling._limit_of_client = 1
     began, over, ran = held
     async with httpx.AsyncClient(base_url=filling.url, timeout=30) as client:
 

@@ -181,13 +181,13 @@ def test_others_are_answered_while_options_are_read(tiny, monkeypatch, path):
 def test_a_suffix_is_read_beside_the_event_loop_and_a_hopeless_one_not_at_all(
     tiny_path, monkeypatch
 ):
-    lengths, in_turn = [], async_model.AsyncModel.in_turn
+    lengths, in_turn = [], async_model.AsyncModel.read_in_turn
 
     async def noted(self, length, *of_a_text):
         lengths.append(length)
         return await in_turn(self, length, *of_a_text)
 
-    monkeypatch.setattr(async_model.AsyncModel, "in_turn", noted)
+    monkeypatch.setattr(async_model.AsyncModel, "read_in_turn", noted)
     with serve(LLM(tiny_path, threads=1, progress=False)) as served:
         asked = {"prompt": "ab", "max_tokens": 2, "suffix": "ba" * 11}
         assert httpx.post(f"{served.url}{TEXT}", json=asked).status_code == 200
@@ -308,7 +308,7 @@ def test_others_are_answered_while_it_is_read(app, held):
 
 
 def test_too_many_that_wait_are_refused(app, held):
-    app.state.bodies._most_of_client = 0
+    app.state.bodies._limit_of_client = 0
     _, over = held
 
     async def main():

@@ -34,9 +34,9 @@ class AsyncLLM(PrefixMethods, AsyncModel):
     """A model whose engine runs in a thread of its own. ``async with`` closes it.
 
     model    as for LLM; or an LLM, which cannot be used until this is closed
-    options  keywords of all requests, which a request's own override
+    options  default keywords of all requests
 
-    Raises InputError for a bad option, or a model that has another owner; CutawayError where the
+    Raises InputError for a bad option, or a model that has another owner; CutawayError if the
     system has no thread left.
     """
 
@@ -71,15 +71,15 @@ class AsyncLLM(PrefixMethods, AsyncModel):
 
     # -- what the engine does ----------------------------------------------------------------
 
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> Inboxes:
+    async def queue(self, requests: Sequence[tuple[Request, int]]) -> Inboxes:
         """See ``Forwarding``; compiles grammars of requests from another process."""
-        return await self.engine.submit([(await self._with_grammar(r), n) for r, n in asked])
+        return await self.engine.submit([(await self._with_grammar(r), n) for r, n in requests])
 
     async def _with_grammar(self, request: Request) -> Request:
         source = request.constraint.source
         if source is None or request.grammar is not None:
             return request
-        return request.but(grammar=await self._compiled(source))
+        return request.but(grammar=await self._find_or_compile(source))
 
     async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
@@ -112,12 +112,12 @@ class AsyncLLM(PrefixMethods, AsyncModel):
 
     async def drain(self, timeout: float | None = None) -> bool:
         """See ``AsyncModel``."""
-        ended = await self.engine.drain(timeout)
+        all_ended = await self.engine.drain(timeout)
         self._give_back()
-        return ended
+        return all_ended
 
     def _give_back(self) -> None:
-        """Once the thread has ended: release the model, or return it to the LLM it came from."""
+        """Release the model once the thread has ended, or return it to the LLM it came from."""
         if self.end_compiling():
             self._guests.close()
             self.model.release()
@@ -129,7 +129,7 @@ class AsyncLLM(PrefixMethods, AsyncModel):
 
 
 class GuestOwner(EngineOwner):
-    """Has the engine's own thread make its calls, and never steps the engine itself."""
+    """Makes its calls on the engine's own thread, and never steps the engine itself."""
 
     def __init__(self, engine: AsyncEngine, unwanted: Flag) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class GuestOwner(EngineOwner):
         """See ``EngineOwner``; CutawayError once ``unwanted`` is set."""
         if self._unwanted.is_set():
             raise CutawayError("nobody waits for this any more")
-        return self._asked(function)
+        return self._ask_host(function)
 
     def wait(self, ready: Callable[[], object]) -> None:
         """See ``EngineOwner``."""
@@ -154,14 +154,14 @@ class GuestOwner(EngineOwner):
     def abort(self, sequence: EngineSequence) -> None:
         """See ``EngineOwner``; also once ``unwanted`` is set."""
         if not sequence.outbox.end:
-            self._asked(lambda: self.engine.abort(sequence))
+            self._ask_host(lambda: self.engine.abort(sequence))
 
-    def _asked(self, function: Callable[[], T]) -> T:
-        def between() -> T:
+    def _ask_host(self, function: Callable[[], T]) -> T:
+        def call_between_steps() -> T:
             self._end_abandoned()
             return function()
 
-        return self._host.ask(between).result()
+        return self._host.ask(call_between_steps).result()
 
 
 class Guests:
@@ -172,27 +172,27 @@ class Guests:
         self._thread, self._closed = ThreadPoolExecutor(1, "run blocking"), False
 
     async def call(
-        self, function: Callable[[LLM], T], ended: Callable[[], object] = lambda: None
+        self, function: Callable[[LLM], T], on_end: Callable[[], object] = lambda: None
     ) -> T:
-        """What a function of an LLM returns or raises; once cancelled, the LLM's next call raises.
+        """Call a function of an LLM; once this is cancelled, the LLM's next call raises.
 
-        ended: called when the function has returned, on any thread
+        on_end: called when the function has returned, on any thread
         """
         if self._closed:
             raise ClosedError("the engine is closed and takes no more requests")
         unwanted = Flag()
-        asked = self._thread.submit(function, self.guest(unwanted))
-        asked.add_done_callback(lambda _: ended())
+        future = self._thread.submit(function, self.guest(unwanted))
+        future.add_done_callback(lambda _: on_end())
         try:
-            return await asyncio.wrap_future(asked)
+            return await asyncio.wrap_future(future)
         finally:
             unwanted.set()
 
     def guest(self, unwanted: Flag) -> LLM:
-        """An LLM whose next call raises CutawayError once ``unwanted`` is set."""
+        """Return an LLM whose next call raises CutawayError once ``unwanted`` is set."""
         return SharedLLM(self._model, GuestOwner(self._engine, unwanted), progress=False)
 
     def close(self) -> None:
-        """Take no more calls; does not wait for the one that is running."""
+        """Take no more calls, without waiting for the one that is running."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

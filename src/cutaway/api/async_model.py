@@ -1,7 +1,7 @@
 """AsyncModel: a model for an event loop, whose weights are in this process or elsewhere.
 
-Knows what needs no weights: prompts, options, grammars. Methods of ``LLM`` become its own, with
-the same keywords, awaited.
+Knows what needs no weights: prompts, options, grammars. It has the methods of ``LLM``, with the
+same keywords, as coroutines.
 """
 
 import asyncio
@@ -55,11 +55,11 @@ class Forwarding(Readings, BaseLLM, ABC):
 
     @staticmethod
     def _as_reading(task: Callable[..., PrefillTask[Any, Any]]) -> Callable[..., Any]:
-        """Queue the requests of a task, made in a thread, beside all others."""
+        """Queue the requests of a task, which is made in a thread, among all others."""
 
         @wraps(task)
         async def read(self: Forwarding, /, *args: Any, **kwargs: Any) -> Any:
-            return await prefill_async(self.queue, await in_thread(task, self, *args, **kwargs))
+            return await prefill_async(self.queue, await run_in_thread(task, self, *args, **kwargs))
 
         return read
 
@@ -68,11 +68,11 @@ class Forwarding(Readings, BaseLLM, ABC):
         return blocking(function)
 
     @abstractmethod
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> ArrivalReader:
+    async def queue(self, requests: Sequence[tuple[Request, int]]) -> ArrivalReader:
         """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
 
         Requests have their seeds already, from which ``Request.samples`` derives the samples'.
-        Raises InputError for a request the model cannot run, QueueFullError where there is no room.
+        Raises InputError for a request the model cannot run, QueueFullError if there is no room.
         """
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Forwarding(Readings, BaseLLM, ABC):
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that this runs in; InputError where it is not asyncio's."""
+    """Return the event loop that this runs in; InputError if it is not asyncio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError as error:
@@ -98,8 +98,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from error
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As ``asyncio.to_thread``; InputError as for ``running_loop``."""
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function as ``asyncio.to_thread`` does; InputError as for ``running_loop``."""
     running_loop()
     return await asyncio.to_thread(function, *args, **kwargs)
 
@@ -121,13 +121,13 @@ def blocking(
 
 
 LONG = 1 << 16
-"""Characters, which take up to a second to read."""
+"""Characters of a long text: so many take up to a second to read."""
 
 
 class AsyncModel(Forwarding):
     """A model's methods that need no weights in this process. ``async with`` closes it.
 
-    options  keywords of all requests, which a request's own override
+    options  default keywords of all requests
     """
 
     def __init__(self, model: LoadedModel, options: Mapping[str, Any], *, progress: bool) -> None:
@@ -140,11 +140,11 @@ class AsyncModel(Forwarding):
         self._sandbox = CompileSandbox()
         model.grammars.read = self._sandbox.source_of
         self._compiling: ClientQueue | None = ClientQueue(
-            "grammars wait to be compiled", most=1024, most_of_client=256
+            "grammars wait to be compiled", limit=1024, limit_of_client=256
         )
-        self._reading = ClientQueue("long texts wait to be read", most=1024, most_of_client=256)
+        self._reading = ClientQueue("long texts wait to be read", limit=1024, limit_of_client=256)
         self._calling = ClientQueue(
-            "calls wait for the model", most=64, most_of_client=16,
+            "calls wait for the model", limit=64, limit_of_client=16,
             at_once=lambda: max(1, len(self.replicas)),
         )  # fmt: skip
 
@@ -152,17 +152,17 @@ class AsyncModel(Forwarding):
 
     @abstractmethod
     def state(self) -> EngineState:
-        """How busy the engine is."""
+        """Return how busy the engine is."""
 
     @property
     def replicas(self) -> Mapping[str, EngineState]:
-        """How busy each replica is, by name; empty where the engine is in this process."""
+        """How busy each replica is, by name; empty if the engine is in this process."""
         return {}
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it takes requests."""
+        """Whether the model takes requests."""
 
     @abstractmethod
     def close(self) -> None:
@@ -170,33 +170,33 @@ class AsyncModel(Forwarding):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """As close, and wait until it is done; then the model may have another owner."""
+        """Close and wait until it is done; then the model may have another owner."""
 
     @abstractmethod
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take no more requests and wait for the others, at most ``timeout`` seconds.
+        """Take no more requests and wait for the texts, at most ``timeout`` seconds.
 
-        Returns whether all texts ended by themselves; the others are ended.
+        Texts that are not finished then are ended. Returns whether all ended by themselves.
         """
 
     # -- writing -----------------------------------------------------------------------------
 
     async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
-        """As ``LLM.generate``."""
-        prompts, many = one_or_many(prompt)
-        return await self._answers(prompts, await self.parse_async(options), many=many)
+        """Continue a prompt, or several, as ``LLM.generate`` does."""
+        prompts, is_list = one_or_many(prompt)
+        return await self._answers(prompts, await self.parse_async(options), is_list=is_list)
 
     async def _answers(
         self,
         prompts: Sequence[Prompt],
         options: Options,
         *,
-        many: bool,
+        is_list: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
         done = await (await self.submit(prompts, options, grammar=grammar)).finish()
-        each = [done[i : i + options.n] for i in range(0, len(done), options.n)]
-        return answers(each, aligned=options.align, is_list=many)
+        completions = [done[i : i + options.n] for i in range(0, len(done), options.n)]
+        return answers(completions, aligned=options.align, is_list=is_list)
 
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
@@ -228,16 +228,16 @@ class AsyncModel(Forwarding):
         from cutaway.requests.tools import ToolUse
         from cutaway.text.thinking import ThinkingWish
 
-        said = read_messages(messages)
+        conversation = read_messages(messages)
         wish = ThinkingWish(think, think_budget, chat_template_kwargs or {})
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls, wish)
         variables: dict[str, Any] = dict(use.variables)
         read = partial(self.chat_ids, continue_final_message=continue_final_message, **variables)
-        prompt = await in_thread(read, said, use.tools)
-        use.set_prompt(prompt, said.pop() if continue_final_message else None)
+        prompt = await run_in_thread(read, conversation, use.tools)
+        use.set_prompt(prompt, conversation.pop() if continue_final_message else None)
         parsed = await self.parse_async(await self.tool_options(use, options))
-        done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
-        return use.read(done, f"{len(said)}")
+        done = await self._answers([prompt], parsed, is_list=False, grammar=use.grammar)
+        return use.read(done, f"{len(conversation)}")
 
     async def chat_prompt(
         self,
@@ -248,7 +248,7 @@ class AsyncModel(Forwarding):
         think: bool | str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """As ``LLM.chat_prompt``, in a thread."""
+        """Return a conversation's token ids as ``LLM.chat_prompt`` does, in a thread."""
         from cutaway.requests.tools import ToolUse
         from cutaway.text.thinking import ThinkingWish
 
@@ -259,10 +259,10 @@ class AsyncModel(Forwarding):
                 messages, use.tools, continue_final_message=continue_final_message, **use.variables
             )
 
-        return await in_thread(read)
+        return await run_in_thread(read)
 
     async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
-        """As ``LLM.denoise``."""
+        """Reveal a canvas as ``LLM.denoise`` does."""
         from cutaway.requests.options import split_rule
 
         return await self.generate(prompt, **split_rule(settings))
@@ -274,31 +274,31 @@ class AsyncModel(Forwarding):
     async def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "AsyncIterator[Likelihood]":
-        """As ``LLM.score_each``; the iterable of pairs is read in a thread."""
+        """Score pairs as ``LLM.score_each`` does; the iterable of pairs is read in a thread."""
         from cutaway.methods.scoring import scores_of_each
 
         parts = scores_of_each(self, pairs, special=special, adapter=adapter)
-        while (part := await in_thread(next, parts, None)) is not None:
-            for found in await prefill_async(self.queue, part):
-                yield found
+        while (part := await run_in_thread(next, parts, None)) is not None:
+            for likelihood in await prefill_async(self.queue, part):
+                yield likelihood
 
     # -- requests ----------------------------------------------------------------------------
 
-    def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
-        """The options of a request, completed by those of all requests. InputError for a bad one.
+    def parse(self, keywords: Mapping[str, Any], *, traced: bool = False) -> Options:
+        """Return a request's options, with the defaults of all requests; InputError for a bad one.
 
         traced: observe every step as for a trace
         """
-        options = self.parse_options(given, self.options, traced=traced)
+        options = self.parse_options(keywords, self.options, traced=traced)
         if options.draft not in (None, self._loaded_draft):
             raise InputError(
                 "speculate", ": that draft model or head is not loaded; name it where the model is"
             )
         return options
 
-    async def parse_async(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
-        """As parse, in a thread: some options are compared with the whole vocabulary."""
-        return await in_thread(self.parse, given, traced=traced)
+    async def parse_async(self, keywords: Mapping[str, Any], *, traced: bool = False) -> Options:
+        """Parse in a thread, since some options are compared with the whole vocabulary."""
+        return await run_in_thread(self.parse, keywords, traced=traced)
 
     async def submit(
         self,
@@ -311,32 +311,36 @@ class AsyncModel(Forwarding):
         """Queue n samples of each prompt, all or none, for one reader.
 
         grammar: the options' grammar, if it is compiled already
-        record: index of a text -> where its trace goes; None: to the files of option ``trace``
-        InputError for a bad prompt or option, QueueFullError where there is no room.
+        record: index of a text -> the target of its trace; None: the files of option ``trace``
+        InputError for a bad prompt or option, QueueFullError if there is no room.
         """
         asked_at = perf_counter()
         if infills_by_bayes(self, options):
-            return await self._infilled(prompts, options)
+            return await self._start_infilling(prompts, options)
         if grammar is None and (source := options.constraint.source) is not None:
-            grammar = await self._compiled(source)
+            grammar = await self._find_or_compile(source)
         for prompt in prompts:
-            if isinstance(prompt, str):  # before it waits to be read, in memory
+            if isinstance(prompt, str):  # before it waits in memory for its turn
                 self.check_length(prompt)
         prepared = [
-            await self.in_turn(_length(prompt, options), prepare, self, prompt, options, grammar)
+            await self.read_in_turn(
+                _length(prompt, options), prepare, self, prompt, options, grammar
+            )
             for prompt in prompts
         ]
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
-            await in_thread(lambda: self.model.identity)  # reads the file once
-        samples = [one.request.samples(options.n) for one in prepared]
-        each = (
-            one._replace(request=request)
-            for one, requests in zip(prepared, samples, strict=True)
+            await run_in_thread(lambda: self.model.identity)  # reads the file once
+        samples = [item.request.samples(options.n) for item in prepared]
+        per_sample = (
+            item._replace(request=request)
+            for item, requests in zip(prepared, samples, strict=True)
             for request in requests
         )
-        generations = [Generation(i, one, self.model, asked_at) for i, one in enumerate(each)]
+        generations = [
+            Generation(i, item, self.model, asked_at) for i, item in enumerate(per_sample)
+        ]
         reader = await self.queue([(requests[0], options.n) for requests in samples])
         texts = Generations(reader, generations)
         if record is not None:  # before the first is read, so that nothing is missing
@@ -348,44 +352,44 @@ class AsyncModel(Forwarding):
                 raise
         return texts
 
-    async def _infilled(self, prompts: Sequence[Prompt], options: Options) -> Generations:
-        """Texts before a suffix, chosen where the weights are; they have ended."""
+    async def _start_infilling(self, prompts: Sequence[Prompt], options: Options) -> Generations:
+        """Write texts before a suffix where the weights are; they have ended when this returns."""
         texts = await self.run_in_turn(_infill, prompts, options)
         for text in texts:
             text.belongs_to(self.model)
         return Generations(NoReader(), texts)
 
-    async def in_turn(self, length: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that reads a text, in a thread: long ones one at a time, by clients.
+    async def read_in_turn(self, length: int, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that reads a text in a thread; long texts wait for their client's turn.
 
-        length: of the text, in characters. QueueFullError where too many long ones wait.
+        length: characters of the text. QueueFullError if too many long ones wait.
         """
         if length <= LONG:
-            return await in_thread(function, *args)
+            return await run_in_thread(function, *args)
         running_loop()
         return await self._reading.run(function, *args)
 
     async def run_in_turn(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As ``run_blocking``, by clients in turn. QueueFullError where too many wait."""
+        """Call ``run_blocking`` at the client's turn; QueueFullError if too many wait."""
         running_loop()
         async with self._calling.turn():
             return await self.run_blocking(function, *args, **kwargs)
 
-    async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``ToolUse.options``, in the thread that compiles grammars where one is to be."""
+    async def tool_options(self, use: "ToolUse", keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``ToolUse.options``, in the compiling thread if a grammar must be compiled."""
         if not use.compiles:
-            return use.options(given)
+            return use.options(keywords)
         try:
-            return await in_thread(use.options, given, ready=True)
+            return await run_in_thread(use.options, keywords, ready=True)
         except UncompiledError:
-            return await self._compile(use.options, given)
+            return await self._compile(use.options, keywords)
 
-    async def _compiled(self, source: Grammar) -> "Compiled":
+    async def _find_or_compile(self, source: Grammar) -> "Compiled":
         grammars = self.model.grammars
-        known = grammars.find(source)
-        return await self._compile(grammars.compile, source) if known is None else known
+        compiled = grammars.find(source)
+        return await self._compile(grammars.compile, source) if compiled is None else compiled
 
     async def _compile(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the thread that compiles grammars, one at a time."""
@@ -404,7 +408,7 @@ class AsyncModel(Forwarding):
         await self.aclose()
 
     def end_compiling(self) -> bool:
-        """Compile no more grammars. Returns whether this is the first call."""
+        """Compile no more grammars, and return whether this is the first call."""
         if self._compiling is None:
             return False
         self._compiling.close()

@@ -1,4 +1,4 @@
-"""Answers a conversation in rounds: tool calls, their results, and the answer to these."""
+"""Answer a conversation in rounds: tool calls, their results, and the answer to these."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -26,8 +26,8 @@ def answer(
     continue_final_message: bool,
     wish: ThinkingWish,
 ) -> Any:
-    """See ``LLM.chat``. answers: ``TextWriter.answers``."""
-    parsed, said = llm.parse_options(options), read_messages(messages)
+    """Answer a conversation, see ``LLM.chat``. answers: ``TextWriter.answers``."""
+    parsed, conversation = llm.parse_options(options), read_messages(messages)
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
     if parsed.suffix:
@@ -39,13 +39,13 @@ def answer(
     for number in range(1, rounds + 1):
         goes_on = continue_final_message and not new
         prompt = llm.chat_ids(
-            [*said, *new], use.tools, continue_final_message=goes_on, **use.variables
+            [*conversation, *new], use.tools, continue_final_message=goes_on, **use.variables
         )
-        use.set_prompt(prompt, said.pop() if goes_on else None)
-        own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
-        parsed = llm.parse_options(use.options(own))
+        use.set_prompt(prompt, conversation.pop() if goes_on else None)
+        round_options: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
+        parsed = llm.parse_options(use.options(round_options))
         done = answers([prompt], parsed, is_list=False, grammar=use.grammar)
-        done = use.read(done, f"{len(said) + len(new)}")
+        done = use.read(done, f"{len(conversation) + len(new)}")
         if isinstance(done, list):
             return done
         new += done.new_messages
@@ -57,7 +57,7 @@ def answer(
 
 
 def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
-    """How many answers are asked for at most; InputError for a bad argument."""
+    """Return the largest number of answers; InputError for a bad argument."""
     rounds = check_int("max_rounds", rounds, 1, 1000)
     if check_bool("run_tools", run_tools) and options.n != 1:
         raise InputError("n", " must be 1 where run_tools calls the functions")
@@ -65,7 +65,7 @@ def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
 
 
 def _check_functions(use: ToolUse) -> None:
-    """InputError unless every tool is a Python function that can be called here."""
+    """Raise InputError unless every tool is a Python function that can be called here."""
     for tool in use.tools:
         if tool.name not in use.functions:
             raise InputError("run_tools", f": {tool.name} is no Python function; run it yourself")

@@ -1,7 +1,7 @@
-"""Whose work is done next: one at a time, the clients in turn.
+"""Do slow work one at a time, with the clients in turn.
 
 A stranger's grammar, body or look inside may take seconds, so those of one client wait for each
-other, and the next client's only for the one that is being read.
+other, and another client's only for the one that is being done.
 """
 
 import asyncio
@@ -17,29 +17,39 @@ from cutaway.errors import ClosedError, QueueFullError
 T = TypeVar("T")
 
 CLIENT = ContextVar("CLIENT", default="")
-"""Whose request this task serves, such as its address."""
+"""The client that this task serves, such as its address."""
 
 
 class ClientQueue:
-    """A thread, and who waits for it, in an event loop.
+    """A thread, and the tasks of an event loop that wait for it.
 
-    what  waits, as a refusal says it: "grammars wait to be compiled"
-    most  may wait, and of one client most_of_client; tasks that serve no client always may
-    at_once  how many have their turn together, where the work is done elsewhere
+    waiting_text     what waits, for a refusal: "grammars wait to be compiled"
+    limit            how many may wait; tasks that serve no client always may
+    limit_of_client  how many may wait of one client
+    at_once          how many have their turn together, where the work is done elsewhere
     """
 
     def __init__(
-        self, what: str, *, most: int, most_of_client: int, at_once: Callable[[], int] = lambda: 1
+        self,
+        waiting_text: str,
+        *,
+        limit: int,
+        limit_of_client: int,
+        at_once: Callable[[], int] = lambda: 1,
     ) -> None:
-        self._what, self._most, self._most_of_client = what, most, most_of_client
-        self._thread = ThreadPoolExecutor(1, what.partition(" ")[0])
+        self._waiting_text, self._limit, self._limit_of_client = (
+            waiting_text,
+            limit,
+            limit_of_client,
+        )
+        self._thread = ThreadPoolExecutor(1, waiting_text.partition(" ")[0])
         self._busy, self._at_once, self._closed = 0, at_once, False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in the thread; cancelled, its place in the queue is free.
+        """Call a function in the thread; if cancelled, it leaves its place in the queue.
 
-        QueueFullError where too many wait, CutawayError once it is closed.
+        QueueFullError if too many wait, CutawayError once the queue is closed.
         """
         async with self.turn():
             loop = asyncio.get_running_loop()
@@ -47,7 +57,7 @@ class ClientQueue:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, which ends with the block. Raises as ``run``."""
+        """Wait for a turn, which ends with the block; raise as ``run`` does."""
         await self._turn()
         try:
             self._check_open()
@@ -56,7 +66,7 @@ class ClientQueue:
             self._next()
 
     def close(self) -> None:
-        """End: those who wait are refused at their turn, which is soon."""
+        """Close the queue: tasks that wait are refused at their turn, which is soon."""
         self._closed = True
         self._thread.shutdown(wait=False)
 
@@ -78,15 +88,18 @@ class ClientQueue:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._leave(client, turn)
-            else:  # it had just come
+            else:  # the turn had just come
                 self._next()
             raise
 
-    def _check_room(self, own: int) -> None:
+    def _check_room(self, num_waiting: int) -> None:
         if not CLIENT.get():
             return
-        if own >= self._most_of_client or sum(map(len, self._waiting.values())) >= self._most:
-            raise QueueFullError(f"too many {self._what}: try again later")
+        if (
+            num_waiting >= self._limit_of_client
+            or sum(map(len, self._waiting.values())) >= self._limit
+        ):
+            raise QueueFullError(f"too many {self._waiting_text}: try again later")
 
     def _leave(self, client: str, turn: "asyncio.Future[None]") -> None:
         if turn in (turns := self._waiting.get(client, deque())):
@@ -95,7 +108,7 @@ class ClientQueue:
                 del self._waiting[client]
 
     def _next(self) -> None:
-        """Give the turn to the first of the client that has waited longest for one."""
+        """Give the turn to the first task of the client that has waited longest for a turn."""
         self._busy -= 1
         while self._waiting and self._busy < self._at_once():
             client = next(iter(self._waiting))

@@ -1,4 +1,4 @@
-"""LLM: loads a model, scores texts and writes them, for any number of threads."""
+"""LLM: load a model, score texts and write them, for any number of threads."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -92,9 +92,9 @@ class LLM(TextWriter):
         return self if same else SharedLLM(model, self.owner, progress=self.progress)
 
     def load_adapter(self, name: str, at: str | PathLike[str]) -> None:
-        """Load one more adapter, which requests then name; texts that run do not change.
+        """Load one more adapter, which requests can then name; running texts do not change.
 
-        at: as for ``adapters``. InputError where it cannot be read, or the name is taken.
+        at: as for ``adapters``. InputError if it cannot be read, or the name is taken.
         """
         self._check_whole()
         adapter = self.model.open_adapter(name, at)
@@ -134,12 +134,12 @@ class LLM(TextWriter):
         return engine
 
     def take_back(self, engine: Engine) -> None:
-        """Own the engine again, which ``hand_over`` gave away."""
+        """Own the engine again that ``hand_over`` gave away."""
         self.model.claim("an LLM")
         self._runner.take_back(engine)
 
     def close(self) -> None:
-        """End what is written and free the memory."""
+        """End all texts and free the memory."""
         self._runner.close(f"{self.name} is closed: load the model again")
         self.model.close()
 
@@ -157,8 +157,8 @@ class SharedLLM(LLM):
         SyncLLM.__init__(self, model, owner, progress=progress)
 
     def hand_over(self) -> Engine:
-        """InputError: the engine is another's."""
+        """Raise InputError: the engine belongs to another object."""
         raise InputError(f"{self.name} has no engine of its own: give the model itself")
 
     def close(self) -> None:
-        """Nothing: the engine is another's."""
+        """Do nothing: the engine belongs to another object."""

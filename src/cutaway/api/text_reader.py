@@ -1,7 +1,7 @@
 """The methods of LLM and AsyncLLM that read texts and draw nothing: each is named here once.
 
-Knows how a function of ``methods/`` becomes a method, which is when it is first asked for, and that
-a thread waits for what it reads. Refuses to know what is computed.
+Knows how a function of ``methods/`` becomes a method, when it is first used, and that a thread
+waits for its result. Does not know what is computed.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Declared(Generic[P, T]):
-    """A method that is made of a function when a class of models is first asked for it.
+    """A method that is made from a function when it is first used with a class of models.
 
     It has the function's signature and docstring; the function's first parameter is the model.
     """
@@ -47,9 +47,9 @@ class _Declared(Generic[P, T]):
     def __get__(self, model: Any, kind: Any) -> Any:
         function = self._load()
         method, form = self._method(kind, function), signature(function)
-        model_given, *others = form.parameters.values()
+        model_given, *rest = form.parameters.values()
         method.__signature__ = form.replace(
-            parameters=[Parameter("self", model_given.kind), *others],
+            parameters=[Parameter("self", model_given.kind), *rest],
             return_annotation=self._result_type(form.return_annotation),
         )
         method.__name__, method.__qualname__ = self._name, f"{kind.__name__}.{self._name}"
@@ -65,7 +65,7 @@ class _Declared(Generic[P, T]):
 
 
 class ReadingMethod(_Declared[P, T]):
-    """A method made of a function that says what is to be read: a ``PrefillTask``."""
+    """A method made from a function that returns what is to be read: a ``PrefillTask``."""
 
     def __init__(
         self, load: Callable[[], Callable[Concatenate[BaseLLM, P], PrefillTask[Any, T]]]
@@ -80,7 +80,7 @@ class ReadingMethod(_Declared[P, T]):
 
 
 class CallingMethod(_Declared[P, T]):
-    """A method made of a function of an LLM, which asks it several times."""
+    """A method made from a function of an LLM that calls it several times."""
 
     def __init__(self, load: Callable[[], Callable[Concatenate[SyncLLM, P], T]]) -> None:
         super().__init__(load)
@@ -105,7 +105,7 @@ class Readings:
 
 
 class PrefixMethods:
-    """What was computed of a prompt, kept on disk, where the weights are in this process."""
+    """Methods that keep a computed prompt on disk, where the weights are in this process."""
 
     save_prefix = CallingMethod(lambda: methods.prefix.save_prefix)
     restore_prefix = CallingMethod(lambda: methods.prefix.restore_prefix)
@@ -123,7 +123,7 @@ class TextReader(Readings, PrefixMethods, SyncLLM):
     def score_each(
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "Iterator[Likelihood]":
-        """As ``score``, for any number of (prompt, answer) pairs, in their order.
+        """Score any number of (prompt, answer) pairs as ``score`` does, in their order.
 
         A few hundred pairs are read ahead. Common prefixes of successive pairs are computed once.
         """

@@ -115,7 +115,7 @@ async def prefill_texts(
 
     async def read() -> tuple[T, list[R]]:
         started = perf_counter()
-        task = await service.llm.in_turn(length, ask, service)
+        task = await service.llm.read_in_turn(length, ask, service)
         requests = (r.but(adapter=adapter or r.adapter, run=run) for r in task.requests)
         readers = await read_all(queue, requests, task.reader)
         access.texts = [_figures(reader, perf_counter() - started) for reader in readers]

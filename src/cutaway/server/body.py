@@ -197,7 +197,7 @@ _LONG = 1 << 15  # bytes: up to a twentieth of a second
 
 def bodies() -> ClientQueue:
     """Return the queue of clients whose long bodies are yet to be read; all are in memory."""
-    return ClientQueue("large bodies wait to be read", most=64, most_of_client=16)
+    return ClientQueue("large bodies wait to be read", limit=64, limit_of_client=16)
 
 
 class StrictRoute(APIRoute):

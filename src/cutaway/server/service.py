@@ -228,7 +228,7 @@ class Service:
         """
         read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
         conversation = [*messages]
-        return await self.llm.in_turn(_length(conversation), read, conversation, tools)
+        return await self.llm.read_in_turn(_length(conversation), read, conversation, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for a request that would take all memory, or lose some of its texts."""
@@ -288,7 +288,7 @@ class Service:
         text = options.suffix or ""
         self.llm.check_length(text)
         read = partial(self.llm.tokenize, text, add_bos=False)
-        suffix = len(await self.llm.in_turn(len(text), read))
+        suffix = len(await self.llm.read_in_turn(len(text), read))
         generated = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
         rows = len(prompts) * options.n * (generated + NUM_WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:

@@ -127,7 +127,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
             )
         if not self.ignore_eos:
             keywords["stop_token_ids"] = [*(self.stop_token_ids or ()), *fim.ends]
-        return Read([await llm.in_turn(self._length, self._lay_out, llm, fim)], keywords)
+        return Read([await llm.read_in_turn(self._length, self._lay_out, llm, fim)], keywords)
 
     @property
     def _length(self) -> int:

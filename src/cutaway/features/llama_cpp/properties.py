@@ -61,7 +61,7 @@ async def apply_template(body: TemplateRequest, request: Request) -> Response:
         service.llm.check_length(prompt)
         return prompt
 
-    writing = service.llm.in_turn(len(await request.body()), write)
+    writing = service.llm.read_in_turn(len(await request.body()), write)
     prompt = await cancel_on_disconnect(request.receive, writing)
     answer: TemplateApplied = {"prompt": prompt}
     return JSONResponse(answer)

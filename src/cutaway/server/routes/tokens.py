@@ -54,7 +54,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
     service = service_of(request, body.model)
     service.llm.check_length(body.prompt or "")
-    reading = service.llm.in_turn(len(await request.body()), _ids, service, body)
+    reading = service.llm.read_in_turn(len(await request.body()), _ids, service, body)
     ids = await cancel_on_disconnect(request.receive, reading)
     answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
