@@ -1,8 +1,8 @@
-"""What needs a trace and a model: replay, rescore, resume, branch, diff_models.
+"""Run a trace again with a model: replay, rescore, resume, branch, diff_models.
 
-Here a run on record is done once more: the same request, the same tokens, or the logits of its
-rows. Each is held against the record: a replay step by step, a rescore token by token, logits by
-the hashes of rows.
+A recorded run is repeated: the same request, the same tokens, or the logits of its rows. Each is
+compared with the record: a replay step by step, a rescore token by token, logits by the hashes of
+rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ class ReplayMismatch:
     """The first step, or pass over a canvas, that differs from the recorded one.
 
     what    name -> (recorded, now)
-    passed  the pass that differs; None where a step does
+    passed  the pass that differs; None if a step does
     """
 
     step: int
@@ -68,11 +68,11 @@ class Replayed:
     """The result of a replay.
 
     passes         how many passes over a canvas were compared
-    steps          how many steps were compared, the one that differs included
+    steps          how many steps were compared, including the one that differs
     recorded       how many steps the trace has
-    fingerprint    of the steps compared, in hex
+    fingerprint    fingerprint of the compared steps, in hex
     disagreements  fields of the trace's head that differ in this run
-    mismatch       None where every step is the same to the last bit
+    mismatch       None if every step is the same to the last bit
     """
 
     steps: int
@@ -88,7 +88,7 @@ class Replayed:
         return self.mismatch is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where ``mismatch`` is called "difference"; with ``same``."""
+        """Return a value for JSON, with ``same``, and ``mismatch`` as "difference"."""
         plain = {"same": self.same, **asdict(self)}
         plain["difference"] = plain.pop("mismatch")
         return plain
@@ -105,15 +105,15 @@ def replay(
 ) -> Replayed:
     """Run the recorded request again and stop at the first step or pass that differs.
 
-    Compared are each step's token, what the sampler drew, the hash of its logits and the chained
+    It compares each step's token, the sampler's draw, the hash of its logits and the chained
     fingerprint, and all of a pass but its time and its number of rows; then why the text ended and
-    the last fingerprint, where the end follows from the tokens. Threads, instruction set, other
+    the last fingerprint, if the end follows from the tokens. Threads, instruction set, other
     sequences in the batch, ``speculate`` and ``kv_cache`` change none of these. ``progress`` is
-    called with ("replaying", tokens done, of how many).
+    called with ("replaying", tokens done, all tokens).
 
-    Raises InputError where the weights, the tokenizer, the backend, the chain or the grammar are
-    not the recorded ones, unless ``anyway``; where the vocabulary differs, or the context is too
-    small; where the trace has no steps; where the run had processors.
+    Raises InputError if the weights, the tokenizer, the backend, the chain or the grammar are not
+    the recorded ones, unless ``anyway``; if the vocabulary differs, or the context is too small; if
+    the trace has no steps; if the run had processors.
     """
     if not trace.steps and not trace.passes:
         raise InputError("the trace has no steps: there is nothing to replay")
@@ -123,17 +123,17 @@ def replay(
     if not trace.head.decoder:  # for a canvas, max_tokens is its number of cells
         options["max_tokens"] = len(trace.steps)
     with llm.stream(prompt_of(llm, trace.head), **options) as stream:
-        found = disagreements(trace.head, llm, stream)
+        differing = disagreements(trace.head, llm, stream)
         if not anyway:
-            refuse_others(found, trace.head.model, ", or replay anyway")
+            refuse_others(differing, trace.head.model, ", or replay anyway")
         mismatch = _compare(trace, stream, progress)
         steps, passes = stream.steps, stream.passes
     fingerprint = f"{steps[-1].fingerprint:016x}" if steps else ""
-    return Replayed(len(steps), len(trace.steps), fingerprint, found, mismatch, len(passes))
+    return Replayed(len(steps), len(trace.steps), fingerprint, differing, mismatch, len(passes))
 
 
 def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch | None:
-    """Compare the text until it differs from the record, or to the end of the record."""
+    """Compare the text with the record until they differ, or to the record's end."""
     steps, passes = trace.steps, trace.passes
     total = len(steps) + len(passes)
     while (done := len(stream.steps) + len(stream.passes)) < total:
@@ -148,7 +148,7 @@ def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch
             mismatch = _mismatch(steps[n], event) if n < len(steps) else None
         if mismatch:
             return mismatch
-    return _at_the_end(trace, stream)
+    return _compare_ends(trace, stream)
 
 
 def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:
@@ -166,7 +166,7 @@ _OF_PASS = ("block", "masked_again", "bound", "redraw", "fingerprint")
 
 
 def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
-    """The fields of a pass that differ, and those of its first cell that differs."""
+    """Return the fields of a pass that differ, and those of its first cell that differs."""
     old, new = recorded.cells, now.cells
     pairs = {name: (getattr(recorded, name), getattr(now, name)) for name in _OF_PASS}
     pairs["cells"] = len(old), len(new)
@@ -175,20 +175,20 @@ def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
         if any(was != now for was, now in of_cell.values()):
             pairs |= {f"{name} at {a.position}": pair for name, pair in of_cell.items()}
             break
-    found = _unequal(now.index, **pairs)
-    return found and replace(found, passed=now.index)
+    mismatch = _unequal(now.index, **pairs)
+    return mismatch and replace(mismatch, passed=now.index)
 
 
-def _at_the_end(trace: Trace, stream: Stream) -> ReplayMismatch | None:
-    """Compare the ends; all steps and passes that came are equal."""
-    count, end, ended = len(stream.steps), trace.end, stream.ended
+def _compare_ends(trace: Trace, stream: Stream) -> ReplayMismatch | None:
+    """Compare the ends; all steps and passes of the text are equal."""
+    count, end, end_event = len(stream.steps), trace.end, stream.ended
     if count < len(trace.steps) or len(stream.passes) < len(trace.passes):
-        return ReplayMismatch(count, {"end": (None, ended and str(ended.reason))})
+        return ReplayMismatch(count, {"end": (None, end_event and str(end_event.reason))})
     if end is None or end.reason in _OUTER:
         return None
     return _unequal(
         count - 1,
-        end=((end.reason, end.matched), ended and (str(ended.reason), ended.matched)),
+        end=((end.reason, end.matched), end_event and (str(end_event.reason), end_event.matched)),
         fingerprint=(end.fingerprint, stream.fingerprint),  # steps may be missing
     )
 
@@ -199,7 +199,7 @@ def _unequal(step: int, **pairs: tuple[Any, Any]) -> ReplayMismatch | None:
 
 
 # -- rescore -----------------------------------------------------------------------------------
-# The recorded tokens under another model of the same vocabulary, or other settings.
+# Read the recorded tokens with another model of the same vocabulary, or other settings.
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class Reading:
     """A token's figures under one model and one chain.
 
     bits        its surprise, -log2 p under the model's own logits
-    rank        under them; 1 is the likeliest
-    final_bits  its surprise among the survivors of the chain; None where it was removed
+    rank        its rank by these logits; 1 is the likeliest
+    final_bits  its surprise among the survivors of the chain; None if it was removed
     own         the token that the chain and the luck draw here
     """
 
@@ -222,7 +222,7 @@ class Reading:
 class Rescored:
     """Two readings of the same tokens: recorded and new, one per step of the trace.
 
-    completion  of the new reading, with its observations
+    completion  the new reading's completion, with its observations
     """
 
     token_ids: tuple[int, ...]
@@ -232,7 +232,7 @@ class Rescored:
 
     @property
     def perplexity(self) -> tuple[float, float]:
-        """(recorded, now)"""
+        """The perplexity: (recorded, now)."""
         return perplexity(r.bits for r in self.old), perplexity(r.bits for r in self.new)
 
     @property
@@ -242,39 +242,41 @@ class Rescored:
         return sum(token_id == r.own for token_id, r in pairs) / len(self.token_ids)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         names = {"token_ids": self.token_ids, "perplexity": self.perplexity}
         readings = {"old": [asdict(r) for r in self.old], "new": [asdict(r) for r in self.new]}
         return {**names, "agreement": self.agreement, **readings}
 
 
 def perplexity(surprises: Iterable[float]) -> float:
-    """Two to the mean of the surprises, which are in bits."""
-    every = list(surprises)
-    return float(2.0 ** (sum(every) / len(every)))
+    """Return two to the power of the mean surprise, which is in bits."""
+    values = list(surprises)
+    return float(2.0 ** (sum(values) / len(values)))
 
 
 def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
-    """Read the recorded tokens again, each after those before it.
+    """Read the recorded tokens again, each after the ones before it.
 
     changes  options of LLM.generate that differ, such as temperature, top_p or seed;
              trace=PATH writes the new reading as a trace, with as many candidates as the old one
 
-    No stop condition ends the text early. Raises InputError where the model has another
-    vocabulary or too small a context, the trace has no steps, or a grammar forbids a token of it.
+    No stop condition ends the text early. Raises InputError if the model has another vocabulary or
+    too small a context, the trace has no steps, or a grammar forbids a token of it.
     """
     check_text("rescore", llm, trace)
     ids, head = trace.output_token_ids, trace.head
     observe = {"candidates": head.candidates, "track": head.tracked_ids}
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
-    options["ignore_eos"] = not any(options.get(kind) for kind in KINDS)  # they have an end
+    options["ignore_eos"] = not any(
+        options.get(kind) for kind in KINDS
+    )  # a grammar's text has an end
     done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
     return Rescored(ids, tuple(map(_reading, trace.steps)), tuple(map(_reading, done.steps)), done)
 
 
 def _reading(step: Step) -> Reading:
-    if step.observed is None:  # neither candidates nor a watch
+    if step.observed is None:  # neither candidates nor tracked tokens
         raise InputError("candidates", " must be 1 or more to rescore")
     final = step.observed.final_logprob
     surprise = None if final is None else bits(final)
@@ -282,14 +284,14 @@ def _reading(step: Step) -> Reading:
 
 
 # -- logits ------------------------------------------------------------------------------------
-# Computed again from the tokens, and proven by hashes.
+# Logits are computed again from the tokens, and proven by hashes.
 
 
 def logits(llm: LLM, trace: Trace) -> Logits:
-    """What every step drew from, bit for bit: float32 (steps, vocab), before the chain.
+    """Return the logits of every step, bit for bit: float32 (steps, vocab), before the chain.
 
-    Raises InputError where the trace has no steps, the model has another vocabulary or too small a
-    context; CutawayError where a row's hash is not the one on record.
+    Raises InputError if the trace has no steps, or the model has another vocabulary or too small a
+    context; CutawayError if a row's hash is not the recorded one.
     """
     check_text("logits", llm, trace)
     prompt = trace.head.prompt_token_ids

@@ -1,7 +1,7 @@
-"""Asking another server over HTTP: JSON, and streams of events. Knows no model and no protocol.
+"""Send requests to another server over HTTP: JSON, and streams of events, of any protocol.
 
-Every command that asks a server does it here, so that a key goes to the host that was named and to
-no other, nothing waits for ever, and no answer fills the memory.
+Every command that calls a server does it here, so that a key is only sent to the named host,
+nothing waits for ever, and no answer fills the memory.
 """
 
 import io
@@ -21,66 +21,66 @@ from cutaway.base.progress import megabytes
 from cutaway.errors import CutawayError, InputError
 
 # -- a part of a server's answer ---------------------------------------------------------------
-# What a server sends is whatever it likes: every reader of it says here what it takes for what, and
-# nobody meets a list where a text should be.
+# A server may send anything: whoever reads its answer asks here for a value of a kind, and gets
+# that or an error.
 
 
 class UnreadableError(CutawayError):
-    """A server's answer is no JSON, has no end, or is not of the form that was asked for."""
+    """A server's answer is not JSON, has no end, or is not of the expected form."""
 
 
 class AnswerPart:
-    """A value in an answer; where: the server's address, and the way to the value, for errors.
+    """A value in an answer; place: the server's address, and the path to the value, for errors.
 
-    Every method but ``value``, ``has`` and ``get`` raises ``UnreadableError`` where the server sent
+    Every method but ``value``, ``has`` and ``get`` raises ``UnreadableError`` if the server sent
     something else.
     """
 
-    def __init__(self, value: Any, where: str) -> None:
-        self.value, self.where = value, where
+    def __init__(self, value: Any, place: str) -> None:
+        self.value, self.place = value, place
 
     def __getitem__(self, name: str | int) -> "AnswerPart":
-        """A field of an object, or an item of a list."""
+        """Return a field of an object, or an item of a list."""
         if isinstance(name, str):
             if name not in self.fields:
-                raise UnreadableError(f"{self.where}: it has no {name}")
-            return AnswerPart(self.value[name], f"{self.where}.{name}")
+                raise UnreadableError(f"{self.place}: it has no {name}")
+            return AnswerPart(self.value[name], f"{self.place}.{name}")
         if not -len(self.items) <= name < len(self.value):
-            raise UnreadableError(f"{self.where}: it has {len(self.value)} items, and no {name}")
-        return AnswerPart(self.value[name], f"{self.where}[{name}]")
+            raise UnreadableError(f"{self.place}: it has {len(self.value)} items, and no {name}")
+        return AnswerPart(self.value[name], f"{self.place}[{name}]")
 
     def __iter__(self) -> Iterator["AnswerPart"]:
-        """The items of a list."""
+        """Return the items of a list."""
         return (self[i] for i in range(len(self.items)))
 
     def has(self, name: str) -> bool:
-        """Whether this is an object with the field, which is not null."""
+        """Return whether this is an object with the field, which is not null."""
         return isinstance(self.value, dict) and self.value.get(name) is not None
 
     def get(self, name: str) -> "AnswerPart | None":
-        """The field of an object; None where there is none, or null."""
+        """Return the field of an object; None if it is missing or null."""
         return self[name] if self.has(name) else None
 
     def each(self, name: str) -> list["AnswerPart"]:
-        """The items of a list that is a field; none where there is no field, or null."""
+        """Return the items of a list that is a field; [] if the field is missing or null."""
         return [*self[name]] if self.has(name) else []
 
     @property
     def fields(self) -> dict[str, Any]:
-        """An object."""
-        fields: dict[str, Any] = self._of(dict, "an object")
+        """The value, which must be an object."""
+        fields: dict[str, Any] = self._expect(dict, "an object")
         return fields
 
     @property
     def items(self) -> list[Any]:
-        """A list."""
-        items: list[Any] = self._of(list, "a list")
+        """The value, which must be a list."""
+        items: list[Any] = self._expect(list, "a list")
         return items
 
     @property
     def text(self) -> str:
-        """A text, without halves of surrogate pairs."""
-        text: str = self._of(str, "a text")
+        """The value, which must be a text without halves of surrogate pairs."""
+        text: str = self._expect(str, "a text")
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -89,14 +89,14 @@ class AnswerPart:
 
     @property
     def whole(self) -> int:
-        """A whole number; no bool."""
-        number: int = self._of(int, "a whole number")
+        """The value, which must be a whole number; no bool."""
+        number: int = self._expect(int, "a whole number")
         return number
 
     @property
     def number(self) -> float:
-        """A finite number; no bool."""
-        number: float = self._of((int, float), "a number")
+        """The value, which must be a finite number; no bool."""
+        number: float = self._expect((int, float), "a number")
         try:
             if isfinite(number):
                 return float(number)
@@ -106,36 +106,36 @@ class AnswerPart:
 
     @property
     def logprob(self) -> float | None:
-        """A number, or null."""
+        """The value, which must be a number, or null."""
         return None if self.value is None else self.number
 
     @property
     def byte_string(self) -> bytes:
-        """A list of whole numbers, 0 to 255."""
+        """The value, which must be a list of whole numbers, 0 to 255."""
         try:
             return bytes(part.whole for part in self)
         except ValueError:
             raise self.unlike("a list of bytes") from None
 
     def unlike(self, kind: str) -> UnreadableError:
-        """The error of a value that is not what it should be."""
-        return UnreadableError(f"{self.where}: it should be {kind}, and is {shown(self.value)}")
+        """Return the error of a value that is not what it should be."""
+        return UnreadableError(f"{self.place}: it should be {kind}, and is {shown(self.value)}")
 
-    def _of(self, kind: Any, name: str) -> Any:
+    def _expect(self, kind: Any, name: str) -> Any:
         if not isinstance(self.value, kind) or isinstance(self.value, bool):
             raise self.unlike(name)
         return self.value
 
 
-# -- HTTP whose answers end in time ------------------------------------------------------------
-# A server that sends a byte now and then holds nobody up.
+# -- HTTP with a time limit for whole answers ---------------------------------------------------
+# A server that sends a byte now and then must not keep anybody waiting.
 
 SILENT_S = 600
 """How long a server may send nothing, such as while it loads a model."""
 
 
 class _Arriving(io.RawIOBase):
-    """What a socket brings until a time, on the clock of ``monotonic``; then TimeoutError."""
+    """Reads a socket until a time on the clock of ``monotonic``; then TimeoutError."""
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
@@ -155,7 +155,7 @@ class _Arriving(io.RawIOBase):
 
 
 class _TimedSocket:
-    """A socket whose answer must have come in some seconds."""
+    """A socket whose answer must be complete after some seconds."""
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self._sock, self._until = sock, monotonic() + seconds
@@ -167,7 +167,7 @@ class _TimedSocket:
         return getattr(self._sock, name)
 
 
-def _timed(kind: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
+def _make_timed(kind: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
     class Timed(kind):  # type: ignore[valid-type,misc]
         def connect(self) -> None:
             super().connect()
@@ -177,14 +177,14 @@ def _timed(kind: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
 
 
 def http_handlers(seconds: float) -> tuple[HTTPHandler, HTTPSHandler]:
-    """urllib's handlers for connections whose answers may take so many seconds in all."""
+    """Return urllib's handlers for connections whose answers may take so many seconds in all."""
     return _Handler(seconds), _SecureHandler(seconds)
 
 
 class _Handler(HTTPHandler):
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._kind = _timed(HTTPConnection, seconds)
+        self._kind = _make_timed(HTTPConnection, seconds)
 
     def http_open(self, req: Any) -> Any:
         req.timeout = SILENT_S
@@ -194,7 +194,7 @@ class _Handler(HTTPHandler):
 class _SecureHandler(HTTPSHandler):
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._kind = _timed(HTTPSConnection, seconds)
+        self._kind = _make_timed(HTTPSConnection, seconds)
 
     def https_open(self, req: Any) -> Any:
         req.timeout = SILENT_S
@@ -206,22 +206,22 @@ class _SecureHandler(HTTPSHandler):
 ANSWER_S = 900
 """How long an answer may take in all."""
 PATIENT_S = 86_400
-"""How long a stream may take that its reader keeps no part of."""
+"""How long a stream may take if its reader does not keep it in memory."""
 
 MOST_BYTES = 1 << 27
 """The largest answer, event of a stream, or stream."""
 MOST_VALUES = 1 << 24
-"""Of an answer, as far as its brackets and commas say; each takes some 60 bytes of memory."""
+"""The largest number of values in an answer, by its brackets and commas; each takes 60 bytes."""
 
 
 class UnansweredError(CutawayError):
-    """The server is not there, or its answer was cut: another may answer."""
+    """The server is not reachable, or its answer was cut: another may answer."""
 
 
 class RefusedError(CutawayError):
-    """The server answered with an error status, or with a redirect: it is there.
+    """The server answered with an error status, or with a redirect.
 
-    error: what its answer has under "error", where that is an object
+    error: the object under "error" in its answer, if there is one
     """
 
     def __init__(self, text: str, status: int = 0, error: Mapping[str, Any] | None = None) -> None:
@@ -230,14 +230,14 @@ class RefusedError(CutawayError):
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Whoever names a server gives the key to it, and not to where it points."""
+    """Follows no redirect: the key is for the named server only."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none: each is an ``HTTPError``."""
+        """Return None, which makes each redirect an ``HTTPError``."""
 
 
 class Server:
-    """A server at a URL: its root, or its /v1.
+    """A server at a URL, which may end in /v1.
 
     key      its API key, if it wants one
     patient  whether a stream may take a day, and any number of bytes
@@ -255,15 +255,15 @@ class Server:
         self._opener = build_opener(_NoRedirect, *http_handlers(PATIENT_S if patient else ANSWER_S))
 
     def get(self, path: str) -> AnswerPart:
-        """The JSON document at a path; ``RefusedError`` where it says no."""
+        """Return the JSON document at a path; ``RefusedError`` if the server refuses."""
         return self._document(path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> AnswerPart:
-        """The JSON answer to a body; ``RefusedError`` where it says no."""
+        """Return the JSON answer to a body; ``RefusedError`` if the server refuses."""
         return self._document(path, body)
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[AnswerPart]:
-        """The JSON events of a streamed answer, up to [DONE]."""
+        """Yield the JSON events of a streamed answer, up to [DONE]."""
         seen = 0
         with self._open(path, body) as answer:
             while line := self._read(path, answer.readline):
@@ -276,7 +276,7 @@ class Server:
                     yield self._part(path, line[5:])
 
     def model(self) -> str:
-        """The name of the first model that it lists; "" where it lists none."""
+        """Return the name of the first model that the server lists; "" if it lists none."""
         try:
             return self.get("/v1/models")["data"][0]["id"].text
         except (RefusedError, UnreadableError):
@@ -285,7 +285,7 @@ class Server:
     def _document(self, path: str, body: Mapping[str, Any] | None) -> AnswerPart:
         with self._open(path, body) as answer:
             data = self._read(path, answer.read)
-            if answer.length:  # of Content-Length: what is still to come
+            if answer.length:  # what is missing of Content-Length
                 raise UnansweredError(f"{self.url}{path}: its answer was cut")
             return self._part(path, data)
 
@@ -309,8 +309,8 @@ class Server:
                 "may be sent along: name the URL of the server itself",
                 error.code,
             )
-        said = self._read(path, lambda _: error.read(20_000)).decode("utf-8", "replace")
-        message, body = _message(said)
+        text = self._read(path, lambda _: error.read(20_000)).decode("utf-8", "replace")
+        message, body = _message(text)
         return RefusedError(f"{self.url}{path}: {error.code}: {message}", error.code, body)
 
     def _read(self, path: str, read: Callable[[int], bytes]) -> bytes:
@@ -328,28 +328,28 @@ class Server:
         )
 
     def _part(self, path: str, data: bytes) -> AnswerPart:
-        where = f"{self.url}{path}"
+        place = f"{self.url}{path}"
         if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-            raise UnreadableError(f"{where}: its answer has more than {MOST_VALUES} values")
+            raise UnreadableError(f"{place}: its answer has more than {MOST_VALUES} values")
         try:
-            return AnswerPart(_json(data), where)
+            return AnswerPart(_json(data), place)
         except ValueError as error:
-            raise UnreadableError(f"{where}: the answer is not JSON: {error}") from None
+            raise UnreadableError(f"{place}: the answer is not JSON: {error}") from None
 
 
 def _check_url(url: str) -> None:
-    """InputError where nothing could be asked at the URL."""
+    """Raise InputError for a URL at which there can be no server."""
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets or a port that are none
+    except ValueError:  # invalid brackets, or an invalid port
         whole = False
     if not whole:
         raise InputError("url", f" must begin with http:// or https:// and a host, not {url!r:.80}")
 
 
 def _json(data: bytes | str) -> Any:
-    """ValueError, in a few words, where this is no JSON."""
+    """Parse JSON; ValueError, in a few words, if it is not JSON."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -358,16 +358,16 @@ def _json(data: bytes | str) -> Any:
         raise ValueError(f"{data!r:.80}") from None
 
 
-def _message(said: str) -> tuple[str, Mapping[str, Any] | None]:
-    """The sentence in an error's body, as OpenAI, Ollama and FastAPI have it, and the error.
+def _message(text: str) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the message in an error's body, as of OpenAI, Ollama or FastAPI, and the error.
 
-    Else the body, and none.
+    Other bodies are the message themselves, without an error.
     """
     try:
-        body = _json(said)
+        body = _json(text)
     except ValueError:
-        return said[:200], None
-    told = body.get("error", body.get("detail", said)) if isinstance(body, dict) else said
-    if isinstance(told, dict):
-        return str(told.get("message", told))[:300], told
-    return str(told)[:300], None
+        return text[:200], None
+    error = body.get("error", body.get("detail", text)) if isinstance(body, dict) else text
+    if isinstance(error, dict):
+        return str(error.get("message", error))[:300], error
+    return str(error)[:300], None

@@ -1,6 +1,6 @@
-"""Forks of a recorded run: another token, or an intervention, at one step, and what follows of it.
+"""Forks of a recorded run: another token, or an intervention, at one step, and its consequences.
 
-Knows how a run is continued from there (``branch``), and what a mistake costs, and for how long
+Knows how to continue a run from there (``branch``), and what a mistake costs, and for how long
 (``diff_models``). Curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 Luck = Literal["same", "fresh"]
 
 
-_NAMED = 16  # tokens of a text that is not one
+_MAX_NAMED = 16  # tokens that an error names of a text that is not one token
 
 
 def token_of(llm: LLM, text: str, field: str = "token") -> int:
-    """The one token that adds exactly this text; InputError, with its tokens, where none does."""
+    """Return the token that adds exactly this text; InputError, with its tokens, if none does."""
     data, tokenizer = text.encode(), llm.tokenizer
-    if tokenizer.min_tokens(text) > _NAMED:  # which would take long to read, and to name
+    if tokenizer.min_tokens(text) > _MAX_NAMED:  # which would take long to read, and to name
         raise InputError(field, f": {len(text)} characters are not one token: give one")
     ids = tokenizer.encode(text, add_bos=False)
     if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
@@ -55,16 +55,16 @@ def token_of(llm: LLM, text: str, field: str = "token") -> int:
 
 
 def token_id_of(llm: LLM, token: str | int, field: str) -> int:
-    """The id of a token, which is given by its text or its id; InputError naming the field."""
-    given = token_of(llm, token, field) if isinstance(token, str) else token
-    return check_int(field, given, 0, llm.tokenizer.vocab_size - 1)
+    """Return the id of a token that is given by text or id; InputError names the field."""
+    token_id = token_of(llm, token, field) if isinstance(token, str) else token
+    return check_int(field, token_id, 0, llm.tokenizer.vocab_size - 1)
 
 
 def branch(
-    llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **how: Any
+    llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **options: Any
 ) -> Completion:
-    """``open_branch``, read to its end."""
-    return open_branch(llm, recorded, at, token, **current_names(how)).finish()
+    """Read a stream of ``open_branch`` to its end."""
+    return open_branch(llm, recorded, at, token, **current_names(options)).finish()
 
 
 def open_branch(
@@ -83,31 +83,37 @@ def open_branch(
 ) -> Stream:
     """Generate the text again with another token at step ``at``, and continue from there.
 
-    token       its text, which must be exactly one token, or its id; None, with interventions: the
-                step is drawn
+    token       the token's text, or its id; None, with interventions: the step is drawn
     interventions  in addition to the recorded ones, from this step on unless they name a step
     passed      on a canvas: the pass in which cell ``at``, which is also its step, gets the token;
                 None: the pass of the recorded token
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
-                "fresh": ``seed``, or one that is chosen and reported
-    max_tokens  of the whole answer, the part before the fork included; None: as recorded
+                "fresh": ``seed``, or one that is picked and reported
+    max_tokens  limit of the whole answer, including the part before the fork; None: as recorded
     trace       file for the fork's trace, whose parent is the recorded one
     more        options of LLM.stream that change no token, such as speculate and candidates
 
     The tokens before the fork are forced and computed again, since the fingerprint covers every
     step's logits. Raises InputError for a step or a token that does not exist, or another
-    vocabulary; reading the stream raises one where the grammar forbids the token.
+    vocabulary; reading the stream raises one if the grammar forbids the token.
     """
     head = recorded.head
     check_vocabulary(llm, recorded)
     at = _step_of(recorded, at)
     token = None if token is None else token_id_of(llm, token, "token")
-    added = _from_step(interventions, at)
-    if token is None and not added:
+    new_interventions = _from_step(interventions, at)
+    if token is None and not new_interventions:
         raise InputError("a branch needs a token, or interventions: name one")
     options = settings_of(head) | _seed(luck, seed) | more
-    others = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
-    options |= _forced(recorded, at, token, passed, added=added, others=others)
+    other_changes = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
+    options |= _fork_options(
+        recorded,
+        at,
+        token,
+        passed,
+        new_interventions=new_interventions,
+        other_changes=other_changes,
+    )
     if max_tokens is not None:
         options["max_tokens"] = check_int(
             Name("max_tokens", prose=": past the fork it"), max_tokens, at + 1
@@ -127,46 +133,55 @@ def _step_of(recorded: Trace, at: int) -> int:
     return check_int("at", at, 0, len(recorded.steps) - 1)
 
 
-def _forced(
-    recorded: Trace, at: int, token: int | None, passed: int | None,
-    *, added: "tuple[Intervention, ...]", others: Mapping[str, Any],
+def _fork_options(
+    recorded: Trace, at: int, token: int | None, pass_index: int | None,
+    *, new_interventions: "tuple[Intervention, ...]", other_changes: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """The options that repeat a run up to the fork, and change it there.
+    """Return the options that repeat a run up to the fork, and change it there.
 
-    others: what a canvas cannot have changed
+    other_changes: changes that a canvas does not support
     """
     if recorded.head.decoder:
-        others = {"interventions": added, **others}
-        return {"denoise": _forced_cell(recorded, at, token, passed, others)}
-    if passed is not None:
+        other_changes = {"interventions": new_interventions, **other_changes}
+        return {"denoise": _forced_cell(recorded, at, token, pass_index, other_changes)}
+    if pass_index is not None:
         raise InputError("passed", ": this text was written from left to right, in no passes")
-    own = () if token is None else (token,)
+    forced_token = () if token is None else (token,)
     return {
-        "interventions": (*recorded.head.interventions, *added),
-        "forced": (*recorded.output_token_ids[:at], *own),
+        "interventions": (*recorded.head.interventions, *new_interventions),
+        "forced": (*recorded.output_token_ids[:at], *forced_token),
     }
 
 
 def _forced_cell(
-    recorded: Trace, at: int, token: int | None, passed: int | None, others: Mapping[str, Any]
+    recorded: Trace,
+    at: int,
+    token: int | None,
+    pass_index: int | None,
+    other_changes: Mapping[str, Any],
 ) -> Rule:
-    """The canvas's rule with one more forced cell; no pass before that one changes."""
+    """Return the canvas's rule with one more forced cell; no pass before its pass changes."""
     decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
     assert decoder is not None
-    for name, given in others.items():
-        if given:
+    for name, value in other_changes.items():
+        if value:
             raise InputError(name, ": it would change passes before the fork: give a token alone")
     assert token is not None  # since there are no interventions
-    passed = recorded.steps[at].pass_index if passed is None else passed
+    if pass_index is None:
+        pass_index = recorded.steps[at].pass_index
     possible = [p.index for p in recorded.passes if first + at in range(*p.block)]
-    if passed not in possible:
+    if pass_index not in possible:
         raise InputError(
             "passed",
             f": the block of cell {at} was revealed in passes {possible[0]} to "
-            f"{possible[-1]}, not in {passed}",
+            f"{possible[-1]}, not in {pass_index}",
         )
-    kept = [one for one in decoder.rule.forced_cells if (one.pass_index, one.cell) != (passed, at)]
-    return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
+    forced_cells = [
+        cell
+        for cell in decoder.rule.forced_cells
+        if (cell.pass_index, cell.cell) != (pass_index, at)
+    ]
+    return replace(decoder.rule, forced_cells=(*forced_cells, ForcedCell(pass_index, at, token)))
 
 
 def _from_step(
@@ -176,8 +191,11 @@ def _from_step(
         return ()
     from cutaway.engine.interventions import check_interventions
 
-    made = check_interventions(interventions)
-    return tuple(one if one.from_step is not None else replace(one, from_step=at) for one in made)
+    parsed = check_interventions(interventions)
+    return tuple(
+        intervention if intervention.from_step is not None else replace(intervention, from_step=at)
+        for intervention in parsed
+    )
 
 
 def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
@@ -197,7 +215,7 @@ def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
 class Reconvergence:
     """The fork's first ``SHORTEST_RUN`` tokens that are also in the original, after the mistake.
 
-    distance  of the first of them from the mistake
+    distance  distance of the first of them from the mistake
     shift     how many tokens later they are in the original; 0 at the same position
     """
 
@@ -207,11 +225,11 @@ class Reconvergence:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A text with one mistake in it, beside the original. Curves are by distance: 1, 2, …
+    """A text with one mistake, compared with the original. Curves are by distance: 1, 2, …
 
     at, token_id, instead_of  the step, the mistake, and the original's token
     bits       surprise of the mistake; ``instead_bits`` is that of the original's token
-    token_ids  the fork's own, after the mistake
+    token_ids  the fork's own tokens after the mistake
     forced     KL in bits of the next token's distribution, original ‖ with the mistake, both
                followed by the original's tokens
     cost       by how many bits the original's token is more surprising after the mistake
@@ -230,7 +248,7 @@ class Fork:
     reconvergence: Reconvergence | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         values = asdict(self)
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
 
@@ -238,8 +256,8 @@ class Fork:
 class Original:
     """A text that forks are compared with.
 
-    logits         of its steps, (steps, vocab)
-    interventions  of the text and of its forks
+    logits         logits of its steps, (steps, vocab)
+    interventions  interventions in the text and in its forks
     """
 
     def __init__(
@@ -251,48 +269,57 @@ class Original:
     ) -> None:
         self._llm, self.prompt, self.token_ids = llm, list(prompt), tuple(token_ids)
         self._interventions = interventions
-        self.logits = self._after(self.prompt, self.token_ids)
+        self.logits = self._logits_after(self.prompt, self.token_ids)
 
     def fork(self, at: int, token_ids: Sequence[int], horizon: int | None = None) -> Fork:
-        """The curves after a mistake at step ``at`` of ``token_ids``, the fork's whole answer.
+        """Return the curves after a mistake at step ``at`` of ``token_ids``, a fork's whole answer.
 
-        horizon: how many tokens after it are measured, if not all
+        horizon: how many tokens after it are measured; None: all
         """
         stop = None if horizon is None else at + 1 + horizon
-        after, begun = slice(at + 1, stop), [*self.prompt, *token_ids[: at + 1]]
-        meant, written, plain = self.token_ids[after], tuple(token_ids[after]), self.logits[after]
-        forced, free = self._after(begun, meant), self._after(begun, written)
-        both = min(len(plain), len(free))
+        after, text_before = slice(at + 1, stop), [*self.prompt, *token_ids[: at + 1]]
+        original_ids, fork_ids, plain = (
+            self.token_ids[after],
+            tuple(token_ids[after]),
+            self.logits[after],
+        )
+        forced, free = (
+            self._logits_after(text_before, original_ids),
+            self._logits_after(text_before, fork_ids),
+        )
+        shared = min(len(plain), len(free))
         return Fork(
             at=at,
             token_id=token_ids[at],
             instead_of=self.token_ids[at],
             bits=self._bits(at, token_ids[at]),
             instead_bits=self._bits(at, self.token_ids[at]),
-            token_ids=written,
+            token_ids=fork_ids,
             forced=divergence(plain, forced),
-            cost=surprise(forced, meant) - surprise(plain, meant),
-            free=divergence(plain[:both], free[:both]),
-            reconvergence=reconvergence(written, meant),
+            cost=surprise(forced, original_ids) - surprise(plain, original_ids),
+            free=divergence(plain[:shared], free[:shared]),
+            reconvergence=reconvergence(fork_ids, original_ids),
         )
 
     def _bits(self, at: int, token_id: int) -> float:
         return float(surprise(self.logits[at : at + 1], [token_id])[0])
 
-    def _after(self, begun: list[int], following: Sequence[int]) -> Logits:
-        """Logits of each of the tokens that follow, (len(following), vocab)."""
-        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1, self._interventions)
+    def _logits_after(self, text_before: list[int], following: Sequence[int]) -> Logits:
+        """Return the logits of the tokens that follow, (len(following), vocab)."""
+        rows = self._llm.logits(
+            [*text_before, *following[:-1]], len(text_before) - 1, self._interventions
+        )
         return rows[: len(following)]
 
 
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
-    """Trace ``b`` as a fork of ``a``, scored by a model with ``a``'s interventions.
+    """Score trace ``b`` as a fork of ``a``, by a model with ``a``'s interventions.
 
-    The first token that differs is the mistake. None where one text is the beginning of the other.
-    Raises InputError where the prompts differ, or the model has another vocabulary.
+    The first token that differs is the mistake. None if one text is the beginning of the other.
+    Raises InputError if the prompts differ, or the model has another vocabulary.
     """
-    for one in (a, b):
-        check_from_left("what a mistake costs", one)
+    for trace in (a, b):
+        check_from_left("what a mistake costs", trace)
     check_vocabulary(llm, a)
     check_vocabulary(llm, b)
     if a.head.prompt_token_ids != b.head.prompt_token_ids:
@@ -305,11 +332,11 @@ def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
 
 
 def reconvergence(fork: Sequence[int], original: Sequence[int]) -> Reconvergence | None:
-    """Of two texts after a mistake; None where they share no such run."""
+    """Return where two texts meet again after a mistake; None if they share no such run."""
     runs: dict[tuple[int, ...], list[int]] = {}
     for i in range(len(original) - SHORTEST_RUN + 1):
         runs.setdefault(tuple(original[i : i + SHORTEST_RUN]), []).append(i)
     for i in range(len(fork) - SHORTEST_RUN + 1):
-        if found := runs.get(tuple(fork[i : i + SHORTEST_RUN])):
-            return Reconvergence(i + 1, min((j - i for j in found), key=abs))
+        if places := runs.get(tuple(fork[i : i + SHORTEST_RUN])):
+            return Reconvergence(i + 1, min((j - i for j in places), key=abs))
     return None

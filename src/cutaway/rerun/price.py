@@ -2,10 +2,10 @@
 
 The cells of one pass are drawn independently. Here the tokens of each pass are put into the same
 canvas one after the other, in the order of the rule, and each is scored again given those before
-it. What the tokens lose in probability is the price.
+it. The price is what the tokens lose in probability.
 
-The bound of a pass is the sum of its cells' entropies less the largest. It bounds the total
-correlation of tokens drawn one at a time, a mean, and not the price of one draw.
+The bound of a pass is the sum of its cells' entropies minus the largest. It bounds a mean, the
+total correlation of tokens drawn one at a time, and not the price of one draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class PassPrice:
 
     together  their surprise as they were drawn
     apart     their surprise one after the other
-    bound     the most that drawing them together can cost on average
+    bound     the largest average cost of drawing them together
     """
 
     index: int
@@ -41,7 +41,7 @@ class PassPrice:
 
     @property
     def price(self) -> float:
-        """``apart`` - ``together``."""
+        """The price of the pass: ``apart`` - ``together``."""
         return self.apart - self.together
 
 
@@ -53,18 +53,18 @@ class Price:
 
     @property
     def price(self) -> float:
-        """The sum over all passes, in bits."""
-        return sum(one.price for one in self.passes)
+        """The sum of the passes' prices, in bits."""
+        return sum(pass_price.price for pass_price in self.passes)
 
     @property
     def bound(self) -> float:
-        """The sum of their bounds."""
-        return sum(one.bound for one in self.passes)
+        """The sum of the passes' bounds."""
+        return sum(pass_price.bound for pass_price in self.passes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        each = [asdict(one) | {"price": one.price} for one in self.passes]
-        return {"price": self.price, "bound": self.bound, "passes": each}
+        """Return a value for JSON."""
+        passes = [asdict(pass_price) | {"price": pass_price.price} for pass_price in self.passes]
+        return {"price": self.price, "bound": self.bound, "passes": passes}
 
 
 def price(
@@ -75,29 +75,29 @@ def price(
     suffix_ids: Sequence[int] = (),
     progress: Progress = silent,
 ) -> Price:
-    """The price of a canvas after this prompt: of ``Completion.passes``, or those of a trace.
+    """Return the price of a canvas after this prompt: of ``Completion.passes``, or of a trace's.
 
-    suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, of how many)
+    suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, all passes)
 
-    Raises InputError where there are no passes, or the model names no mask.
+    Raises InputError if there are no passes, or the model has no mask.
     """
     if not passes:
         raise InputError("there are no passes to price: reveal a canvas, with denoise")
     mask = llm.tokenizer.mask_id
     if mask is None:
         raise InputError("this model names no mask token, so it has no canvas to reveal")
-    found = []
+    prices = []
     prompt, attention = list(prompt_token_ids), llm.config.attention
-    for made, text in _states(passes, prompt, mask, list(suffix_ids), attention):
-        found.append(_price(llm, made, text))
-        progress("reading", len(found), len(passes))
-    return Price(tuple(found))
+    for canvas_pass, text in _states(passes, prompt, mask, list(suffix_ids), attention):
+        prices.append(_price(llm, canvas_pass, text))
+        progress("reading", len(prices), len(passes))
+    return Price(tuple(prices))
 
 
 def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Price:
-    """The price of a recorded canvas.
+    """Return the price of a recorded canvas.
 
-    Raises InputError where the trace is not of a canvas, or of another vocabulary, or the run had
+    Raises InputError if the trace is not of a canvas, or of another vocabulary, or the run had
     interventions.
     """
     head = trace.head
@@ -123,27 +123,33 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
 def _states(
     passes: Sequence[Pass], prompt: list[int], mask: int, suffix: list[int], attention: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
-    """Each pass, and the token ids that it was computed from."""
+    """Yield each pass, and the token ids that it was computed from."""
     # With bidirectional attention the first pass computes all blocks, also those never revealed.
     whole = attention == "bidirectional"
-    end = passes[0].rows - len(suffix) if whole else max(one.block[1] for one in passes)
+    end = (
+        passes[0].rows - len(suffix)
+        if whole
+        else max(canvas_pass.block[1] for canvas_pass in passes)
+    )
     text = [*prompt, *[mask] * (end - len(prompt))]
-    for one in passes:
-        yield one, [*text, *suffix] if whole else text[: one.block[1]]
-        for position, token_id in one.tokens_after.items():
+    for canvas_pass in passes:
+        yield canvas_pass, [*text, *suffix] if whole else text[: canvas_pass.block[1]]
+        for position, token_id in canvas_pass.tokens_after.items():
             text[position] = mask if token_id is None else token_id
 
 
-def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
-    cells = sort_by_figure(made.revealed)
+def _price(llm: LLM, canvas_pass: Pass, text: list[int]) -> PassPrice:
+    cells = sort_by_figure(canvas_pass.revealed)
     together = sum(bits(cell.logprob) for cell in cells)
-    texts, filled = [], list(text)
+    texts, canvas = [], list(text)
     for before, cell in pairwise(cells):
-        filled[before.position] = before.token_id
-        texts.append((tuple(filled), (cell.position,)))
+        canvas[before.position] = before.token_id
+        texts.append((tuple(canvas), (cell.position,)))
     rows = llm.logits_at(texts)
     apart = sum(
         bits(logprob_of(row[0], cell.token_id)) for row, cell in zip(rows, cells[1:], strict=True)
     )
     first = bits(cells[0].logprob) if cells else 0.0
-    return PassPrice(made.index, len(cells), together, first + apart, to_bits(made.bound))
+    return PassPrice(
+        canvas_pass.index, len(cells), together, first + apart, to_bits(canvas_pass.bound)
+    )

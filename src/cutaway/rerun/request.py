@@ -1,4 +1,4 @@
-"""From a trace's head back to a request, and which fields of the head differ in this run."""
+"""Turn a trace's head back into a request, and find the fields that differ in this run."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
 )
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
-"""Settings under which a text runs to max_tokens; a grammar may still end it."""
+"""Settings with which a text runs to max_tokens; a grammar may still end it."""
 
 _DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
 
@@ -40,16 +40,16 @@ class Disagreement:
 
     @property
     def is_decisive(self) -> bool:
-        """Whether bits or tokens may differ because of it."""
+        """Whether bits or tokens may differ because of this field."""
         return self.field in _DECISIVE
 
     def __str__(self) -> str:
-        shown = chain_label if self.field == "chain" else _short
-        return f"{self.field}: {shown(self.recorded)} on record, {shown(self.now)} now"
+        describe = chain_label if self.field == "chain" else _short
+        return f"{self.field}: {describe(self.recorded)} on record, {describe(self.now)} now"
 
 
 def settings_of(head: Head) -> dict[str, Any]:
-    """The keywords that draw the recorded text again, forced tokens included."""
+    """Return the keywords that draw the recorded text again, including forced tokens."""
     settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
     if settings.pop("processors", ()):
         raise InputError(
@@ -69,7 +69,7 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
-    """The request's prompt ids, including those after the canvas that were not its suffix."""
+    """Return the request's prompt ids, including those after a canvas but not its suffix."""
     after = head.decoder.suffix_ids if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)
@@ -78,14 +78,14 @@ def prompt_of(llm: LLM, head: Head) -> list[int]:
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
-    """The interventions of a run, and ``more``, bound for the rows of its text."""
+    """Bind the interventions of a run, and ``more``, for the rows of its text."""
     return bound_to(llm, (*head.interventions, *more), len(head.prompt_token_ids))
 
 
 def bound_to(
     llm: LLM, interventions: "Sequence[Intervention]", prompt_tokens: int
 ) -> "BoundInterventions | None":
-    """Interventions bound for a prompt of this length; None where there are none."""
+    """Bind interventions for a prompt of this length; None if there are none."""
     if not interventions:
         return None
     from cutaway.engine.interventions import bind
@@ -94,7 +94,7 @@ def bound_to(
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
-    """What differs in this run of the recorded request; decisive fields first."""
+    """Return what differs in this run of the recorded request; decisive fields first."""
     identity, backend = llm.model.identity, llm.backend
     grammar = GrammarRecord.from_grammar(stream.request.constraint.source)
     now = {
@@ -113,16 +113,16 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
         "grammar": recorded.grammar and recorded.grammar.sha256,
         "grammar engine": recorded.grammar and recorded.grammar.engine,
     }
-    every = (
+    fields_now = (
         Disagreement(name, was[name] if name in was else getattr(recorded, name), value)
         for name, value in now.items()
     )
-    return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
+    return tuple(d for d in fields_now if _plain(d.recorded) != _plain(d.now))
 
 
-def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
-    """InputError where one is decisive; ``otherwise`` ends the sentence with an alternative."""
-    if decisive := [str(each) for each in found if each.is_decisive]:
+def refuse_others(differing: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
+    """Raise InputError if one is decisive; ``otherwise`` ends the sentence with an alternative."""
+    if decisive := [str(difference) for difference in differing if difference.is_decisive]:
         raise InputError(
             f"this is not what the trace was written with ({'; '.join(decisive)}): "
             f"use the recorded one, of the model {model!r:.80}{otherwise}"
@@ -130,7 +130,7 @@ def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = ""
 
 
 def check_vocabulary(llm: LLM, trace: Trace) -> None:
-    """InputError unless every recorded token has the same bytes in this model."""
+    """Raise InputError unless every recorded token has the same bytes in this model."""
     size = llm.tokenizer.vocab_size
     if size != trace.head.vocab_size:
         raise InputError(
@@ -145,26 +145,26 @@ def check_vocabulary(llm: LLM, trace: Trace) -> None:
             )
 
 
-def check_from_left(what: str, trace: Trace) -> None:
-    """InputError where the trace is of a canvas."""
+def check_from_left(purpose: str, trace: Trace) -> None:
+    """Raise InputError if the trace is of a canvas."""
     if trace.head.decoder:
         raise InputError(
-            f"{what}: this trace is of a canvas; take one of a text that was written from left to "
-            "right"
+            f"{purpose}: this trace is of a canvas; take one of a text that was written from left "
+            "to right"
         )
 
 
-def check_text(what: str, llm: LLM, trace: Trace) -> None:
-    """InputError unless this model can compute the steps of the trace, which is of no canvas."""
-    check_from_left(what, trace)
+def check_text(purpose: str, llm: LLM, trace: Trace) -> None:
+    """Raise InputError unless this model can compute the trace's steps, and it is no canvas."""
+    check_from_left(purpose, trace)
     if not trace.steps:
-        raise InputError(f"{what}: the trace has no steps")
+        raise InputError(f"{purpose}: the trace has no steps")
     check_vocabulary(llm, trace)
     check_room(llm, trace)
 
 
 def check_room(llm: LLM, trace: Trace) -> None:
-    """InputError unless all recorded tokens fit the context with which the model was opened."""
+    """Raise InputError unless all recorded tokens fit the context the model was opened with."""
     room = llm.model.context
     count = len(trace.head.prompt_token_ids) + len(trace.steps)
     if count > room:
@@ -192,7 +192,7 @@ def run_together(
 
 
 def _plain(value: Any) -> str:
-    """As JSON, where a tuple is a list and every key a string."""
+    """Return a value as JSON, where a tuple is a list and every key a string."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -1,6 +1,6 @@
-"""Continuing a run that was cut: the same request, with the recorded tokens as ``replay``.
+"""Continue a run that was cut short: the same request, with the recorded tokens as ``replay``.
 
-Knows a run of a model here, and of servers: where one is lost, the next continues from the file.
+Uses a model here, or servers: if one is lost, the next continues from the file.
 """
 
 import json
@@ -31,7 +31,7 @@ from cutaway.trace.write import TokenOf
 
 
 def check_cut(trace: Trace) -> None:
-    """InputError unless this is the trace of a cut run, in a file that can be continued."""
+    """Raise InputError unless this is a cut run's trace, in a file that can be continued."""
     name = trace.path or "the trace"
     if trace.end:
         raise InputError(
@@ -45,21 +45,25 @@ def check_cut(trace: Trace) -> None:
         )
 
 
-def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
-    """A stream of the whole text; its recorded part is computed like a prompt, and the rest is
-    appended to the file.
+def resume(llm: LLM, trace: Trace, **changes: Any) -> Stream:
+    """Stream the whole text: compute its recorded part like a prompt, and append the rest.
 
-    The file is then that of a run that was never cut, except for times. Each recorded step and pass
-    must have the same logits again: where one differs, the text ends with a ReplayError, and the
+    The file is then as if the run had never been cut, except for times. Each recorded step and pass
+    must have the same logits again: if one differs, the text ends with a ReplayError, and the
     file stays unchanged, except for an incomplete last line.
 
-    how: ``speculate`` and ``kv_cache``, if other than recorded. InputError where the run has ended,
-    or the model, the backend or the grammar are not the recorded ones.
+    changes: ``speculate`` and ``kv_cache``, if other than recorded. InputError if the run has
+    ended, or the model, the backend or the grammar are not the recorded ones.
     """
     check_cut(trace)
     check_vocabulary(llm, trace)
     head = trace.head
-    options = settings_of(head) | _observed(head) | {"replay": trace.output_token_ids} | how
+    options = (
+        settings_of(head)
+        | _observation_options(head)
+        | {"replay": trace.output_token_ids}
+        | changes
+    )
     stream = llm.stream(prompt_of(llm, head), **options)
     try:
         refuse_others(disagreements(head, llm, stream), head.model)
@@ -70,8 +74,8 @@ def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
     return stream
 
 
-def _observed(head: Head) -> dict[str, Any]:
-    """Keywords with which every step observes what the recorded ones did."""
+def _observation_options(head: Head) -> dict[str, Any]:
+    """Return the keywords with which every step observes what the recorded ones did."""
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,
@@ -106,7 +110,7 @@ class RestOfTrace:
         elif event.fingerprint != recorded[0].fingerprint:
             self._refuse(f"{'step' if is_step else 'pass'} {event.index}")
         elif isinstance(event, Step) and event.token_id != self._trace.steps[event.index].token_id:
-            self._file.close()  # the text ends with an error that says so
+            self._file.close()  # the text ends with an error about it
 
     def end(self, end: End) -> None:
         """Write why the text ended, unless it was cut again or stopped within the recorded part."""
@@ -119,10 +123,10 @@ class RestOfTrace:
         """Leave the file without an end."""
         self._file.close()
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, place: str) -> None:
         self._file.close()
         raise ReplayError(
-            f"{self._trace.path}: {what} differs from the recorded logits: other weights or "
+            f"{self._trace.path}: {place} differs from the recorded logits: other weights or "
             "another arithmetic wrote it; nothing was added"
         )
 
@@ -132,19 +136,19 @@ class RestOfTrace:
 _SAME = (
     "weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "tracked_ids",
 )  # fmt: skip
-"""Fields of the head that must be equal to the recorded ones, beside the settings."""
+"""Fields of the head that must be equal to the recorded ones, besides the settings."""
 
 
 def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
-    """Every step of the text, once; new steps are appended to the file.
+    """Yield every step of the text once, and append new steps to the file.
 
-    urls: of servers; each is used when those before it are lost
+    urls: the servers; each is used when those before it are lost
     key: their API key
     """
     check_cut(trace)
     check_from_left("--url", trace)
     assert trace.path is not None
-    seen, lost = 0, ""
+    seen, reason = 0, ""
     for url in urls:
         try:
             for step in _written_at(url, trace, key):
@@ -153,13 +157,13 @@ def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step
                     yield step
             return
         except UnansweredError as error:
-            lost = str(error)
+            reason = str(error)
         trace = Trace.read(trace.path)
-    raise CutawayError(f"no server finished the text ({lost}); {trace.path} has what arrived")
+    raise CutawayError(f"no server finished the text ({reason}); {trace.path} has what arrived")
 
 
 def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
-    """The steps of one server; ``UnansweredError`` where it is lost."""
+    """Yield the steps of one server; ``UnansweredError`` if it is lost."""
     tokens, head = {**trace.tokens}, trace.head
     version = VERSION
     with ExitStack() as stack:
@@ -180,7 +184,7 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
                 case _:
                     raise part.unlike("a record of a trace")
             if rest is None:  # the tokens of the head are known
-                rest = RestOfTrace(trace, head, partial(_known, url, tokens))
+                rest = RestOfTrace(trace, head, partial(_find_token, url, tokens))
                 stack.callback(rest.close)
             if record["kind"] == "step":
                 step = _read(part, step_from_json, record, head)
@@ -195,18 +199,18 @@ def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
         raise UnansweredError(f"{url}: its answer was cut")
 
 
-def _known(url: str, tokens: Mapping[int, Token], token_id: int) -> Token:
+def _find_token(url: str, tokens: Mapping[int, Token], token_id: int) -> Token:
     if token_id not in tokens:
         raise UnreadableError(f"{url}: a step names token {token_id}, of which it told no record")
     return tokens[token_id]
 
 
 def _request(trace: Trace) -> dict[str, Any]:
-    """The request for the whole text."""
+    """Return the request for the whole text."""
     head = trace.head
     body = settings_of(head)
-    own = [body.pop(name, None) for name in ("thought", "thinking_budget", "calls")]
-    if any(own) or not isinstance(body.get("heal", False), bool):
+    unsendable = [body.pop(name, None) for name in ("thought", "thinking_budget", "calls")]
+    if any(unsendable) or not isinstance(body.get("heal", False), bool):
         raise InputError(
             "--url: thoughts, calls beside a schema and healed prompts cannot be sent to a server"
         )
@@ -221,15 +225,15 @@ def _request(trace: Trace) -> dict[str, Any]:
 
 
 def _read(part: AnswerPart, read: Callable[..., Any], *record: Any) -> Any:
-    """A record of a trace; ``UnreadableError`` where it is none."""
+    """Read a record of a trace; ``UnreadableError`` if it is invalid."""
     try:
         return read(*record)
     except ValueError as error:
-        raise UnreadableError(f"{part.where}: {error}") from None
+        raise UnreadableError(f"{part.place}: {error}") from None
 
 
 def _records(url: str, body: dict[str, Any], key: str) -> Iterator[AnswerPart]:
-    """The lines of a server's trace, as they arrive."""
+    """Yield the lines of a server's trace as they arrive."""
     try:
         for event in Server(url, key, patient=True).events("/v1/completions", body):
             if event.has("error"):
@@ -255,11 +259,11 @@ def _refuse(url: str, error: Mapping[str, Any]) -> NoReturn:
 
 
 def _check_same(url: str, recorded: Head, now: Head) -> None:
-    others = [name for name in _SAME if getattr(recorded, name) != getattr(now, name)]
+    differing = [name for name in _SAME if getattr(recorded, name) != getattr(now, name)]
     was, has = settings_of(recorded), settings_of(now)
-    others += [name for name in was if json.dumps(was[name]) != json.dumps(has.get(name))]
-    if others:
+    differing += [name for name in was if json.dumps(was[name]) != json.dumps(has.get(name))]
+    if differing:
         raise InputError(
-            f"{url} has other {' and '.join(dict.fromkeys(others))} than recorded: name a server "
-            "of the same model"
+            f"{url} has other {' and '.join(dict.fromkeys(differing))} than recorded: name a "
+            "server of the same model"
         )

@@ -114,7 +114,7 @@ class ServedModel:
         try:
             trace = Trace.parse(b"".join(lines))
         except InputError as error:
-            raise UnreadableError(f"{records.where}: {error}") from error
+            raise UnreadableError(f"{records.place}: {error}") from error
         self.tokenizer.known.update(trace.tokens)
         message = choice.get("message")
         calls = message.each("tool_calls") if message else ()
