@@ -39,17 +39,17 @@ class Asked(BaseModel):
     limit: int = Field(20, ge=1, le=100)
 
 
-def page_of(each: Sequence[Any], asked: Asked) -> dict[str, Any]:
-    """A page of objects that have ids. ApiError where there is none to begin after."""
-    ids = [one["id"] for one in each]
-    if asked.after is not None and asked.after not in ids:
-        raise ApiError(404, f"after: there is no {asked.after[:100]!r} here", param="after")
-    start = 0 if asked.after is None else ids.index(asked.after) + 1
-    page = each[start : start + asked.limit]
+def page_of(objects: Sequence[Any], query: Asked) -> dict[str, Any]:
+    """One page of objects that have ids. ApiError where ``after`` is the id of none."""
+    ids = [item["id"] for item in objects]
+    if query.after is not None and query.after not in ids:
+        raise ApiError(404, f"after: there is no {query.after[:100]!r} here", param="after")
+    start = 0 if query.after is None else ids.index(query.after) + 1
+    page = objects[start : start + query.limit]
     return {
         "object": "list", "data": page,
         "first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None,
-        "has_more": start + len(page) < len(each),
+        "has_more": start + len(page) < len(objects),
     }  # fmt: skip
 
 
@@ -62,14 +62,14 @@ _OPTION = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;]*))', r
 
 
 class Part(NamedTuple):
-    """A field of a form. filename: None for one that is no file."""
+    """A field of a form. filename: None for a field that is not a file."""
 
     filename: str | None
     content: bytes
 
 
 def read_form(content_type: str, body: bytes) -> dict[str, Part]:
-    """The fields by name. ApiError 415 for another type, 400 for a body that is not of it."""
+    """Return the fields by name. ApiError 415 for another type, 400 for a malformed body."""
     kind, options = _header_options(content_type)
     if kind != "multipart/form-data":
         raise ApiError(
@@ -80,18 +80,18 @@ def read_form(content_type: str, body: bytes) -> dict[str, Part]:
     if not boundary:
         raise _broken_form("its Content-Type names no boundary")
     # One part too many is enough to know.
-    first, *others = (b"\r\n" + body).split(b"\r\n--" + boundary, _MOST_PARTS + 2)
-    if len(others) > _MOST_PARTS + 1:
+    first, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary, _MOST_PARTS + 2)
+    if len(parts) > _MOST_PARTS + 1:
         raise _broken_form(f"it has more than {_MOST_PARTS} parts")
-    if first.strip() or not others or others.pop().strip() != b"--":
+    if first.strip() or not parts or parts.pop().strip() != b"--":
         raise _broken_form("its parts are not between lines of its boundary")
-    found = dict[str, Part]()
-    for text in others:
+    form = dict[str, Part]()
+    for text in parts:
         name, part = _part_of_form(text)
-        if name in found:
+        if name in form:
             raise ApiError(400, f"{name}: there are two of it; give one", param=name)
-        found[name] = part
-    return found
+        form[name] = part
+    return form
 
 
 def _part_of_form(text: bytes) -> tuple[str, Part]:
@@ -112,20 +112,20 @@ def _part_of_form(text: bytes) -> tuple[str, Part]:
 
 
 def _header_options(value: str) -> tuple[str, dict[str, str]]:
-    """A header's value and its options. Those of RFC 2231 (``filename*=``) have names of their own.
+    """Return a header's value and its options; those of RFC 2231 are named ``filename*`` here.
 
-    Written out since ``email.message`` takes quadratic time.
+    This is written out because ``email.message`` takes quadratic time.
     """
     kind, _, _ = value.partition(";")
     options = {
         name.lower(): bare.strip() if quoted is None else re.sub(r'\\(["\\])', r"\1", quoted)
-        for name, quoted, bare in (found.groups() for found in _OPTION.finditer(value))
+        for name, quoted, bare in (option.groups() for option in _OPTION.finditer(value))
     }
     return kind.strip().lower(), options
 
 
-def _broken_form(why: str) -> ApiError:
-    return ApiError(400, f"the body is not multipart/form-data: {why}", code="invalid_form")
+def _broken_form(fault: str) -> ApiError:
+    return ApiError(400, f"the body is not multipart/form-data: {fault}", code="invalid_form")
 
 
 # -- /v1/files ---------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ _CONTENT: Answers = replies(FileObject, 404) | {200: {"description": "Its bytes.
 
 
 def install(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
-    """What answers batches, where the settings name a folder for them."""
+    """Make what answers batches, if the settings name a folder for them."""
     runner: BatchRunner | None = None
     if settings.batches is not None:
         folder = BatchFolder(pathlib.Path(settings.batches).expanduser())
@@ -174,7 +174,7 @@ def install(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
 
 
 class FilesAsked(Asked):
-    """Which files."""
+    """Which files to list."""
 
     limit: int = Field(10_000, ge=1, le=10_000)
     order: Literal["asc", "desc"] = Field("desc", description="by age; desc: the newest first")
@@ -182,7 +182,7 @@ class FilesAsked(Asked):
 
 
 def runner_of(request: Request) -> BatchRunner:
-    """ApiError where the server has no folder for batches."""
+    """Return what answers batches. ApiError if the server has no folder for them."""
     runner: BatchRunner | None = request.app.state.batches
     if runner is None:
         raise ApiError(
@@ -192,7 +192,7 @@ def runner_of(request: Request) -> BatchRunner:
 
 
 def folder_of(request: Request) -> BatchFolder:
-    """As ``runner_of``."""
+    """Return the folder of batches. ApiError if the server has none."""
     return runner_of(request).folder
 
 
@@ -203,7 +203,7 @@ async def upload_file(request: Request) -> Response:
     _check_origin(request)
     kind = request.headers.get("content-type", "")
     form = await asyncio.to_thread(read_form, kind, await request.body())
-    file = _checked(form)
+    file = _read_file_part(form)
     name = (file.filename or "input.jsonl").rpartition("/")[2][:255]
     return JSONResponse(await asyncio.to_thread(folder.add_file, name, file.content))
 
@@ -212,8 +212,10 @@ async def upload_file(request: Request) -> Response:
 async def list_files(request: Request, query: Annotated[FilesAsked, Query()]) -> Response:
     """The files that are kept."""
     files = [*folder_of(request).files.values()]
-    wanted = [one for one in files if query.purpose in (None, one["purpose"])]
-    return JSONResponse(page_of(wanted if query.order == "asc" else wanted[::-1], query))
+    files_of_purpose = [file for file in files if query.purpose in (None, file["purpose"])]
+    return JSONResponse(
+        page_of(files_of_purpose if query.order == "asc" else files_of_purpose[::-1], query)
+    )
 
 
 @router.get("/v1/files/{file_id}/content", responses=_CONTENT)
@@ -238,26 +240,26 @@ async def delete_file(file_id: FileId, request: Request) -> Response:
     return JSONResponse(answer)
 
 
-def _checked(form: Mapping[str, Part]) -> Part:
-    """The file of a form. ApiError that names the field."""
+def _read_file_part(form: Mapping[str, Part]) -> Part:
+    """Return the file of a form. ApiError that names a wrong field."""
     for name in form:
         if name not in _FIELDS:
-            said = "files do not expire here" if name.startswith("expires") else "unknown field"
-            raise ApiError(400, f"{name[:40]}: {said}; leave it out", param=name[:40])
+            advice = "files do not expire here" if name.startswith("expires") else "unknown field"
+            raise ApiError(400, f"{name[:40]}: {advice}; leave it out", param=name[:40])
     for name in _FIELDS:
         if name not in form:
             raise ApiError(400, f"{name} is missing", param=name)
     purpose = form["purpose"].content
     if purpose != b"batch":
-        shown = purpose[:40].decode("utf-8", "replace")
-        raise ApiError(400, f"purpose must be batch, not {shown!r}", param="purpose")
+        purpose_text = purpose[:40].decode("utf-8", "replace")
+        raise ApiError(400, f"purpose must be batch, not {purpose_text!r}", param="purpose")
     if form["file"].filename is None:
         raise ApiError(400, "file must be a file, with a filename", param="file")
     return form["file"]
 
 
 def _check_origin(request: Request) -> None:
-    """ApiError for a page of another origin: forms, unlike JSON, are sent without a preflight."""
+    """Raise ApiError for a page of another origin: a form, unlike JSON, needs no preflight."""
     origin, allowed = request.headers.get("origin"), request.app.state.settings.cors
     if origin is None or "*" in allowed or origin in allowed:
         return

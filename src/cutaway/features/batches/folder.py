@@ -1,7 +1,7 @@
 """The folder of ``--batches``: files, and the batches that read and write them.
 
-Knows names and states on disk; not what a request is. Each document is replaced whole, so that a
-server that was killed leaves the one before or the one after.
+Knows names and states on disk, but not what a request is. Each document is replaced as a whole, so
+a server that is killed leaves either the old document or the new one.
 """
 
 import json
@@ -21,35 +21,35 @@ from cutaway.server.http.errors import ApiError
 T = TypeVar("T")
 
 OPEN: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing", "cancelling")
-"""Of batches that have not ended."""
+"""The statuses of a batch that has not ended."""
 
 
 class BatchFolder:
     """Files and batches by their ids, oldest first. InputError where it cannot be used.
 
-    One process has it: another gets an InputError.
+    Only one process may use a folder at a time: another gets an InputError.
     """
 
     def __init__(self, path: Path) -> None:
         self._files, self._batches = path / "files", path / "batches"
         with ExitStack() as stack:
-            self._lock = stack.enter_context(_locked(path, self._files, self._batches))
+            self._lock = stack.enter_context(_lock_folder(path, self._files, self._batches))
             self.files = cast(dict[str, FileObject], _documents(self._files))
             self.batches = cast(dict[str, BatchObject], _documents(self._batches))
             stack.pop_all()
 
     def close(self) -> None:
-        """Another process may have it."""
+        """Let another process use the folder."""
         self._lock.close()
 
     # -- files ---------------------------------------------------------------------------------
 
     def file(self, id: str, field: str = "file_id") -> FileObject:
-        """ApiError 404 where there is none. field: which names it."""
-        return _found(self.files, id, field, "file")
+        """Return a file. ApiError 404 if there is none; field: where the request names it."""
+        return _look_up(self.files, id, field, "file")
 
     def content(self, id: str) -> Path:
-        """Where a file's content is."""
+        """Return the path of a file's content."""
         return self._files / f"{id}.content"
 
     def add_file(self, name: str, content: bytes) -> FileObject:
@@ -66,7 +66,7 @@ class BatchFolder:
     def list_file(
         self, id: str, name: str, purpose: Literal["batch", "batch_output"]
     ) -> FileObject:
-        """Make a content that is there a file."""
+        """List content that is on disk already as a file."""
         file: FileObject = {
             "id": id, "object": "file", "bytes": self.content(id).stat().st_size,
             "created_at": int(time()), "filename": name, "purpose": purpose,
@@ -77,7 +77,7 @@ class BatchFolder:
         return file
 
     def delete_file(self, id: str) -> None:
-        """Forget a file. ApiError for one that there is not, or that a batch still reads."""
+        """Delete a file. ApiError if it does not exist or a batch still reads it."""
         self.file(id)
         for batch in self.batches.values():
             if batch["input_file_id"] == id and batch["status"] in OPEN:
@@ -92,13 +92,13 @@ class BatchFolder:
     # -- batches -------------------------------------------------------------------------------
 
     def batch(self, id: str) -> BatchObject:
-        """ApiError 404 where there is none."""
-        return _found(self.batches, id, "batch_id", "batch")
+        """Return a batch. ApiError 404 if there is none."""
+        return _look_up(self.batches, id, "batch_id", "batch")
 
     def add_batch(
         self, file_id: str, endpoint: Endpoint, metadata: Mapping[str, str] | None
     ) -> BatchObject:
-        """Keep a new batch of a file."""
+        """Add a batch that answers a file."""
         batch: BatchObject = {
             "id": f"batch_{uuid4().hex}", "object": "batch", "endpoint": endpoint,
             "input_file_id": file_id, "completion_window": "24h", "status": "validating",
@@ -111,9 +111,9 @@ class BatchFolder:
         return batch
 
     def change(self, batch: BatchObject, status: BatchStatus, **more: Any) -> None:
-        """Note a batch's new status, and since when it has it.
+        """Change a batch's status and note the time.
 
-        Where it cannot be written the batch is as it was: what clients are told is on disk.
+        The batch stays as it was if this cannot be written: clients see only what is on disk.
         """
         since = {} if status == "validating" else {f"{status}_at": int(time())}
         changed = cast(BatchObject, {**batch, "status": status, **since, **more})
@@ -124,12 +124,12 @@ class BatchFolder:
         _write(self._batches / f"{batch['id']}.json", batch)
 
     def next_open(self) -> BatchObject | None:
-        """The oldest that has not ended."""
-        return next((one for one in self.batches.values() if one["status"] in OPEN), None)
+        """Return the oldest batch that has not ended."""
+        return next((batch for batch in self.batches.values() if batch["status"] in OPEN), None)
 
 
-def _locked(path: Path, *folders: Path) -> IO[bytes]:
-    """The lock of a folder, in which these folders are made."""
+def _lock_folder(path: Path, *folders: Path) -> IO[bytes]:
+    """Make these folders and lock the first."""
     try:
         for folder in (path, *folders):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -146,26 +146,26 @@ def _locked(path: Path, *folders: Path) -> IO[bytes]:
         raise InputError("batches", f": {path} cannot be used: {error.strerror}") from error
 
 
-def _found(known: Mapping[str, T], id: str, field: str, what: str) -> T:
-    """By an id of these, so that no path is made of another."""
-    if id not in known:
-        raise ApiError(404, f"{field}: there is no {what} {id[:100]!r}", param=field,
-                       code=f"{what}_not_found")  # fmt: skip
-    return known[id]
+def _look_up(documents: Mapping[str, T], id: str, field: str, kind: str) -> T:
+    """Return the document with this id; no path is ever made of an id that is not listed."""
+    if id not in documents:
+        raise ApiError(404, f"{field}: there is no {kind} {id[:100]!r}", param=field,
+                       code=f"{kind}_not_found")  # fmt: skip
+    return documents[id]
 
 
 def _documents(folder: Path) -> dict[str, Any]:
-    """By id, oldest first. InputError for one that cannot be read."""
-    found = []
+    """Read a folder's documents by id, oldest first. InputError if one cannot be read."""
+    entries = []
     for path in folder.glob("*.json"):
         try:
             document = json.loads(path.read_bytes())
-            found.append((document["created_at"], document["id"], document))
+            entries.append((document["created_at"], document["id"], document))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(
                 "batches", f": {path} is not what a server wrote: move it away ({error})"
             ) from error
-    return {id: document for _, id, document in sorted(found, key=lambda one: one[:2])}
+    return {id: document for _, id, document in sorted(entries, key=lambda entry: entry[:2])}
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
@@ -174,7 +174,7 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file that is appended to; a last one that was cut off is removed from it."""
+    """Read the lines of a file that is appended to, and remove a last line that was cut off."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         data = file.read()
         whole = data.rfind(b"\n") + 1

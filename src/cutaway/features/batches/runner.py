@@ -1,6 +1,6 @@
 """Answers the lines of batches, one batch after another; a line is a request like any other.
 
-Knows the application as something that is asked; a server that ends leaves a batch to the next.
+Knows the application only as something to ask. A server that ends leaves its batch to the next.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FIELDS = ("custom_id", "method", "url", "body")
 
 
 class Line(NamedTuple):
-    """A request. number: from 1; body: its fields."""
+    """A request. number: its line's, from 1; body: its fields."""
 
     number: int
     custom_id: str
@@ -61,38 +61,38 @@ def check_lines(data: bytes, endpoint: str) -> Checked:
     if not lines and not faults:
         faults.append(_fault(None, "empty_file", None, "the file has no line: give one at least"))
     if len(lines) > MOST_LINES:
-        said = f"the file has {len(lines)} lines; at most {MOST_LINES} are one batch: split it"
-        faults.append(_fault(None, "too_many_requests", None, said))
+        message = f"the file has {len(lines)} lines; at most {MOST_LINES} are one batch: split it"
+        faults.append(_fault(None, "too_many_requests", None, message))
     return Checked(lines, faults)
 
 
 def _read(text: bytes, number: int, endpoint: str) -> Line | LineFault:
     try:
-        given = parse(text, "this line")
+        request = parse(text, "this line")
     except InputError as error:
         return _fault(number, "invalid_json_line", None, str(error))
-    for param, said in _wrong(given, endpoint):
-        return _fault(number, "invalid_request", param, said)
-    return Line(number, given["custom_id"], given["body"])
+    for param, message in _wrong(request, endpoint):
+        return _fault(number, "invalid_request", param, message)
+    return Line(number, request["custom_id"], request["body"])
 
 
-def _wrong(given: Any, endpoint: str) -> Iterator[tuple[str | None, str]]:
-    """(field, sentence) of what is wrong with a line."""
-    if not isinstance(given, dict):
+def _wrong(request: Any, endpoint: str) -> Iterator[tuple[str | None, str]]:
+    """Yield the field and a sentence for each thing that is wrong with a line."""
+    if not isinstance(request, dict):
         yield None, f"a line must be an object with {', '.join(_FIELDS)}"
         return
-    yield from ((name, f"{name} is missing") for name in _FIELDS if given.get(name) is None)
-    unknown = [name for name, value in given.items() if name not in _FIELDS and value is not None]
+    yield from ((name, f"{name} is missing") for name in _FIELDS if request.get(name) is None)
+    unknown = [name for name, value in request.items() if name not in _FIELDS and value is not None]
     yield from ((name, f"unknown field {name!r:.40}") for name in unknown)
-    if not isinstance(given["custom_id"], str) or not 0 < len(given["custom_id"]) <= 512:
+    if not isinstance(request["custom_id"], str) or not 0 < len(request["custom_id"]) <= 512:
         yield "custom_id", "custom_id must be a text of 1 to 512 characters"
-    if given["method"] != "POST":
+    if request["method"] != "POST":
         yield "method", "method must be POST"
-    if given["url"] != endpoint:
+    if request["url"] != endpoint:
         yield "url", f"url must be the batch's endpoint, {endpoint}"
-    if not isinstance(given["body"], dict):
+    if not isinstance(request["body"], dict):
         yield "body", "body must be an object: the fields of the request"
-    elif given["body"].get("stream"):
+    elif request["body"].get("stream"):
         yield "body.stream", "body.stream: a batch has whole answers: leave it out"
 
 
@@ -112,17 +112,17 @@ class OwnAnswer(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """Of its error."""
+        """The code of its error; None if it has none."""
         error = json.loads(self.body).get("error")
         return error.get("code") if isinstance(error, dict) else None
 
 
 async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> OwnAnswer:
-    """The answer of an application to a POST of JSON; cancelled, the request is.
+    """Return an application's answer to a POST of JSON. Cancelling this cancels the request.
 
-    id: of the request; key: what clients must send
+    id: the request's; key: the API key, if clients must send one
     """
-    said, status, headers = bytearray(), 500, dict[str, str]()
+    content, status, headers = bytearray(), 500, dict[str, str]()
     parts = [body]
 
     async def receive() -> Message:
@@ -136,12 +136,12 @@ async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None)
             status = message["status"]
             headers = {k.decode().lower(): v.decode("latin-1") for k, v in message["headers"]}
         else:
-            said.extend(message.get("body", b""))
+            content.extend(message.get("body", b""))
 
-    given = {"host": "localhost", "content-type": "application/json", "x-request-id": id}
+    request_headers = {"host": "localhost", "content-type": "application/json", "x-request-id": id}
     if key is not None:
-        given["authorization"] = f"Bearer {key}"
-    raw = [(k.encode(), v.encode("utf-8", "surrogateescape")) for k, v in given.items()]
+        request_headers["authorization"] = f"Bearer {key}"
+    raw = [(k.encode(), v.encode("utf-8", "surrogateescape")) for k, v in request_headers.items()]
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
         "method": "POST", "scheme": "http", "path": path, "raw_path": path.encode(),
@@ -149,18 +149,18 @@ async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None)
         "state": {},
     }  # fmt: skip
     await app(scope, receive, send)
-    return OwnAnswer(status, headers, bytes(said))
+    return OwnAnswer(status, headers, bytes(content))
 
 
 # -- batches, one after another ----------------------------------------------------------------
 
 
 AT_ONCE = 32
-"""Lines that are asked at once; the engine batches them with all other requests."""
+"""How many lines are asked at once; the engine batches them with all other requests."""
 AGAIN_S = 10.0
-"""After which a batch goes on that found no room on the disk."""
+"""Seconds until a batch is tried again that found no room on the disk."""
 _LATER = 100
-"""Their priority where they name none: other requests go first."""
+"""The priority of lines that name none: other requests go first."""
 _WITHOUT_PRIORITY = "/v1/embeddings"
 _STOPPING = ("stopping", "shutting_down")
 _log = logging.getLogger("cutaway.server")
@@ -191,11 +191,11 @@ class BatchRunner:
         self.folder.close()
 
     def wake(self) -> None:
-        """There is a new batch."""
+        """Note that there is a new batch."""
         self._new.set()
 
     def cancel(self, batch: BatchObject) -> None:
-        """End a batch early. ApiError for one that has ended."""
+        """End a batch early. ApiError if it has ended already."""
         if batch["status"] not in ("validating", "in_progress", "cancelling"):
             raise ApiError(
                 400, f"batch_id: it is {batch['status']} and cannot be cancelled",
@@ -226,9 +226,9 @@ class BatchRunner:
                 self._running = None
 
     async def _end_of(self, work: "asyncio.Task[None]", batch: BatchObject) -> None:
-        """Wait for a batch. One that cannot be run fails, and the next has its turn.
+        """Wait for a batch. A batch that cannot be run fails, and the next one has its turn.
 
-        One that finds no room on the disk stays as it is, and goes on later.
+        A batch that finds no room on the disk stays as it is, and is continued later.
         """
         try:
             await asyncio.wait([work])
@@ -242,8 +242,8 @@ class BatchRunner:
             if is_full(error):
                 return await self._wait_for_room(batch, error)
             _log.exception("batch %s failed", batch["id"])
-            said = "the server failed, and its log says why"
-            fault = {"code": "server_error", "line": None, "message": said, "param": None}
+            message = "the server failed, and its log says why"
+            fault = {"code": "server_error", "line": None, "message": message, "param": None}
             try:
                 self._fail(batch, [fault])
             except CutawayError as unwritten:
@@ -260,7 +260,7 @@ class BatchRunner:
     # -- one of them ---------------------------------------------------------------------------
 
     async def _run(self, batch: BatchObject) -> None:
-        if batch["status"] in ("finalizing", "cancelling"):  # by a server that ended then
+        if batch["status"] in ("finalizing", "cancelling"):  # the server before this one ended then
             return self._finish(batch)
         data = await asyncio.to_thread(self.folder.content(batch["input_file_id"]).read_bytes)
         lines, faults = await asyncio.to_thread(check_lines, data, batch["endpoint"])
@@ -283,35 +283,35 @@ class BatchRunner:
     async def _work(self, batch: BatchObject, lines: Iterator[Line]) -> None:
         for line in lines:
             id = f"batch_req_{uuid4().hex}"
-            answered = await self._answered(batch["endpoint"], id, line.body)
+            answer = await self._await_answer(batch["endpoint"], id, line.body)
             record = {
                 "id": id, "custom_id": line.custom_id, "error": None,
                 "response": {
-                    "status_code": answered.status, "request_id": id,
-                    "body": json.loads(answered.body),
+                    "status_code": answer.status, "request_id": id,
+                    "body": json.loads(answer.body),
                 },
             }  # fmt: skip
-            good = answered.status == 200
+            good = answer.status == 200
             self._append(batch, record, good=good)
             batch["request_counts"]["completed" if good else "failed"] += 1
 
-    async def _answered(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
-        """The answer, when the queue has room. _ServerStopsError where there will be none."""
+    async def _await_answer(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
+        """Ask until the queue has room. _ServerStopsError if the server stops before it answers."""
         later = {} if path == _WITHOUT_PRIORITY else {"priority": _LATER}
         data = json.dumps({**later, **body}).encode()
         while True:
-            answered = await self._ask(path, id, data)
-            if answered.status == 429:
-                await asyncio.sleep(float(answered.headers.get("retry-after", 1)))
-            elif answered.status == 503 and answered.code in _STOPPING:
+            answer = await self._ask(path, id, data)
+            if answer.status == 429:
+                await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
+            elif answer.status == 503 and answer.code in _STOPPING:
                 raise _ServerStopsError
             else:
-                return answered
+                return answer
 
     # -- what is on disk -----------------------------------------------------------------------
 
     def _output(self, batch: BatchObject, *, good: bool) -> str:
-        """The id of the file with its answers, or with its errors."""
+        """Return the id of the file with a batch's answers, or of the one with its errors."""
         return f"file-{batch['id']}_{'output' if good else 'errors'}"
 
     def _append(self, batch: BatchObject, record: Any, *, good: bool) -> None:
@@ -320,11 +320,11 @@ class BatchRunner:
             out.write(json.dumps(record).encode() + b"\n")
 
     def _done(self, batch: BatchObject) -> set[str]:
-        """The lines that were answered before, by a server that ended."""
+        """Return the ids of the lines that an earlier server has answered."""
         return {json.loads(line)["custom_id"] for line in self._records(batch)}
 
     def _records(self, batch: BatchObject) -> list[bytes]:
-        """Those on disk, counted; one that was cut off is removed."""
+        """Read and count the lines on disk; one that was cut off is removed."""
         good, bad = (
             whole_lines(self.folder.content(self._output(batch, good=good)))
             for good in (True, False)
@@ -336,19 +336,19 @@ class BatchRunner:
         self.folder.change(batch, "failed", errors={"object": "list", "data": faults})
 
     def _finish(self, batch: BatchObject) -> None:
-        """List the files that it wrote; done again, it does the same."""
+        """List the files that the batch wrote. Doing so twice is the same as once."""
         cancelled = batch["status"] == "cancelling"
         if not cancelled:
             self.folder.change(batch, "finalizing")
         self._records(batch)
-        found = dict[str, str]()
+        output_ids = dict[str, str]()
         for good, field in ((True, "output_file_id"), (False, "error_file_id")):
             id = self._output(batch, good=good)
             if self.folder.content(id).exists():
                 self.folder.list_file(id, f"{id.removeprefix('file-')}.jsonl", "batch_output")
-                found[field] = id
-        self.folder.change(batch, "cancelled" if cancelled else "completed", **found)
+                output_ids[field] = id
+        self.folder.change(batch, "cancelled" if cancelled else "completed", **output_ids)
 
 
 class _ServerStopsError(Exception):
-    """No line will be answered any more."""
+    """The server is stopping: no more lines are answered."""
