@@ -41,7 +41,7 @@ def plugin():
 @pytest.fixture(scope="module")
 def smollm2(plugin):
     """The LLM that the plugin has opened."""
-    return import_module("cutaway.features.integrations.llm").opened("smollm2")
+    return import_module("cutaway.features.integrations.llm").open_model("smollm2")
 
 
 @pytest.fixture

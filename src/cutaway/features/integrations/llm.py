@@ -1,6 +1,7 @@
 """The models of cutaway in Simon Willison's `llm`: ``llm -m cutaway/smollm2 "The sky is"``.
 
-llm imports it by its entry point at each start: nothing heavy is imported before it is used.
+llm imports this module at each start, by its entry point, so nothing heavy is imported before it is
+used.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.requests.answer import AnswerPart
 
-_OWN = {
+_REQUEST_OPTIONS = {
     "seed": (int, "same seed, same text; without it one is chosen, which the log has"),
     "max_tokens": (int, "tokens to write at most; without it, as many as the context holds"),
     "stop": (str | list[str], "stop before this text"),
@@ -35,7 +36,7 @@ _MODEL = "an alias of 'cutaway models', a .gguf file, a folder of transformers, 
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """One whose option names the model, and those of the catalogue that write."""
+    """Register a model that an option names, and the models of the catalogue that write."""
     register(Chat("cutaway"), AsyncChat("cutaway"))
     for name, model in CATALOG.items():
         if model.writes:
@@ -44,7 +45,7 @@ def register_models(register: Callable[..., None]) -> None:
 
 @llm.hookimpl
 def register_embedding_models(register: Callable[..., None]) -> None:
-    """Those of the catalogue: every model makes vectors."""
+    """Register all models of the catalogue: every model makes vectors."""
     for name in CATALOG:
         register(Vectors(f"cutaway/{name}", name))
 
@@ -53,8 +54,8 @@ _opened: dict[str, "LLM"] = {}
 _opening = Lock()
 
 
-def opened(name: str) -> "LLM":
-    """The model of that name, loaded once; it stays, since llm does not say when to close it."""
+def open_model(name: str) -> "LLM":
+    """Load the model of that name once. It stays open: llm does not say when to close it."""
     from cutaway.api.llm import LLM
 
     with _opening:
@@ -65,28 +66,28 @@ def opened(name: str) -> "LLM":
 
 @cache
 def _options(*, names_model: bool) -> type[llm.Options]:
-    """The class of a model's options, made when it is first wanted: the table needs NumPy."""
+    """Make the class of a model's options, only when it is needed: the table needs NumPy."""
     from pydantic import Field, create_model
 
     from cutaway.sampling import PARAMS
 
     numbers = {
-        name: (one.type, f"{one.help}; {one.range}, default {one.default:g}")
-        for name, one in PARAMS.items()
+        name: (param.type, f"{param.help}; {param.range}, default {param.default:g}")
+        for name, param in PARAMS.items()
     }
-    own = {"model": (str, _MODEL)} if names_model else {}
+    model_option = {"model": (str, _MODEL)} if names_model else {}
     fields: dict[str, Any] = {
         name: (kind | None, Field(None, description=text))
-        for name, (kind, text) in {**own, **numbers, **_OWN}.items()
+        for name, (kind, text) in {**model_option, **numbers, **_REQUEST_OPTIONS}.items()
     }
-    made: type[llm.Options] = create_model("Options", __base__=llm.Options, **fields)
-    return made
+    options_class: type[llm.Options] = create_model("Options", __base__=llm.Options, **fields)
+    return options_class
 
 
 class _Chats:
-    """What the two kinds of model have in common. name: None where an option names the model.
+    """What the two kinds of model have in common. name: None if an option names the model.
 
-    Both write tokens as they come, streamed or not, and a prompt has its whole conversation.
+    Both yield tokens as they are written, streamed or not, and a prompt has its whole conversation.
     """
 
     can_stream = True
@@ -97,23 +98,23 @@ class _Chats:
         self.model_id, self._name = model_id, name
 
     @property
-    def Options(self) -> type[llm.Options]:  # noqa: N802 - llm's own word
+    def Options(self) -> type[llm.Options]:  # noqa: N802 - llm's own name
         """The options of a prompt."""
         return _options(names_model=self._name is None)
 
     def _answer(self, prompt: llm.Prompt) -> "Answer":
-        given = {name: value for name, value in prompt.options if value is not None}
-        name = self._name or given.pop("model", DEFAULT_MODEL)
-        return Answer(opened(name), prompt, given)
+        options = {name: value for name, value in prompt.options if value is not None}
+        name = self._name or options.pop("model", DEFAULT_MODEL)
+        return Answer(open_model(name), prompt, options)
 
 
-class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm need not be there
+class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm may not be installed
     """A model that answers a conversation."""
 
     def execute(
         self, prompt: llm.Prompt, response: llm.Response, **_: Any
     ) -> Iterator[StreamEvent]:
-        """Yield what is said, thought and called as it is written."""
+        """Yield text, thoughts and calls as they are written."""
         answer = self._answer(prompt)
         with closing(answer):
             yield from answer.events()
@@ -121,12 +122,12 @@ class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm need not be there
 
 
 class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
-    """The same model for tasks, which waits for tokens in threads."""
+    """The same model for asyncio; threads wait for its tokens."""
 
     async def execute(
         self, prompt: llm.Prompt, response: llm.AsyncResponse, **_: Any
     ) -> AsyncIterator[StreamEvent]:
-        """Yield what is said, thought and called as it is written."""
+        """Yield text, thoughts and calls as they are written."""
         answer = await asyncio.to_thread(self._answer, prompt)
         with closing(answer):
             events = answer.events()
@@ -136,35 +137,35 @@ class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
 
 
 class Answer:
-    """One answer, queued. Raises InputError, which llm shows, for what cannot run."""
+    """One answer, queued. Raises InputError, which llm shows, if the request cannot run."""
 
-    def __init__(self, model: "LLM", prompt: llm.Prompt, given: Mapping[str, Any]) -> None:
-        """given: keywords of the request."""
+    def __init__(self, model: "LLM", prompt: llm.Prompt, keywords: Mapping[str, Any]) -> None:
+        """keywords: of the request."""
         from cutaway.requests.tools import ToolUse
         from cutaway.text.messages import with_schema
 
         use = ToolUse(model.model, [_tool(tool) for tool in prompt.tools])
-        said = [one for message in prompt.messages for one in _messages(message)]
+        messages = [turn for message in prompt.messages for turn in _messages(message)]
         if prompt.schema:
-            said = with_schema(said, prompt.schema, use.tools)
-            given = {**given, "json_schema": prompt.schema}
-        if model.template is None and [one["role"] for one in said] == ["user"]:
-            ids = model.tokenize(said[0]["content"])  # of a model that only continues texts
+            messages = with_schema(messages, prompt.schema, use.tools)
+            keywords = {**keywords, "json_schema": prompt.schema}
+        if model.template is None and [turn["role"] for turn in messages] == ["user"]:
+            ids = model.tokenize(messages[0]["content"])  # of a model that only continues texts
         else:
-            ids = model.chat_prompt(said, use.tools)
+            ids = model.chat_prompt(messages, use.tools)
         room = max(1, model.room - len(ids))
         use.set_prompt(ids)
-        options = use.options({"max_tokens": room, **given})
+        options = use.options({"max_tokens": room, **keywords})
         self._stream = model.stream(ids, **options)
-        self._reader = use.reader(f"{len(said)}")
+        self._reader = use.reader(f"{len(messages)}")
 
     def events(self) -> Iterator[StreamEvent]:
-        """What is said, thought and called, as it is written."""
+        """Yield text, thoughts and calls as they are written."""
         for step in self._stream:
-            yield from self._told(self._reader.push(step))
-        yield from self._told(self._reader.finish(self._stream.held_text))
+            yield from self._convert(self._reader.push(step))
+        yield from self._convert(self._reader.finish(self._stream.held_text))
 
-    def _told(self, deltas: "Iterable[AnswerPart]") -> Iterator[StreamEvent]:
+    def _convert(self, deltas: "Iterable[AnswerPart]") -> Iterator[StreamEvent]:
         from cutaway.text.thinking import Thought
         from cutaway.text.tools import Arguments, CallStart, Content
 
@@ -182,7 +183,7 @@ class Answer:
                     yield StreamEvent("tool_call_args", delta.text, tool_call_id=id)
 
     def tell(self, response: Any) -> None:
-        """Fill in what llm logs; InputError where the answer was cut within a call."""
+        """Fill in what llm logs. InputError if the answer was cut within a call."""
         done = replace(self._stream.completion(), new_messages=(self._reader.message,))
         cached = {"prompt_tokens_details": {"cached_tokens": done.usage.cached_tokens}}
         response.set_usage(
@@ -203,13 +204,13 @@ class Answer:
 
 def _tool(tool: llm.Tool) -> dict[str, Any]:
     """A tool as OpenAI's chat has it."""
-    said = {"name": tool.name, "parameters": tool.input_schema or None}
-    return {"type": "function", "function": said | {"description": tool.description or ""}}
+    function = {"name": tool.name, "parameters": tool.input_schema or None}
+    return {"type": "function", "function": function | {"description": tool.description or ""}}
 
 
 def _messages(message: Any) -> Iterator[dict[str, Any]]:
-    """A message of llm's as messages of OpenAI's form: each result of a tool is one."""
-    text, thought, calls = "", "", list[dict[str, Any]]()
+    """Yield a message of llm's in OpenAI's form, where each result of a tool is a message."""
+    text, reasoning, calls = "", "", list[dict[str, Any]]()
     for part in message.parts:
         is_result = isinstance(part, ToolResultPart)
         if isinstance(part, AttachmentPart) or (is_result and part.attachments):
@@ -217,18 +218,18 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
         if is_result:
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.output}
         elif isinstance(part, ToolCallPart):
-            called = {"name": part.name, "arguments": part.arguments}
-            calls.append({"id": part.tool_call_id, "type": "function", "function": called})
+            function = {"name": part.name, "arguments": part.arguments}
+            calls.append({"id": part.tool_call_id, "type": "function", "function": function})
         elif isinstance(part, ReasoningPart):
-            thought += part.text
+            reasoning += part.text
         else:
             text += part.text
     if message.role == "tool":
         return
-    said: dict[str, Any] = {"role": message.role, "content": text}
+    turn: dict[str, Any] = {"role": message.role, "content": text}
     yield (
-        said
-        | ({"reasoning_content": thought} if thought else {})
+        turn
+        | ({"reasoning_content": reasoning} if reasoning else {})
         | ({"tool_calls": calls} if calls else {})
     )
 
@@ -242,11 +243,11 @@ class Vectors(llm.EmbeddingModel):  # type: ignore[misc]
         self.model_id, self._name = model_id, name
 
     def embed_batch(self, items: Iterable[str], *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ARG002
-        """A vector of each text. Errors are click's: llm shows no others here."""
+        """Make a vector of each text. Errors are click's, since llm shows no others here."""
         from click import ClickException
 
         try:
-            vectors: list[list[float]] = opened(self._name).embed([*items]).vectors.tolist()
+            vectors: list[list[float]] = open_model(self._name).embed([*items]).vectors.tolist()
         except InputError as error:
             raise ClickException(str(error)) from None
         return iter(vectors)

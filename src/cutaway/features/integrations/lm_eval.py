@@ -29,7 +29,7 @@ _INERT = "batch_size", "max_batch_size", "device"  # lm-eval's default device is
 
 
 @register_model("cutaway")
-class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
+class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be installed
     """A model for ``lm_eval.simple_evaluate(model=…)``.
 
     model         as for LLM, or an LLM, which stays open
@@ -68,7 +68,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
 
     @property
     def max_length(self) -> int:
-        """Tokens that are read at once."""
+        """How many tokens are read at once."""
         return self.llm.room
 
     @property
@@ -86,7 +86,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
 
     @property
     def tokenizer_name(self) -> str:
-        """Of the tokens and the template, for lm-eval's cache of requests."""
+        """The name of the tokenizer and the template, for lm-eval's cache of requests."""
         return self.llm.name.replace("/", "__")
 
     def get_model_info(self) -> dict[str, Any]:
@@ -128,23 +128,23 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
         disable_tqdm: bool = False,
         **_: Any,
     ) -> list[tuple[float, bool]]:
-        """Of each answer its log-likelihood, and whether it is what the model would write."""
+        """The log-likelihood of each answer, and whether the model itself would write it."""
         longest, cut = self.max_length + 1, 0  # the last token is not read
 
         def pairs() -> Iterator[tuple[list[int], list[int]]]:
             nonlocal cut
             for _, prompt, answer in requests:
-                kept = max(1, longest - len(answer))
-                cut += len(prompt) > kept
-                yield prompt[-kept:], answer
+                room = max(1, longest - len(answer))
+                cut += len(prompt) > room
+                yield prompt[-room:], answer
 
         scored = self.llm.score_each(pairs())
         bar = tqdm(scored, "scoring", len(requests), disable=disable_tqdm)
-        found = [(one.total, one.is_greedy) for one in bar]
+        results = [(score.total, score.is_greedy) for score in bar]
         self._say_cut(cut, len(requests))
-        for request, result in zip(requests, found, strict=True):
+        for request, result in zip(requests, results, strict=True):
             self.cache_hook.add_partial("loglikelihood", request[0], result)
-        return found
+        return results
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
@@ -152,12 +152,12 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
         """The log-likelihood of each whole text, in windows as lm-eval has them."""
         texts = [request.args[0] for request in requests]
         parts = [self._windows(text) for text in texts]
-        scored = self.llm.score_each(cut for each in parts for cut in each)
-        each = iter([*tqdm(scored, "scoring", sum(map(len, parts)), disable=disable_tqdm)])
-        found = [fsum(p for _ in part for p in next(each).logprobs) for part in parts]
-        for text, result in zip(texts, found, strict=True):
+        scored = self.llm.score_each(window for part in parts for window in part)
+        scores = iter([*tqdm(scored, "scoring", sum(map(len, parts)), disable=disable_tqdm)])
+        totals = [fsum(p for _ in part for p in next(scores).logprobs) for part in parts]
+        for text, result in zip(texts, totals, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), result)
-        return found
+        return totals
 
     def _windows(self, text: str) -> list[Any]:
         return [*windows((self.prefix_token_id, *self.tok_encode(text)), self.max_length)]
@@ -165,35 +165,37 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
     # -- texts ---------------------------------------------------------------------------------
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """What follows each prompt, up to one of its stops."""
-        asked = [self._asked(i, *request.args) for i, request in enumerate(requests)]
-        self._say_cut(sum(is_cut for *_, is_cut in asked), len(asked))
-        done = self.llm.generate_each((ids, options) for ids, options, _ in asked)
-        texts = [""] * len(asked)
-        for index, result in tqdm(done, "writing", len(asked), disable=disable_tqdm):
+        """Continue each prompt up to one of its stops."""
+        prompts = [self._prepare(i, *request.args) for i, request in enumerate(requests)]
+        self._say_cut(sum(is_cut for *_, is_cut in prompts), len(prompts))
+        done = self.llm.generate_each((ids, options) for ids, options, _ in prompts)
+        texts = [""] * len(prompts)
+        for index, result in tqdm(done, "writing", len(prompts), disable=disable_tqdm):
             texts[index] = _text(result)
         for request, text in zip(requests, texts, strict=True):
             self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
 
-    def _asked(
-        self, index: int, prompt: str, given: Mapping[str, Any]
+    def _prepare(
+        self, index: int, prompt: str, gen_kwargs: Mapping[str, Any]
     ) -> tuple[list[int], dict[str, Any], bool]:
         """A prompt's tokens, the keywords of its request, and whether it was cut."""
-        options = normalize_gen_kwargs({**given}, self.max_gen_toks)
-        most, until = options.pop("max_gen_toks"), options.pop("until", [])
+        options = normalize_gen_kwargs({**gen_kwargs}, self.max_gen_toks)
+        max_tokens, until = options.pop("max_gen_toks"), options.pop("until", [])
         if options.pop("do_sample"):  # as transformers, for which tasks are written
             options = {"temperature": 1.0, "top_p": 1.0, "seed": self._seed + index, **options}
         else:
             options["temperature"] = 0.0
-        ids, room = self.tok_encode(prompt), self.max_length - most
+        ids, room = self.tok_encode(prompt), self.max_length - max_tokens
         if room < 1:
-            raise InputError("max_gen_toks", f": {most} leaves no room for a prompt; lower it")
+            raise InputError(
+                "max_gen_toks", f": {max_tokens} leaves no room for a prompt; lower it"
+            )
         stops = self._stops([until] if isinstance(until, str) else until)
-        return ids[-room:], {"max_tokens": most, **stops, **options}, len(ids) > room
+        return ids[-room:], {"max_tokens": max_tokens, **stops, **options}, len(ids) > room
 
     def _stops(self, until: Iterable[str]) -> dict[str, list[Any]]:
-        """Stops that are control tokens, which have no text, and those that are texts."""
+        """Part the stops into control tokens, which have no text, and texts."""
         tokenizer, ids, texts = self.llm.tokenizer, list[int](), list[str]()
         for stop in filter(None, until):
             cut = self.llm.tokenize(stop, special=True, add_bos=False)

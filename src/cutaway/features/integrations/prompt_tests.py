@@ -1,8 +1,8 @@
 """A plugin of pytest for tests of prompts: fixtures ``llm`` and ``ask``.
 
-Knows pytest's hooks, where answers are cached and where fingerprints are kept; what is asserted of
-an answer belongs to ``answers``, and how a server is asked to ``served``. A test suite names it in
-``pytest_plugins``: for an entry point pytest would rewrite every module of cutaway, in every suite.
+Knows pytest's hooks, where answers are cached and where fingerprints are kept. Assertions on an
+answer are in ``answers``, requests to a server in ``served``. A test suite names this module in
+``pytest_plugins``: with an entry point, pytest would rewrite all modules of cutaway in every suite.
 """
 
 import json
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from cutaway.features.integrations.served import ServedModel
 
 DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
-"""What ``ask`` adds where a test says nothing: the likeliest text, and figures of its steps."""
+"""The options of ``ask`` that a test leaves out: the likeliest text, with figures of its steps."""
 
 _MOST_KEPT = 1 << 26  # bytes of fingerprints
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which model, and whether fingerprints are written anew."""
+    """Add options: which model, and whether to write fingerprints anew."""
     group = parser.getgroup("cutaway", "tests of prompts")
     about = "a model for the fixture llm, as of cutaway generate -m"
     group.addoption("--cutaway-model", metavar="NAME|PATH", help=about)
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def llm(request: pytest.FixtureRequest) -> "Iterator[LLM | ServedModel]":
-    """The model, opened once a session. Override it for a model of one's own."""
+    """The model, opened once a session. Override this fixture to use another."""
     config = request.config
     name, url = (
         config.getoption(option) or config.getini(option)
@@ -63,10 +63,10 @@ def llm(request: pytest.FixtureRequest) -> "Iterator[LLM | ServedModel]":
         yield opened
 
 
-def told_alone(work: Callable[..., Any], *given: Any) -> Any:
-    """Call it; an error that cutaway explains is a red test with its sentence, and no traceback."""
+def told_alone(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it. An error of cutaway's fails the test with its sentence, and without a traceback."""
     try:
-        return work(*given)
+        return work(*arguments)
     except CutawayError as error:
         sentence = f"{type(error).__name__}: {error}"
     pytest.fail(sentence, pytrace=False)
@@ -74,20 +74,20 @@ def told_alone(work: Callable[..., Any], *given: Any) -> Any:
 
 @pytest.fixture
 def ask(request: pytest.FixtureRequest, llm: "LLM | ServedModel") -> "Ask":
-    """Asks the model; see ``Ask``."""
+    """What asks the model; see ``Ask``."""
     return Ask(llm, request.node, request.config)
 
 
 class Ask:
     """``ask(prompt, **options)``, or ``ask(messages=[…])`` in the model's chat template.
 
-    The answer is the greedy one unless the options draw. It is cached by the weights, the prompt
+    The answer is greedy unless the options say otherwise. It is cached by the weights, the prompt
     and the options, since nothing else can change its bits.
     """
 
     def __init__(self, llm: "LLM | ServedModel", node: pytest.Item, config: pytest.Config) -> None:
         self._llm, self._count = llm, 0
-        self._kept = Kept(Path(str(node.path)).with_suffix(".fingerprints.json"), node.name)
+        self._fingerprints = Kept(Path(str(node.path)).with_suffix(".fingerprints.json"), node.name)
         self._update = bool(config.getoption("update_fingerprints"))
         self._cache = config.cache.mkdir("cutaway") if getattr(config, "cache", None) else None
 
@@ -97,39 +97,39 @@ class Ask:
         """An answer to assert things of. InputError where an option is wrong."""
         from cutaway.features.integrations.answers import TestedAnswer
 
-        given = DEFAULTS | options
+        options_in_force = DEFAULTS | options
         self._count += 1
         write = self._llm.generate if messages is None else self._llm.chat
-        asked = prompt if messages is None else messages
-        completion = told_alone(self._completion, write, asked, given)
+        question = prompt if messages is None else messages
+        completion = told_alone(self._completion, write, question, options_in_force)
         prompt = list(completion.prompt_token_ids)
-        return TestedAnswer(self._llm, prompt, completion, given, self._fingerprint)
+        return TestedAnswer(self._llm, prompt, completion, options_in_force, self._fingerprint)
 
-    def _completion(self, write: Any, asked: Any, options: dict[str, Any]) -> Any:
-        asking = (write.__name__, asked, sorted(options.items()))
+    def _completion(self, write: Any, question: Any, options: dict[str, Any]) -> Any:
+        asking = (write.__name__, question, sorted(options.items()))
         name = sha256(repr((*_identity(self._llm), asking)).encode()).hexdigest()
         file = self._cache / name if self._cache else None
         if file and file.exists():
             return pickle.loads(file.read_bytes())
-        done = write(asked, **options)
+        done = write(question, **options)
         if file:
             with whole_file(file) as out:
                 pickle.dump(done, out)
         return done
 
     def _fingerprint(self, answer: "TestedAnswer") -> None:
-        self._kept.check(self._count, answer, update=self._update)
+        self._fingerprints.check(self._count, answer, update=self._update)
 
 
 def _identity(llm: "LLM | ServedModel") -> tuple[object, ...]:
-    """What an answer depends on beside the request."""
+    """What an answer depends on, beside the request."""
     from cutaway._version import ARITHMETIC
     from cutaway.features.integrations.served import ServedModel
 
     if isinstance(llm, ServedModel):
         return llm.identity
-    found = llm.model.identity
-    return found.weights, found.tokenizer, ARITHMETIC, llm.name
+    identity = llm.model.identity
+    return identity.weights, identity.tokenizer, ARITHMETIC, llm.name
 
 
 class Kept:
@@ -139,40 +139,40 @@ class Kept:
         self._path, self._test = path, test
 
     def check(self, number: int, answer: "TestedAnswer", *, update: bool) -> None:
-        """Compare the ``number``-th answer of the test with what is kept, or keep it."""
-        own = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
-        every = told_alone(self._read)
-        of_test = every.setdefault(self._test, {})
+        """Compare the ``number``-th answer of the test with the one on record, or record it."""
+        record = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
+        records_by_test = told_alone(self._read)
+        of_test = records_by_test.setdefault(self._test, {})
         was = of_test.get(str(number))
         if update:
-            of_test[str(number)] = own
-            self._path.write_text(json.dumps(every, indent=1, sort_keys=True) + "\n")
+            of_test[str(number)] = record
+            self._path.write_text(json.dumps(records_by_test, indent=1, sort_keys=True) + "\n")
         elif was is None:
             pytest.fail("no fingerprint is kept: run pytest --update-fingerprints once", False)
-        elif was != own:
+        elif was != record:
             pytest.fail(answer.parted_from(was["tokens"], was["fingerprint"]), pytrace=False)
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """What is kept; InputError where the file is damaged, as by a merge of two branches."""
+        """Read the file. InputError if it is damaged, for instance by a merge of two branches."""
         if not self._path.exists():
             return {}
         data = read_bounded(self._path, _MOST_KEPT)
         try:
-            every = json.loads(data)
+            document = json.loads(data)
         except (ValueError, RecursionError):
-            every = None
-        if not _is_kept(every):
+            document = None
+        if not _is_kept(document):
             raise InputError(
                 f"{self._path} is damaged: restore it, or remove it and run "
                 "pytest --update-fingerprints"
             )
-        kept: dict[str, dict[str, Any]] = every
-        return kept
+        records_by_test: dict[str, dict[str, Any]] = document
+        return records_by_test
 
 
-def _is_kept(every: Any) -> bool:
+def _is_kept(document: Any) -> bool:
     """Whether this is what ``Kept`` writes."""
-    return isinstance(every, dict) and all(
+    return isinstance(document, dict) and all(
         isinstance(of_test, dict)
         and all(
             isinstance(was, dict)
@@ -181,5 +181,5 @@ def _is_kept(every: Any) -> bool:
             and all(type(token_id) is int for token_id in was["tokens"])
             for was in of_test.values()
         )
-        for of_test in every.values()
+        for of_test in document.values()
     )

@@ -1,7 +1,7 @@
 """A model behind ``cutaway serve``, for tests of prompts: what they use of an ``LLM``, over HTTP.
 
-A server's answer comes with the trace of its run, which has all that is asserted of it. Other
-servers tell no trace, and are refused.
+A server's answer comes with the trace of its run, and all assertions are on that. Other servers
+send no trace, and are refused.
 """
 
 import json
@@ -21,7 +21,7 @@ from cutaway.trace.record import Token
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """Of a run: its trace, and the tool calls that the server read in its text."""
+    """The trace of a run, and the tool calls that the server read in its text."""
 
     trace: Trace
     text: str
@@ -29,12 +29,12 @@ class ServedAnswer:
 
     @property
     def prompt_token_ids(self) -> tuple[int, ...]:
-        """What was read."""
+        """The tokens that were read."""
         return self.trace.head.prompt_token_ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """What was written."""
+        """The tokens that were written."""
         return self.trace.output_token_ids
 
     @property
@@ -44,7 +44,7 @@ class ServedAnswer:
 
     @property
     def fingerprint(self) -> str:
-        """Of the logits of all steps, 16 hex digits."""
+        """The fingerprint of the logits of all steps: 16 hex digits."""
         return self.trace.end.fingerprint if self.trace.end else ""
 
 
@@ -57,12 +57,12 @@ class ServedScore:
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """The sum of the log-probabilities."""
         return fsum(self.logprobs)
 
 
 class ServedModel:
-    """A model of a cutaway server; InputError where the server is another.
+    """A model of a cutaway server. InputError if the server is of another kind.
 
     name      its name there; "": the first that the server lists
     identity  what its answers depend on beside the request
@@ -70,10 +70,10 @@ class ServedModel:
 
     def __init__(self, url: str, key: str = "", name: str = "") -> None:
         self._server = Server(url, key)
-        listed = self._server.get("/v1/models").each("data")
-        if not (listed and listed[0].has("owned_by") and listed[0]["owned_by"].value == "cutaway"):
+        models = self._server.get("/v1/models").each("data")
+        if not (models and models[0].has("owned_by") and models[0]["owned_by"].value == "cutaway"):
             raise InputError(f"{url} is no server of cutaway, and tells no trace of an answer")
-        self.name = name or listed[0]["id"].text
+        self.name = name or models[0]["id"].text
         self.tokenizer = ServedTokenizer(self._server, self.name)
         head = self.generate("a", max_tokens=1, candidates=1).trace.head
         self.identity = (url, self.name, head.cutaway, head.backend, head.weights, head.tokenizer)
@@ -89,14 +89,14 @@ class ServedModel:
     def score(self, prompt: Sequence[int], answers: Sequence[str]) -> list[ServedScore]:
         """How likely each text is after the prompt."""
         body = {"text_1": list(prompt), "text_2": list(answers), "trace": True}
-        found = self._server.post("/v1/score", {"model": self.name, **body})["data"]
-        read = [[*each["cutaway"]["tokens"]] for each in found]
+        data = self._server.post("/v1/score", {"model": self.name, **body})["data"]
+        rows = [[*answer["cutaway"]["tokens"]] for answer in data]
         return [
             ServedScore(
-                tuple(token["token_id"].whole for token in each),
-                tuple(token["logprob"].number for token in each),
+                tuple(token["token_id"].whole for token in row),
+                tuple(token["logprob"].number for token in row),
             )
-            for each in read
+            for row in rows
         ]
 
     def accepts(self, text: str, *, json_schema: Mapping[str, Any]) -> Accepted:
@@ -104,9 +104,9 @@ class ServedModel:
         return check_text(text, json_schema=json_schema)
 
     def _answer(self, path: str, body: dict[str, Any]) -> ServedAnswer:
-        asked = {"model": self.name, **body, "trace": True}
+        request = {"model": self.name, **body, "trace": True}
         try:
-            choice = self._server.post(path, asked)["choices"][0]
+            choice = self._server.post(path, request)["choices"][0]
         except TypeError as error:
             raise InputError(f"a server is asked in JSON: {error}") from error
         records = choice["cutaway"]["trace"]
@@ -115,7 +115,7 @@ class ServedModel:
             trace = Trace.parse(b"".join(lines))
         except InputError as error:
             raise UnreadableError(f"{records.place}: {error}") from error
-        self.tokenizer.known.update(trace.tokens)
+        self.tokenizer.tokens.update(trace.tokens)
         message = choice.get("message")
         calls = message.each("tool_calls") if message else ()
         return ServedAnswer(trace, trace.text, tuple(map(_tool_call, calls)))
@@ -123,27 +123,27 @@ class ServedModel:
 
 def _tool_call(call: AnswerPart) -> ToolCall:
     says = call[call["type"].text]
-    given = says.get("arguments") or says.get("input")
-    return ToolCall(call["id"].text, says["name"].text, given.text if given else "")
+    arguments = says.get("arguments") or says.get("input")
+    return ToolCall(call["id"].text, says["name"].text, arguments.text if arguments else "")
 
 
 class ServedTokenizer:
-    """What token ids mean: from traces, else asked for."""
+    """What token ids mean, by the traces so far, or else by asking the server."""
 
     def __init__(self, server: Server, model: str) -> None:
         self._server, self._model = server, {"model": model}
-        self.known = dict[int, Token]()
+        self.tokens = dict[int, Token]()
 
     def token_bytes(self, token_id: int) -> bytes:
         """What a token adds to the text."""
         return self._token(token_id).bytes
 
     def token_name(self, token_id: int) -> str:
-        """A token that adds none, as shown to a person."""
+        """The name of a token that adds no text, as people see it."""
         return self._token(token_id).name or f"[{token_id}]"
 
     def _token(self, token_id: int) -> Token:
-        if token_id not in self.known:
-            told = self._server.post("/detokenize", {**self._model, "tokens": [token_id]})
-            self.known[token_id] = Token(token_id, told["prompt"].text.encode())
-        return self.known[token_id]
+        if token_id not in self.tokens:
+            reply = self._server.post("/detokenize", {**self._model, "tokens": [token_id]})
+            self.tokens[token_id] = Token(token_id, reply["prompt"].text.encode())
+        return self.tokens[token_id]

@@ -3,8 +3,8 @@
     vllm serve MODEL --logits-processors cutaway.features.integrations.vllm:VllmSeededLuck
 
 Knows vLLM's interface of logits processors (that of its version 1 engine) and no other part of it.
-A request says ``luck_seed`` and ``luck_temperature`` in its extra arguments (``vllm_xargs`` over
-HTTP) and temperature 0: vLLM's greedy token is then the one that the luck draws. Penalties and
+A request has ``luck_seed`` and ``luck_temperature`` among its extra arguments (``vllm_xargs`` over
+HTTP), and temperature 0: vLLM's greedy token is then the one that the luck draws. Penalties and
 masks come before; vLLM's own truncation does nothing at temperature 0.
 """
 
@@ -25,15 +25,15 @@ _NAMES = ("luck_seed", "luck_temperature")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A request of the batch. written: vLLM's own list, which grows."""
+    """A request of the batch. output_ids: vLLM's own list, which grows."""
 
     seed: int
     temperature: float
     prompt_tokens: int
-    written: list[int]
+    output_ids: list[int]
 
 
-class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM need not be there
+class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM may not be installed
     """Adds each token's noise to its logit, times the temperature."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002
@@ -41,33 +41,33 @@ class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM need not be
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """ValueError for arguments that mean nothing, which vLLM answers with status 400."""
-        _asked(sampling_params)
+        """Raise ValueError, which vLLM answers with status 400, for arguments that mean nothing."""
+        _read_luck(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """No: it draws."""
+        """Return False: the noise changes which token is the greedy one."""
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Who is where in the batch."""
+        """Follow the requests to their rows of the batch."""
         if batch_update is None:
             return
         for index in batch_update.removed:
             self._rows.pop(index, None)
-        for index, params, prompt, written in batch_update.added:
+        for index, params, prompt, output_ids in batch_update.added:
             self._put(index, None)
-            if asked := _asked(params):
-                self._put(index, _Row(*asked, len(prompt or ()), written))
-        for one, other, how in batch_update.moved:
-            first, second = self._rows.get(one), self._rows.get(other)
-            self._put(other, first)
-            self._put(one, second if how == MoveDirectionality.SWAP else None)
+            if luck := _read_luck(params):
+                self._put(index, _Row(*luck, len(prompt or ()), output_ids))
+        for source, target, direction in batch_update.moved:
+            first, second = self._rows.get(source), self._rows.get(target)
+            self._put(target, first)
+            self._put(source, second if direction == MoveDirectionality.SWAP else None)
 
     def apply(self, logits: "torch.Tensor") -> "torch.Tensor":
-        """float32 (requests, vocab), changed in place."""
+        """Add the noise to logits, float32 (requests, vocab), in place."""
         ids = np.arange(logits.shape[-1])
         for index, row in self._rows.items():
-            noise = gumbel(row.seed, row.prompt_tokens + len(row.written), ids)
+            noise = gumbel(row.seed, row.prompt_tokens + len(row.output_ids), ids)
             wide = logits[index].double()
             logits[index] = wide / row.temperature + wide.new_tensor(noise)
         return logits
@@ -79,12 +79,12 @@ class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM need not be
             self._rows[index] = row
 
 
-def _asked(params: Any) -> tuple[int, float] | None:
-    """Seed and temperature of a request; None where it does not ask for the luck of a seed."""
-    given: Mapping[str, Any] = params.extra_args or {}
-    if not any(name in given for name in _NAMES):
+def _read_luck(params: Any) -> tuple[int, float] | None:
+    """Read a request's seed and temperature; None if it does not ask for the luck of a seed."""
+    arguments: Mapping[str, Any] = params.extra_args or {}
+    if not any(name in arguments for name in _NAMES):
         return None
-    seed, temperature = given.get("luck_seed"), given.get("luck_temperature", 1.0)
+    seed, temperature = arguments.get("luck_seed"), arguments.get("luck_temperature", 1.0)
     if not (isinstance(seed, int) and 0 <= seed < 2**64):
         raise ValueError(f"luck_seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
     if not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
