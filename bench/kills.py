@@ -26,7 +26,7 @@ from cutaway.base.progress import say
 from cutaway.engine import Phases, Step
 from cutaway.errors import CutawayError
 from cutaway.features.cluster.front import ClusterLLM
-from cutaway.features.cluster.launch import launched
+from cutaway.features.cluster.launch import launch
 from cutaway.features.cluster.plan import Plan
 from cutaway.requests.generation import Generation
 from script import parser_of
@@ -174,7 +174,7 @@ def main() -> int:
     args = parser.parse_args()
     tally, started = Tally(), monotonic()
     model = {"model": args.model} if args.model else {}
-    with launched(Plan.of(args.replicas, 1, model, {})) as front:
+    with launch(Plan.from_arguments(args.replicas, 1, model, {})) as front:
         pairs = asyncio.run(soak(front, args, tally))
     seconds = monotonic() - started
     asyncio.run(compare(args.model, pairs, tally))

@@ -52,7 +52,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
     def route(asked: Prompt) -> None:
         choice = router.choose([asked])
         assert choice is not None
-        router.sent(str(next(jobs)), [asked], choice)
+        router.note_sent(str(next(jobs)), [asked], choice)
 
     asked = [prompt(1 + one) for one in range(choices)]
     new = [seconds(lambda one=one: route(one)) for one in asked]  # type: ignore[misc]
@@ -61,7 +61,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
     for number, one in enumerate(asked):
         load = Load(10, 3, number, [one.keys])
         told.append(seconds(lambda load=load: router.report(str(number % replicas), load)))  # type: ignore[misc] # noqa: B023
-    ids, blocks = [*range(TOKENS)], len(router._known.by_key)
+    ids, blocks = [*range(TOKENS)], len(router._blocks.by_key)
     return {
         "hash_s": median(seconds(lambda: block_keys(ids)) for _ in range(choices)),
         "new_s": median(new),

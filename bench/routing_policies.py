@@ -53,7 +53,7 @@ class Ours:
         front = self._random.randrange(len(self.routers))
         choice = self.routers[front].choose([prompt])
         assert choice is not None
-        self.routers[front].sent(str(next(self._jobs)), [prompt], choice)
+        self.routers[front].note_sent(str(next(self._jobs)), [prompt], choice)
         chosen = int(choice.replica)
         self._received[front][chosen] += 1
         return chosen

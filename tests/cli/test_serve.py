@@ -181,12 +181,13 @@ def test_an_adapter_belongs_to_the_model_before_it():
 
 def test_replicas_get_the_paths_of_the_files(tiny_path, lora, monkeypatch):
     monkeypatch.chdir(lora.parent)
-    plan = Plan.of("2", 1, {"model": str(tiny_path), "lora": "poet.gguf"}, {})
+    plan = Plan.from_arguments("2", 1, {"model": str(tiny_path), "lora": "poet.gguf"}, {})
     assert plan.model["lora"] == f"{lora}:1.0"
-    plan = Plan.of("2", 1, {"model": str(tiny_path), "adapters": {"x": "poet.gguf:0.5"}}, {})
+    adapters = {"x": "poet.gguf:0.5"}
+    plan = Plan.from_arguments("2", 1, {"model": str(tiny_path), "adapters": adapters}, {})
     assert plan.model["adapters"] == {"x": f"{lora}:0.5"}
     with pytest.raises(InputError, match="there is no file"):
-        Plan.of("2", 1, {"model": str(tiny_path), "lora": "nowhere"}, {})
+        Plan.from_arguments("2", 1, {"model": str(tiny_path), "lora": "nowhere"}, {})
 
 
 def test_each_of_several_models_has_its_own(tiny_path, lora):

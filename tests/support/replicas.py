@@ -115,7 +115,7 @@ class InProcess:
 
     async def write(self, job: Job) -> None:
         replica = self.choose(job)
-        job.replica, job.why = replica.name, f"{replica.name} is the first"
+        job.replica, job.reason = replica.name, f"{replica.name} is the first"
         self.jobs.append(job)
         await self._done(replica, replica.replica.write(sent(job)))
 

@@ -291,10 +291,10 @@ def open_models(
                 "--replicas is for one model that stays in memory: leave out --memory, "
                 "--unload-after and each --model but one"
             )
-        plan = feature("cluster.plan").Plan.of(
+        plan = feature("cluster.plan").Plan.from_arguments(
             args.replicas, cluster.get("cores"), namespace.model_options(model_args[0]), options
         )
-        with feature("cluster.launch").launched(
+        with feature("cluster.launch").launch(
             plan, cluster.get("address"), progress=not args.quiet, **options
         ) as replicated:
             yield replicated

@@ -305,8 +305,8 @@ def test_an_error_of_the_engine_is_told_too(llm):
 def test_the_columns(llm):
     [row] = written(llm, [("a", "abc")], before="my_")
     assert tuple(row) == COLUMNS
-    assert BulkJob(None, before="my_").added == {name: f"my_{name}" for name in COLUMNS}
-    assert list(BulkJob(None, token_ids=True).added) == [*COLUMNS, "token_ids"]
+    assert BulkJob(None, before="my_").added_columns == {name: f"my_{name}" for name in COLUMNS}
+    assert list(BulkJob(None, token_ids=True).added_columns) == [*COLUMNS, "token_ids"]
 
 
 def test_a_message_is_the_same_with_fields_that_only_others_have():

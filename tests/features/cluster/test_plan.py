@@ -13,7 +13,7 @@ import pytest
 from cutaway.base.resources import usable_cores
 from cutaway.errors import InputError
 from cutaway.features.cluster import cores
-from cutaway.features.cluster.launch import _own_signals, _reason, launched
+from cutaway.features.cluster.launch import _own_signals, _reason, launch
 from cutaway.features.cluster.plan import MAX_RUNNING, MAX_WAITING, Plan, read_replicas
 
 
@@ -40,43 +40,43 @@ def test_replicas_that_cannot_be_are_refused(sentence, refused):
 
 def test_each_has_its_share_of_the_cores_where_nobody_says_how_many():
     cores = len(usable_cores())
-    assert Plan.of("1", None, {}, {}).cores == cores
-    assert Plan.of(f"1..{cores}", None, {}, {}).cores == 1
-    assert Plan.of(f"{2 * cores}", None, {}, {}).cores == 1
-    assert Plan.of("2", 3, {}, {}).cores == 3
+    assert Plan.from_arguments("1", None, {}, {}).cores == cores
+    assert Plan.from_arguments(f"1..{cores}", None, {}, {}).cores == 1
+    assert Plan.from_arguments(f"{2 * cores}", None, {}, {}).cores == 1
+    assert Plan.from_arguments("2", 3, {}, {}).cores == 3
 
 
 def test_what_is_a_path_here_is_one_everywhere(tmp_path, monkeypatch):
     (tmp_path / "draft.gguf").touch()
     monkeypatch.chdir(tmp_path)
-    plan = Plan.of("1", 1, {"model": "draft.gguf"}, {"speculate": "draft:draft.gguf"})
+    plan = Plan.from_arguments("1", 1, {"model": "draft.gguf"}, {"speculate": "draft:draft.gguf"})
     assert plan.model["model"] == str(tmp_path / "draft.gguf")
     assert plan.draft == f"draft:{tmp_path / 'draft.gguf'}"
-    assert Plan.of("1", 1, {"model": "smollm2"}, {"speculate": "ngram"}).model == {
+    assert Plan.from_arguments("1", 1, {"model": "smollm2"}, {"speculate": "ngram"}).model == {
         "model": "smollm2"
     }
-    assert Plan.of("1", 1, {}, {"speculate": "ngram"}).draft is None
+    assert Plan.from_arguments("1", 1, {}, {"speculate": "ngram"}).draft is None
 
 
 def check_refused(plan, sentence, address=None):
-    with pytest.raises(InputError, match=sentence), launched(plan, address):
+    with pytest.raises(InputError, match=sentence), launch(plan, address):
         pass
 
 
 def test_more_cores_than_there_are_is_refused_before_anything_is_started(tiny_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # which would be another sentence
-    plan = Plan.of("2", len(usable_cores()), {"model": str(tiny_path)}, {})
+    plan = Plan.from_arguments("2", len(usable_cores()), {"model": str(tiny_path)}, {})
     check_refused(plan, r"--replicas 2 with --cores \d+ need \d+ cores, and this")
 
 
 def test_without_ray_the_sentence_says_what_to_install(tiny_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    plan = Plan.from_arguments("1", 1, {"model": str(tiny_path)}, {})
     check_refused(plan, r"--replicas needs ray: pip install 'cutaway\[ray\]'")
 
 
 def test_an_address_where_nobody_listens_is_refused_at_once(tiny_path):
-    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    plan = Plan.from_arguments("1", 1, {"model": str(tiny_path)}, {})
     with closing(socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -85,19 +85,19 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tiny_path):
 
 @pytest.mark.parametrize("address", ["", "here", "host:", ":80", "host:0", "host:x", "ray://h:1"])
 def test_what_is_no_address_is_refused(address, tiny_path):
-    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    plan = Plan.from_arguments("1", 1, {"model": str(tiny_path)}, {})
     check_refused(plan, "--address must be auto or HOST:PORT, not", address)
 
 
 @pytest.mark.parametrize("cores", [0, -1, 1.5])
 def test_cores_that_cannot_be_are_refused(cores):
     with pytest.raises(InputError, match="cores must be"):
-        Plan.of("1", cores, {}, {})
+        Plan.from_arguments("1", cores, {}, {})
 
 
 def test_a_replica_with_more_threads_than_cores_is_refused():
     with pytest.raises(InputError, match="threads must be at most the 2 cores of a replica"):
-        Plan.of("1", 2, {"threads": 3}, {})
+        Plan.from_arguments("1", 2, {"threads": 3}, {})
 
 
 def test_a_replica_is_sent_more_than_it_has_room_for():
@@ -110,8 +110,8 @@ def test_what_the_server_fails_with_is_not_told_of_its_replicas(tiny_path, monke
     serve = pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
     monkeypatch.setattr("cutaway.features.cluster.launch._ray", lambda *_: nullcontext("127.0.0.1"))
     monkeypatch.setattr(serve, "run", lambda *_, **__: None)
-    plan = Plan.of(1, 1, {"model": str(tiny_path)}, {})
-    with pytest.raises(RuntimeError, match=r"^its own$"), launched(plan, progress=False):
+    plan = Plan.from_arguments(1, 1, {"model": str(tiny_path)}, {})
+    with pytest.raises(RuntimeError, match=r"^its own$"), launch(plan, progress=False):
         raise RuntimeError("its own")
 
 

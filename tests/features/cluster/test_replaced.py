@@ -15,7 +15,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.cluster.launch import launched
+from cutaway.features.cluster.launch import launch
 from cutaway.features.cluster.plan import Plan
 from support.random_llama import write_tiny_llama
 
@@ -90,7 +90,7 @@ def test_a_rolling_update_breaks_no_stream(cluster, tiny_path, own):
     async def run(llm):
         async with llm, load(llm, own) as texts:
             (name,) = serve.status().applications
-            plan = Plan.of("2", 1, {"model": str(tiny_path), "max_num_seqs": 32}, {})
+            plan = Plan.from_arguments("2", 1, {"model": str(tiny_path), "max_num_seqs": 32}, {})
             await asyncio.to_thread(
                 serve.run, engines(plan, "causal"), name=name, route_prefix=None
             )
@@ -99,8 +99,8 @@ def test_a_rolling_update_breaks_no_stream(cluster, tiny_path, own):
             assert texts.done > before
         return texts
 
-    plan = Plan.of("2", 1, {"model": str(tiny_path)}, {})
-    with launched(plan, cluster.address, progress=False) as llm:
+    plan = Plan.from_arguments("2", 1, {"model": str(tiny_path)}, {})
+    with launch(plan, cluster.address, progress=False) as llm:
         texts = asyncio.run(run(llm))
     assert texts.resumed > 0
 
@@ -114,8 +114,8 @@ def test_no_text_is_lost_with_a_machine(cluster, tiny_path, own):
             await asyncio.sleep(8)
         return texts
 
-    plan = Plan.of("2", 1, {"model": str(tiny_path)}, {})
-    with launched(plan, cluster.address, progress=False) as llm:
+    plan = Plan.from_arguments("2", 1, {"model": str(tiny_path)}, {})
+    with launch(plan, cluster.address, progress=False) as llm:
         texts = asyncio.run(run(llm))
     assert texts.resumed > 0
 
@@ -140,8 +140,8 @@ def test_a_replica_with_another_model_continues_no_text(tmp_path, tiny_path, own
                 while await submitted.read():
                     pass
 
-    plan = Plan.of("1", 1, {"model": str(path)}, {})
-    with launched(plan, progress=False) as llm:
+    plan = Plan.from_arguments("1", 1, {"model": str(path)}, {})
+    with launch(plan, progress=False) as llm:
         asyncio.run(asyncio.wait_for(run(llm), 90))
 
 

@@ -105,7 +105,7 @@ async def test_texts_that_have_ended_are_not_written_again(models):
         reader = await front.queue([(request, 1) for request in asked])
         ended = []
         while news := await reader.read():
-            ended += [one.which for one in news if isinstance(one.event, Ended)]
+            ended += [one.sequence_index for one in news if isinstance(one.event, Ended)]
         assert ended == [0, 1]
         assert [len(job.requests) for job in replicas.jobs] == [2, 1]
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.features.cluster.routing import (
-    DRAWN,
-    KNOWING,
+    MOST_HASHED,
+    MOST_HOLDERS,
     Load,
     Prompt,
     ReplicaCost,
@@ -90,24 +90,24 @@ class RouterMachine(RuleBasedStateMachine):
         expected = self.definition(asked, avoid)
         assert [c.replica for c in ranks] == [c.replica for c in expected]
         for choice, candidate in zip(ranks, expected, strict=True):
-            assert choice.considered == tuple(expected)
+            assert choice.candidates == tuple(expected)
             assert choice.tokens == sum(p.tokens for p in asked)
-            shown = choice.replica, choice.matched, choice.rows, choice.texts
+            shown = choice.replica, choice.cached_tokens, choice.rows, choice.texts
             assert shown == candidate[:4]
         if not ranks:
             assert set(self.loads) <= avoid
             return
         choice = ranks[min(nth, len(ranks) - 1)]
-        self.router.sent(job, asked, choice)
+        self.router.note_sent(job, asked, choice)
         self.sent.pop(job, None)
         texts = sum(p.texts for p in asked)
-        self.sent[job] = choice.replica, choice.tokens - choice.matched, texts
+        self.sent[job] = choice.replica, choice.tokens - choice.cached_tokens, texts
         self.routed += 1
         self.learn(choice.replica, asked)
 
     @rule(job=st.sampled_from(JOBS))
     def ended(self, job):
-        self.router.ended(job)
+        self.router.note_ended(job)
         self.sent.pop(job, None)
 
     def learn(self, name, asked):
@@ -121,7 +121,7 @@ class RouterMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self):
-        assert self.router._known.by_key.keys() == {key for key, _ in self.known}
+        assert self.router._blocks.by_key.keys() == {key for key, _ in self.known}
         assert len(self.known) <= self.most
         assert self.router._jobs.keys() == self.sent.keys()
 
@@ -141,8 +141,8 @@ class RouterMachine(RuleBasedStateMachine):
         taken = []
         for prompt in asked:
             for key in reversed(prompt.keys):
-                taken += best((self.who(key) & free) - set(taken), KNOWING - len(taken))
-        taken = dict.fromkeys(taken + best(free, DRAWN))
+                taken += best((self.who(key) & free) - set(taken), MOST_HOLDERS - len(taken))
+        taken = dict.fromkeys(taken + best(free, MOST_HASHED))
         costed = [self.candidate(name, asked) for name in taken]
         return sorted(costed, key=lambda c: (c.cost, c.texts, -score(c.replica, lucky)))
 

@@ -99,21 +99,21 @@ def router(count=8, **settings):
 
 def route(made, job, *prompts, avoid=()):
     choice = made.choose(prompts, avoid)
-    made.sent(job, prompts, choice)
+    made.note_sent(job, prompts, choice)
     return choice
 
 
 def test_a_text_goes_where_its_beginning_is():
     made = router()
     first = route(made, "a", prompt(1, 2, 3))
-    assert (first.matched, first.tokens, first.rows, first.texts) == (0, 97, 0, 0)
+    assert (first.cached_tokens, first.tokens, first.rows, first.texts) == (0, 97, 0, 0)
     second = route(made, "b", prompt(1, 2, 3, 4, tail=20))
     assert second.replica == first.replica
-    assert (second.matched, second.tokens, second.rows, second.texts) == (96, 148, 97, 1)
+    assert (second.cached_tokens, second.tokens, second.rows, second.texts) == (96, 148, 97, 1)
     assert str(second) == f"replica {first.replica}: 96 of 148 tokens cached, 97 rows wait"
     assert pickle.loads(pickle.dumps(second)) == second
-    assert second.considered[0].cost == 97 + 2 * 52 + TEXT_ROWS
-    assert second.considered[1].cost == 2 * 148
+    assert second.candidates[0].cost == 97 + 2 * 52 + TEXT_ROWS
+    assert second.candidates[1].cost == 2 * 148
 
 
 def test_an_overloaded_replica_leaves_the_others_their_prompts():
@@ -125,7 +125,7 @@ def test_an_overloaded_replica_leaves_the_others_their_prompts():
     made.report(busy, Load(rows=10**6, texts=64, received=40))
     for i, place in places.items():
         found = made.choose([prompt(i, i + 100, tail=9)])
-        assert (found.replica == place and found.matched == 64) == (place != busy)
+        assert (found.replica == place and found.cached_tokens == 64) == (place != busy)
 
 
 def test_a_burst_of_equal_prompts_neither_scatters_nor_piles_up():
@@ -150,7 +150,7 @@ def test_a_shared_beginning_is_found_under_different_ends():
     made.report(first.replica, Load(received=1))
     for i in range(100, 150):
         found = made.choose([prompt(*system, i, i + 1)])
-        assert (found.replica, found.matched) == (first.replica, 5 * KV_BLOCK)
+        assert (found.replica, found.cached_tokens) == (first.replica, 5 * KV_BLOCK)
 
 
 def test_a_beginning_that_everybody_has_spreads_over_all():
@@ -166,7 +166,7 @@ def test_routers_that_do_not_talk_agree_on_what_nobody_knows():
     other.update(map(str, reversed(range(20))))
     for i in range(30):  # they have routed other prompts, and their load is the same
         route(other, f"x{i}", prompt(1000 + i))
-        other.ended(f"x{i}")
+        other.note_ended(f"x{i}")
     asked = [[prompt(i, i + 1)] for i in range(200)]
     assert [one.choose(p).replica for p in asked] == [other.choose(p).replica for p in asked]
     assert len({one.choose(p).replica for p in asked}) == 20
@@ -178,7 +178,7 @@ def test_routers_hear_of_each_others_prompts_from_the_replicas():
     place = route(one, "a", asked).replica
     other.report(place, Load(rows=97, texts=1, prompts=[asked.keys]))
     found = other.choose([prompt(1, 2, 3, 4)])
-    assert (found.replica, found.matched, found.rows, found.texts) == (place, 96, 97, 1)
+    assert (found.replica, found.cached_tokens, found.rows, found.texts) == (place, 96, 97, 1)
 
 
 def test_removing_a_replica_moves_only_its_own():
@@ -187,14 +187,16 @@ def test_removing_a_replica_moves_only_its_own():
     known = [[prompt(1000 + i)] for i in range(100)]
     for i, prompts in enumerate(known):
         route(made, str(i), *prompts)
-        made.ended(str(i))
+        made.note_ended(str(i))
     before = [made.choose(p).replica for p in asked + known]
     made.update(str(i) for i in range(20) if i != 7)
     after = [made.choose(p).replica for p in asked + known]
     moved = {a for a, b in zip(before, after, strict=True) if a != b}
     assert moved == {"7"}
     assert all(
-        made.choose(p).matched == 32 for p, a in zip(known, before[300:], strict=True) if a != "7"
+        made.choose(p).cached_tokens == 32
+        for p, a in zip(known, before[300:], strict=True)
+        if a != "7"
     )
 
 
@@ -202,11 +204,11 @@ def test_what_a_replica_knew_is_forgotten_with_it():
     made = router(2)
     place = route(made, "a", prompt(1, 2)).replica
     made.update({"0", "1"} - {place})
-    assert made.choose([prompt(1, 2)]).matched == 0
+    assert made.choose([prompt(1, 2)]).cached_tokens == 0
     made.update(["0", "1"])  # one that comes back under its name has an empty cache
-    assert {c.matched for c in made.choose([prompt(1, 2)]).considered} == {0}
-    assert {c.rows for c in made.choose([prompt(1, 2)]).considered} == {0}
-    made.ended("a")  # and knows nothing of that job
+    assert {c.cached_tokens for c in made.choose([prompt(1, 2)]).candidates} == {0}
+    assert {c.rows for c in made.choose([prompt(1, 2)]).candidates} == {0}
+    made.note_ended("a")  # and knows nothing of that job
 
 
 def test_what_must_be_avoided_is_not_taken():
@@ -214,7 +216,7 @@ def test_what_must_be_avoided_is_not_taken():
     place = route(made, "a", prompt(1, 2)).replica
     other = made.choose([prompt(1, 2)], avoid=[place, "stranger"])
     assert other.replica != place
-    assert place not in {c.replica for c in other.considered}
+    assert place not in {c.replica for c in other.candidates}
     assert made.choose([prompt(1, 2)], avoid=["0", "1", "2"]) is None
     assert Router().choose([prompt(1)]) is None
     assert Router().rank([prompt(1)]) == []
@@ -232,9 +234,9 @@ def test_what_was_sent_counts_until_the_replica_counts_it():
     assert there() == (40 + 8 + 8, 6)
     made.report("0", Load(rows=48, texts=4, received=2))  # the third was on its way
     assert there() == (48 + 8, 6)
-    made.ended("c")  # it never came there
-    made.ended("c")
-    made.ended("a")  # the replica counts this one
+    made.note_ended("c")  # it never came there
+    made.note_ended("c")
+    made.note_ended("a")  # the replica counts this one
     assert there() == (48, 4)
     made.report("0", Load(rows=0, texts=1, received=2))
     assert there() == (0, 1)
@@ -245,21 +247,21 @@ def test_a_job_that_is_sent_again_is_there_and_no_longer_here():
     made = router(2)
     asked = [prompt(1)]
     first, second = made.rank(asked)
-    made.sent("a", asked, first)
-    made.sent("a", asked, second)
-    rows = {c.replica: c.rows for c in made.choose([prompt(2)]).considered}
+    made.note_sent("a", asked, first)
+    made.note_sent("a", asked, second)
+    rows = {c.replica: c.rows for c in made.choose([prompt(2)]).candidates}
     assert rows == {first.replica: 0, second.replica: 33}
     made.update([second.replica])
-    made.sent("a", asked, first)  # it went away in the meantime
+    made.note_sent("a", asked, first)  # it went away in the meantime
     assert made.choose([prompt(2)]).rows == 0
 
 
 def test_several_prompts_are_read_together():
     made = router()
     route(made, "a", prompt(1, 2))
-    made.ended("a")
+    made.note_ended("a")
     both = made.choose([prompt(9), prompt(1, 2, 3)])
-    assert (both.matched, both.tokens) == (64, 33 + 97)
+    assert (both.cached_tokens, both.tokens) == (64, 33 + 97)
 
 
 def test_settings_that_cannot_be():

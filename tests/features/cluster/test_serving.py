@@ -81,10 +81,10 @@ def test_ctrl_c_ends_it_too(tiny_path):
 def test_nobody_starts_ray_again_once_it_has_ended(tiny_path):
     """As a thread of Ray's own does that comes late."""
     code = f"""
-from cutaway.features.cluster.launch import launched
+from cutaway.features.cluster.launch import launch
 from cutaway.features.cluster.plan import Plan
 
-with launched(Plan.of(1, 1, {{"model": {str(tiny_path)!r}}}, {{}}), progress=False):
+with launch(Plan.from_arguments(1, 1, {{"model": {str(tiny_path)!r}}}, {{}}), progress=False):
     import ray
 try:
     ray.put(1)

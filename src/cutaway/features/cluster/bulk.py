@@ -59,15 +59,15 @@ def generate(
     )  # fmt: skip
     _check_job(job)
     _check_columns(dataset, job)
-    how = _workers(replicas, cores) | {"batch_size": check_int("batch_size", batch_size, 1)}
+    map_options = _workers(replicas, cores) | {"batch_size": check_int("batch_size", batch_size, 1)}
     if checkpoint is None:
-        return dataset.map_batches(_Writer, fn_constructor_args=(job, cores, None), **how)
+        return dataset.map_batches(_Writer, fn_constructor_args=(job, cores, None), **map_options)
     from ray.data import read_parquet
 
-    saved = Checkpoint(checkpoint, _about(job))
+    saved = Checkpoint(checkpoint, _describe(job))
     if (left := _left(dataset, job, saved)) is not None:
         run = saved.open()
-        _finish(left.map_batches(_Writer, fn_constructor_args=(job, cores, run), **how))
+        _finish(left.map_batches(_Writer, fn_constructor_args=(job, cores, run), **map_options))
         saved.close()
     return read_parquet(saved.files())
 
@@ -93,11 +93,11 @@ class _Writer:
             raise self._refusal
         self._claim.pin()  # Ray may have made the model in another thread
         ids, prompts = (table[name].to_pylist() for name in (self._job.id, self._job.prompt))
-        written: list[dict[str, Any] | None] = [None] * len(ids)
+        results: list[dict[str, Any] | None] = [None] * len(ids)
         for place, columns in self._job.write(self._llm, zip(ids, prompts, strict=True)):
-            written[place] = columns
+            results[place] = columns
             start = place - place % _PART
-            rows = written[start : start + _PART]
+            rows = results[start : start + _PART]
             if None in rows:
                 continue
             part = _with_columns(table.slice(start, _PART), rows, self._job)
@@ -112,7 +112,7 @@ def _with_columns(table: "pyarrow.Table", rows: list[Any], job: BulkJob) -> "pya
     import pyarrow as pa
 
     types = {"seed": pa.int64(), "token_ids": pa.list_(pa.int32())}
-    for name, column in job.added.items():
+    for name, column in job.added_columns.items():
         values = [row[name] for row in rows]
         table = table.append_column(column, pa.array(values, types.get(name, pa.string())))
     return table
@@ -143,12 +143,12 @@ def _check_columns(dataset: Any, job: BulkJob) -> None:
         )
     if not (columns := dataset.columns()):
         raise InputError("dataset", " has no rows")
-    for what, name in (("prompt", job.prompt), ("id", job.id)):
+    for role, name in (("prompt", job.prompt), ("id", job.id)):
         if name not in columns:
             raise InputError(
-                f"{what}: the dataset has no column {name!r}; it has {', '.join(columns)}"
+                f"{role}: the dataset has no column {name!r}; it has {', '.join(columns)}"
             )
-    for name in job.added.values():
+    for name in job.added_columns.values():
         if name in columns:
             raise InputError(
                 "column_prefix", f": the dataset has a column {name!r} already: set a prefix"
@@ -166,27 +166,27 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
     fewest = check_int("replicas", bounds[0], 1)
     most = check_int("replicas", bounds[1], fewest)
     check_int("cores", cores, 1)
-    each = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    if cores > max(each):
-        raise InputError("cores", f" must be {max(each):g} or fewer: no node has {cores}")
-    if fewest * cores >= sum(each):
+    node_cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    if cores > max(node_cores):
+        raise InputError("cores", f" must be {max(node_cores):g} or fewer: no node has {cores}")
+    if fewest * cores >= sum(node_cores):
         raise InputError(
             "replicas",
-            f": {fewest} with {cores} cores each leave none of the cluster's {sum(each):g} "
+            f": {fewest} with {cores} cores each leave none of the cluster's {sum(node_cores):g} "
             "for reading the dataset: take fewer",
         )
     pool = ActorPoolStrategy(min_size=fewest, max_size=most)
     return {"num_cpus": cores, "compute": pool, "batch_format": "pyarrow"}
 
 
-def _about(job: BulkJob) -> dict[str, Any]:
+def _describe(job: BulkJob) -> dict[str, Any]:
     """All that determines a row's text besides its own columns."""
-    asked = {name: value for name, value in job.options.items() if name != "cache_salt"}
+    options = {name: value for name, value in job.options.items() if name != "cache_salt"}
     in_force = common_options(job.options).to_json(job.options.get("seed"))
     return {
-        "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added,
+        "model": job.model, "prompt": job.prompt, "id": job.id, "columns": job.added_columns,
         "load": {name: str(value) for name, value in job.load.items()},
-        "options": {name: in_force.get(name, str(value)) for name, value in asked.items()},
+        "options": {name: in_force.get(name, str(value)) for name, value in options.items()},
     }  # fmt: skip
 
 
@@ -196,17 +196,17 @@ def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | Non
     import pyarrow.compute as pc
     from ray.data import read_parquet
 
-    wanted = _named(dataset, job)
+    digests = _digests_by_id(dataset, job)
     files = saved.files()
-    done = _named(read_parquet(files), job) if files else {}
+    done = _digests_by_id(read_parquet(files), job) if files else {}
     for name, of in done.items():
-        if wanted.get(name) != of:
-            what = "is not in the dataset" if name not in wanted else "had another prompt"
+        if digests.get(name) != of:
+            problem = "is not in the dataset" if name not in digests else "had another prompt"
             raise InputError(
                 "checkpoint",
-                f": a row in {saved.path} with the id {shown(name)} {what}: name a new folder",
+                f": a row in {saved.path} with the id {shown(name)} {problem}: name a new folder",
             )
-    if len(done) == len(wanted):
+    if len(done) == len(digests):
         return None
     if not done:
         return dataset
@@ -219,7 +219,7 @@ def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | Non
     return dataset.map_batches(without_finished, batch_format="pyarrow", zero_copy_batch=True)
 
 
-def _named(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
+def _digests_by_id(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
     """Each row's id, and a digest of its prompt; InputError where two have the same id."""
     import pyarrow as pa
 
@@ -227,25 +227,25 @@ def _named(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
         hashes = [digest(prompt) for prompt in table[job.prompt].to_pylist()]
         return pa.table({"id": table[job.id], "digest": pa.array(hashes, pa.binary())})
 
-    found: dict[Any, bytes] = {}
-    named = dataset.select_columns([job.id, job.prompt]).map_batches(
+    digests_by_id: dict[Any, bytes] = {}
+    hashed = dataset.select_columns([job.id, job.prompt]).map_batches(
         digests, batch_format="pyarrow", zero_copy_batch=True
     )
-    for table in named.iter_batches(batch_size=None, batch_format="pyarrow"):
+    for table in hashed.iter_batches(batch_size=None, batch_format="pyarrow"):
         for name, of in zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True):
-            if name in found:
+            if name in digests_by_id:
                 raise InputError(f"{job.id}: several rows have the id {shown(name)}")
             job.seed(name)  # refuses what cannot be an id
-            found[name] = of
-    return found
+            digests_by_id[name] = of
+    return digests_by_id
 
 
-def _finish(written: "Dataset") -> None:
+def _finish(dataset: "Dataset") -> None:
     """Run the dataset to its end; a CutawayError is raised with its own message."""
     from ray.exceptions import RayError
 
     try:
-        for _ in written.iter_batches(batch_size=None):
+        for _ in dataset.iter_batches(batch_size=None):
             pass
     except RayError as error:
         cause: BaseException | None = error

@@ -20,7 +20,7 @@ _AGAIN_S = 0.1
 
 
 class Claim:
-    """Cores that no other process can claim until this is released, or the process ends.
+    """Cores that no other process can claim until this is released or its process ends.
 
     cores  their numbers
     """
@@ -54,7 +54,7 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
     Raises InputError where there are fewer.
     """
     count = check_int("cores", count, 1)
-    folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{system.user()}")
+    folder = _make_private(folder or Path(gettempdir()) / f"cutaway-cores-{system.user()}")
     until = monotonic() + patience_s
     while len((claimed := _try(count, folder)).cores) < count:
         claimed.release()
@@ -72,19 +72,19 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
 def _try(count: int, folder: Path) -> Claim:
     """Claim up to ``count`` cores that are free now."""
     locks = dict[int, int]()
-    one_at_a_time = _open(folder / "claiming")  # or two could each get half of what they want
+    one_at_a_time = _open(folder / "claiming")  # else two could each get half of what they want
     try:
         system.lock(one_at_a_time, wait=True)
         for core in sorted(usable_cores()):
-            if len(locks) < count and (lock := _locked(folder / str(core))) is not None:
+            if len(locks) < count and (lock := _try_lock(folder / str(core))) is not None:
                 locks[core] = lock
     finally:
         os.close(one_at_a_time)
     return Claim(locks)
 
 
-def _locked(file: Path) -> int | None:
-    """A descriptor with the file's lock; None where another process has it."""
+def _try_lock(file: Path) -> int | None:
+    """Return a descriptor with the file's lock; None if another process has it."""
     descriptor = _open(file)
     try:
         system.lock(descriptor)
@@ -95,14 +95,14 @@ def _locked(file: Path) -> int | None:
 
 
 def _open(file: Path) -> int:
-    """Not inherited by child processes, which may live longer than this one."""
+    """Open a lock file; child processes, which may outlive this one, do not inherit it."""
     return os.open(file, os.O_RDWR | os.O_CREAT | system.NO_LINK, 0o600)
 
 
-def _checked(folder: Path) -> Path:
-    """The folder, created if needed; no other user may write to it."""
+def _make_private(folder: Path) -> Path:
+    """Return the folder, created if needed, to which no other user may write."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != system.user():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != system.user():
         raise InputError(f"{folder} is for locks of cores and belongs to another user: remove it")
     return folder

@@ -31,22 +31,22 @@ _EVERY_S = 0.5
 
 
 class JobOwner(Protocol):
-    """Receives what becomes of an attempt: a reader."""
+    """A reader, which hears what becomes of an attempt."""
 
-    def accepted(self, attempt: "Attempt") -> None:
-        """A replica has queued it."""
+    def on_accepted(self, attempt: "Attempt") -> None:
+        """A replica has queued the job."""
 
     def receive(self, attempt: "Attempt", arrivals: list[Arrival]) -> None:
         """Events came."""
 
-    def refused(self, attempt: "Attempt", error: Exception) -> None:
-        """The replica does not take it."""
+    def on_refused(self, attempt: "Attempt", error: Exception) -> None:
+        """The replica refuses the job."""
 
-    def lost(self, attempt: "Attempt", why: str) -> None:
-        """Its replica is lost, and no more events come."""
+    def on_lost(self, attempt: "Attempt", reason: str) -> None:
+        """The attempt's replica is lost, and no more events come."""
 
     def fail(self, error: Exception) -> None:
-        """End with this error, whatever attempt is running."""
+        """End with this error, whichever attempt is running."""
 
 
 @dataclass(eq=False)
@@ -54,13 +54,13 @@ class Attempt:
     """A job at a replica, or on its way to one.
 
     owner     receives its events
-    chosen    the replica that the router had chosen at the last check
+    last_replica  the replica that the router had chosen at the last check
     silent_s  seconds since that replica's last message
     """
 
     job: Job
     owner: JobOwner
-    chosen: str = ""
+    last_replica: str = ""
     silent_s: float = 0.0
     call: "asyncio.Task[None] | None" = None
     remote: "Remote | None" = None
@@ -117,7 +117,7 @@ class Exchange:
         for owner in [*self.owners]:
             owner.fail(error)
 
-    async def until_idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once no job is left."""
         while self.owners:
             self._idle.clear()
@@ -155,7 +155,7 @@ class Exchange:
         return attempt
 
     def drop(self, attempt: Attempt) -> None:
-        """Abort it; its owner gets no more events."""
+        """Abort an attempt; its owner gets no more events."""
         if self._attempts.pop(attempt.job.id, None) is None:
             return
         if attempt.call:
@@ -169,17 +169,17 @@ class Exchange:
     async def _hear(self, connection: Connection) -> None:
         remote = Remote(connection)
         self.remotes.append(remote)
-        why = "its connection was lost"
+        reason = "its connection was lost"
         try:
             while True:
                 message = await connection.receive()
                 remote.silent_s = 0.0
                 self._take(remote, message)
         except ConnectionLostError as error:
-            why = str(error)
+            reason = str(error)
         finally:
             self.remotes.remove(remote)
-            self._lose(remote, why)
+            self._lose(remote, reason)
 
     def _take(self, remote: Remote, message: object) -> None:
         match message:
@@ -193,24 +193,24 @@ class Exchange:
                 if waited_s > self._hung_s:
                     self._lose(remote, f"its engine has not answered for {waited_s:.0f} s")
                     remote.connection.cut()
-            case JobAccepted(id, why):
-                self._accept(remote, id, why)
+            case JobAccepted(id, reason):
+                self._accept(remote, id, reason)
             case Hello(name, pid, computer):
                 remote.name, remote.pid = name, pid
                 self._on_computer(computer)
             case Leaving():
                 self._lose(remote, "it is leaving")
 
-    def _accept(self, remote: Remote, id: str, why: str) -> None:
+    def _accept(self, remote: Remote, id: str, reason: str) -> None:
         if attempt := self._attempts.get(id):
-            attempt.remote, attempt.job.replica, attempt.job.why = remote, remote.name, why
+            attempt.remote, attempt.job.replica, attempt.job.reason = remote, remote.name, reason
             remote.jobs.add(id)
-            attempt.owner.accepted(attempt)
+            attempt.owner.on_accepted(attempt)
         else:
             remote.connection.send(Abort(id))
 
-    def finished(self, attempt: Attempt) -> None:
-        """All of its texts have ended."""
+    def finish(self, attempt: Attempt) -> None:
+        """Note that all texts of an attempt have ended."""
         self._attempts.pop(attempt.job.id, None)
         if attempt.remote:
             attempt.remote.jobs.discard(attempt.job.id)
@@ -224,17 +224,17 @@ class Exchange:
             self._lose_attempt(attempt, str(error))
         except Exception as error:
             if self._attempts.pop(attempt.job.id, None):
-                attempt.owner.refused(attempt, as_cutaway_error(error))
+                attempt.owner.on_refused(attempt, as_cutaway_error(error))
 
-    def _lose(self, remote: Remote, why: str) -> None:
+    def _lose(self, remote: Remote, reason: str) -> None:
         for id in [*remote.jobs]:
             if attempt := self._attempts.get(id):
-                self._lose_attempt(attempt, f"replica {remote.name}: {why}")
+                self._lose_attempt(attempt, f"replica {remote.name}: {reason}")
 
-    def _lose_attempt(self, attempt: Attempt, why: str) -> None:
+    def _lose_attempt(self, attempt: Attempt, reason: str) -> None:
         if attempt.job.id in self._attempts:
             self.drop(attempt)
-            attempt.owner.lost(attempt, why)
+            attempt.owner.on_lost(attempt, reason)
 
     async def _watch(self) -> None:
         """Find replicas that hang or are cut off: they send nothing.
@@ -249,16 +249,16 @@ class Exchange:
                 if remote.silent_s > self._silent_s:
                     remote.connection.cut()
                     self._lose(remote, f"it sent nothing for {self._silent_s:g} s")
-            heard = {remote.name for remote in self.remotes}
+            connected = {remote.name for remote in self.remotes}
             for attempt in [*self._attempts.values()]:
                 if not attempt.remote:
-                    self._wait(attempt, heard)
+                    self._wait(attempt, connected)
 
-    def _wait(self, attempt: Attempt, heard: Collection[str]) -> None:
+    def _wait(self, attempt: Attempt, connected: Collection[str]) -> None:
         """Give up on a replica that does not accept the job; a live one may compile a grammar."""
-        name, asked = attempt.job.replica, attempt.call and not attempt.call.done()
-        if not name or name != attempt.chosen or (asked and name in heard):
-            attempt.chosen, attempt.silent_s = name, 0.0
+        name, is_calling = attempt.job.replica, attempt.call and not attempt.call.done()
+        if not name or name != attempt.last_replica or (is_calling and name in connected):
+            attempt.last_replica, attempt.silent_s = name, 0.0
         attempt.silent_s += _EVERY_S
         if name and attempt.silent_s > self._silent_s:
             self._lose_attempt(attempt, f"replica {name} did not take it")

@@ -44,11 +44,11 @@ class DeliveredText:
     """One text, whichever replica generates it.
 
     request  with the text's own seed
-    ended    whether its last event was delivered
+    has_ended  whether its last event was delivered
     """
 
     def __init__(self, request: Request) -> None:
-        self.request, self.ended = request, False
+        self.request, self.has_ended = request, False
         self._started: Started | None = None
         self._scored = 1  # the next position to be scored
         self._embedded = False
@@ -58,8 +58,8 @@ class DeliveredText:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def continued(self) -> Request:
-        """The request that continues it at another replica."""
+    def resuming_request(self) -> Request:
+        """Make the request that continues the text at another replica."""
         delivered = tuple(token_id for token_id, _ in self._steps)
         run = self.request.run
         if len(delivered) <= len(run.replay):
@@ -119,7 +119,7 @@ class DeliveredText:
         return None
 
     def _end(self, event: Ended) -> Ended:
-        self.ended = True
+        self.has_ended = True
         if self._started:  # as delivered first: another replica may have had more or less cached
             usage = event.usage._replace(cached_tokens=self._started.cached_tokens)
             event = event._replace(usage=usage)
@@ -140,8 +140,8 @@ class ResumedReader:
 
     def __init__(self, exchange: Exchange, requests: Sequence[tuple[Request, int]]) -> None:
         self._exchange, self._requests = exchange, tuple(requests)
-        self._texts = [DeliveredText(one) for r, n in requests for one in r.samples(n)]
-        self._which = list(range(len(self._texts)))  # index in an attempt -> index in _texts
+        self._texts = [DeliveredText(sample) for r, n in requests for sample in r.samples(n)]
+        self._unfinished = list(range(len(self._texts)))  # index in an attempt -> index in _texts
         self._new: list[Arrival] = []
         self._arrived, self._queued = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
@@ -150,7 +150,7 @@ class ResumedReader:
         self._avoid: frozenset[str] = frozenset()
         self._tries, self._waited_s = 0, 0.0
         self._closed = False
-        self._replayed, self._why = 0, list[str]()
+        self._replayed, self._routes = 0, list[str]()
 
     async def begin(self) -> None:
         """Queue the texts. Raises the error of a replica that refuses them; then nothing runs."""
@@ -166,7 +166,7 @@ class ResumedReader:
         while not self._new:
             if self._error:
                 raise self._error
-            if self._closed or all(text.ended for text in self._texts):
+            if self._closed or all(text.has_ended for text in self._texts):
                 return []
             self._arrived.clear()
             await self._arrived.wait()
@@ -182,47 +182,47 @@ class ResumedReader:
     @property
     def route(self) -> Route:
         """Which replicas wrote the texts, and how much was replayed."""
-        return Route(tuple(self._why), max(len(self._why) - 1, 0), self._replayed)
+        return Route(tuple(self._routes), max(len(self._routes) - 1, 0), self._replayed)
 
     @property
-    def _begun(self) -> bool:
+    def _is_accepted(self) -> bool:
         """Whether a replica has accepted the job, so that it is known to be valid."""
         return self._queued.done()
 
     # -- what the exchange calls -----------------------------------------------------------------
 
-    def accepted(self, attempt: Attempt) -> None:
+    def on_accepted(self, attempt: Attempt) -> None:
         """A replica has queued the job."""
-        self._why.append(attempt.job.why)
-        self._replayed += sum(len(self._texts[i]) for i in self._which)
+        self._routes.append(attempt.job.reason)
+        self._replayed += sum(len(self._texts[i]) for i in self._unfinished)
         self._waited_s = 0.0
         if not self._queued.done():
             self._queued.set_result(None)
 
     def receive(self, attempt: Attempt, arrivals: list[Arrival]) -> None:
         """Deliver the events that are new."""
-        for one in arrivals:
-            which = self._which[one.sequence_index]
-            text = self._texts[which]
+        for arrival in arrivals:
+            index = self._unfinished[arrival.sequence_index]
+            text = self._texts[index]
             try:
-                event = text.take(one.event)
+                event = text.take(arrival.event)
             except OtherBitsError as error:
                 self.fail(CutawayError(f"resume: {error}, at replica {attempt.job.replica}"))
                 return
             if event is None:
                 continue
             self._tries = 0
-            self._new.append(Arrival(which, one.emission._replace(event=event)))
+            self._new.append(Arrival(index, arrival.emission._replace(event=event)))
             if isinstance(event, Ended) and event.error:
                 self.fail(event.error)
                 return
-        if all(text.ended for text in self._texts):
-            self._exchange.finished(attempt)
+        if all(text.has_ended for text in self._texts):
+            self._exchange.finish(attempt)
             self._exchange.leave(self)
         if self._new:
             self._arrived.set()
 
-    def refused(self, attempt: Attempt, error: Exception) -> None:
+    def on_refused(self, attempt: Attempt, error: Exception) -> None:
         """Try another replica if this one is full or computes other bits; otherwise fail."""
         if isinstance(error, OtherBitsError):
             self._avoid |= {attempt.job.replica}
@@ -230,12 +230,12 @@ class ResumedReader:
         elif not (isinstance(error, QueueFullError) and self._wait()):
             self.fail(error)
 
-    def lost(self, attempt: Attempt, why: str) -> None:
+    def on_lost(self, attempt: Attempt, reason: str) -> None:
         """The replica is lost: continue elsewhere, after a pause if none had accepted the job."""
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
         if attempt.remote or not self._wait():
-            self._try_elsewhere(why)
+            self._try_elsewhere(reason)
 
     def fail(self, error: Exception) -> None:
         """End with this error."""
@@ -248,16 +248,16 @@ class ResumedReader:
 
     # -- attempts --------------------------------------------------------------------------------
 
-    def _try_elsewhere(self, why: str) -> None:
+    def _try_elsewhere(self, reason: str) -> None:
         self._tries += 1
         if self._tries > MOST_TRIES:
-            self.fail(all_lost(why))
+            self.fail(all_lost(reason))
         else:
             self._continue()
 
     def _wait(self) -> bool:
         """Try again after a pause, if texts have begun and the time to wait is not over."""
-        if not self._begun or self._waited_s >= _PATIENCE_S:
+        if not self._is_accepted or self._waited_s >= _PATIENCE_S:
             return False
         self._waited_s += _AGAIN_S
         self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._continue)
@@ -266,11 +266,11 @@ class ResumedReader:
     def _continue(self) -> None:
         if self._closed:
             return
-        self._which = [i for i, text in enumerate(self._texts) if not text.ended]
-        if not self._which:
+        self._unfinished = [i for i, text in enumerate(self._texts) if not text.has_ended]
+        if not self._unfinished:
             return
-        texts = [self._texts[i] for i in self._which]
-        requests = tuple((text.continued(), 1) for text in texts)
+        texts = [self._texts[i] for i in self._unfinished]
+        requests = tuple((text.resuming_request(), 1) for text in texts)
         if not any(map(len, texts)) and len(texts) == len(self._texts):
             requests = self._requests  # n samples of a request share their computed prompt
         self._attempt = self._exchange.begin(self, requests, self._avoid)
@@ -283,9 +283,9 @@ class ResumedReader:
         self._exchange.leave(self)
 
 
-def all_lost(why: str) -> ReplicaLostError:
+def all_lost(reason: str) -> ReplicaLostError:
     """The error where too many replicas were lost. why: the last loss."""
-    return ReplicaLostError(f"{why}; {MOST_TRIES} others were lost, too: ask again")
+    return ReplicaLostError(f"{reason}; {MOST_TRIES} others were lost, too: ask again")
 
 
 # -- the model -------------------------------------------------------------------------------------
@@ -320,13 +320,13 @@ class ClusterLLM(AsyncModel):
 
     # -- writing -----------------------------------------------------------------------------
 
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> "FrontReader":
+    async def queue(self, requests: Sequence[tuple[Request, int]]) -> "FrontReader":
         """See ``Forwarding``."""
         self._check_open()
-        for request, _ in asked:
+        for request, _ in requests:
             for part in (request.sampling, request.constraint):
                 part.__getstate__()  # InputError for what cannot be pickled
-        reader = ResumedReader(self.exchange, asked)
+        reader = ResumedReader(self.exchange, requests)
         await reader.begin()
         return FrontReader(reader)
 
@@ -347,17 +347,17 @@ class ClusterLLM(AsyncModel):
     # -- the replicas ------------------------------------------------------------------------
 
     def state(self) -> EngineState:
-        """All replicas together."""
-        each = self.replicas.values()
-        windows = [one.window_blocks for one in each if one.window_blocks is not None]
-        states = [one.states for one in each if one.states is not None]
+        """The sums over all replicas."""
+        engines = self.replicas.values()
+        windows = [state.window_blocks for state in engines if state.window_blocks is not None]
+        states = [state.states for state in engines if state.states is not None]
         return EngineState(
-            running=sum(one.running for one in each),
-            most_running=sum(one.most_running for one in each),
-            waiting=sum(one.waiting for one in each),
+            running=sum(state.running for state in engines),
+            most_running=sum(state.most_running for state in engines),
+            waiting=sum(state.waiting for state in engines),
             preemptions=sum(self.exchange.preemptions.values()),
-            kv_blocks=sum(one.kv_blocks for one in each),
-            kv_held=sum(one.kv_held for one in each),
+            kv_blocks=sum(state.kv_blocks for state in engines),
+            kv_held=sum(state.kv_held for state in engines),
             window_blocks=sum(windows) if windows else None,
             states=sum(states) if states else None,
         )
@@ -377,7 +377,7 @@ class ClusterLLM(AsyncModel):
             raise ClosedError("the engine is closed and takes no more requests")
 
     def _set_computer(self, computer: Computer) -> None:
-        """For the server's answers; replicas may differ in tier and threads."""
+        """Note what computes, for the server's answers; replicas may differ in tier and threads."""
         self.model.elsewhere = computer
 
     # -- the end -----------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class ClusterLLM(AsyncModel):
         """See ``AsyncModel``."""
         self._closed = True
         try:
-            await asyncio.wait_for(self.exchange.until_idle(), timeout)
+            await asyncio.wait_for(self.exchange.wait_until_idle(), timeout)
         except TimeoutError:
             return False
         finally:

@@ -30,18 +30,18 @@ FRONT_ENVIRONMENT = {
 wakes threads more often while others compute. Auto-connect would let a late thread of Ray start
 another Ray after this one has ended."""
 _LISTENS_S = 5.0
-_OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
+_OWN_ERROR = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
 
 def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
     """The plan's model without weights, for a process that only reads prompts and options."""
-    setup = {key: given for key, given in plan.model.items() if key in Setup.__dataclass_fields__}
+    setup = {key: value for key, value in plan.model.items() if key in Setup.__dataclass_fields__}
     name = plan.model.get("model")
     return LoadedModel.open(name, Setup(**setup), progress=progress, weights=False)
 
 
 @contextmanager
-def launched(
+def launch(
     plan: Plan, address: str | None = None, *, progress: bool = True, **options: Any
 ) -> Iterator["ClusterLLM"]:
     """Start the replicas of a plan, and yield their model; they end with the block.
@@ -67,8 +67,8 @@ def launched(
             try:
                 handle = serve.run(application, name=name, route_prefix=None)
             except (RuntimeError, TimeoutError, RayError, RayServeException) as error:
-                told = "\n".join([str(error), *_told(serve, name)])
-                raise CutawayError(f"no replica could be started: {_reason(told)}") from error
+                report = "\n".join([str(error), *_deployment_messages(serve, name)])
+                raise CutawayError(f"no replica could be started: {_reason(report)}") from error
             yield ClusterLLM(model, RayReplicas(handle), host=host, **options)
         finally:
             if address is not None:
@@ -139,19 +139,19 @@ def _no_cluster(address: str) -> InputError:
     )
 
 
-def _told(serve: Any, name: str) -> list[str]:
+def _deployment_messages(serve: Any, name: str) -> list[str]:
     """What Ray knows of an application's deployments, which its errors leave out."""
     try:
-        known = serve.status().applications.get(name)
+        status = serve.status().applications.get(name)
     except Exception:  # Ray itself may be what has ended: the error says so
         return []
-    return [one.message for one in known.deployments.values()] if known else []
+    return [deployment.message for deployment in status.deployments.values()] if status else []
 
 
-def _reason(told: str) -> str:
+def _reason(report: str) -> str:
     """Our own error message within Ray's report, which has tracebacks of several processes."""
-    found = _OURS.findall(told)
-    return found[-1] if found else told.strip().splitlines()[-1]
+    errors = _OWN_ERROR.findall(report)
+    return errors[-1] if errors else report.strip().splitlines()[-1]
 
 
 @contextmanager

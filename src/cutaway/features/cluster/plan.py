@@ -44,20 +44,20 @@ class Plan:
             )
 
     @classmethod
-    def of(
+    def from_arguments(
         cls, replicas: object, cores: int | None, model: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> Self:  # fmt: skip
-        """From the arguments of a command or an application.
+        """Make a plan of the arguments of a command or an application.
 
         replicas  "2", or "1..8" for as many as the load needs
         cores     None: this machine's, divided by the most replicas, at least one
         model     keywords of ``LLM``
         options   keywords of all requests
         """
-        fewest, most = read_replicas(replicas)
+        fewest, most_replicas = read_replicas(replicas)
         if cores is None:
-            cores = max(1, len(usable_cores()) // most)
+            cores = max(1, len(usable_cores()) // most_replicas)
         draft = parse_options(options).draft
         return cls(
             model={
@@ -66,29 +66,31 @@ class Plan:
                 **_adapters(model),
             },
             draft=draft and _draft_found_anywhere(draft),
-            fewest=fewest, most=most, cores=cores,
+            fewest=fewest, most=most_replicas, cores=cores,
         )  # fmt: skip
 
     @property
     def most_calls(self) -> int:
-        """The most calls that Ray sends a replica at once: more than the replica's own queue takes,
-        so that the replica refuses the rest; otherwise they would wait unnoticed at their Front.
+        """The most calls that Ray sends a replica at once.
+
+        They are more than the replica's own queue takes, so that the replica refuses the rest,
+        which would otherwise wait unnoticed at their Front.
         """
         waiting = self.model.get("max_waiting")
         running: int = self.model.get("max_num_seqs", MAX_RUNNING)
         return 2 * (running + (MAX_WAITING if waiting is None else waiting))
 
-    def check_room(self, cores: int, where: str) -> None:
+    def check_room(self, cores: int, place: str) -> None:
         """InputError where these cores are too few for the fewest replicas."""
-        if (wanted := self.fewest * self.cores) > cores:
+        if (needed_cores := self.fewest * self.cores) > cores:
             raise InputError(
-                f"--replicas {self.fewest} with --cores {self.cores} need {wanted} cores, and "
-                f"{where} has {cores}: take fewer of either"
+                f"--replicas {self.fewest} with --cores {self.cores} need {needed_cores} cores, "
+                f"and {place} has {cores}: take fewer of either"
             )
 
 
 def _found_anywhere(name: str) -> str:
-    """A model's name, or its absolute path, so that it is found from any working directory."""
+    """Return a model's name or its absolute path, which is found from any working directory."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() else name
 
@@ -101,22 +103,22 @@ def _draft_found_anywhere(draft: str) -> str:
 
 def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords that name adapter files, with absolute paths."""
-    given = {name: model[name] for name in ("lora", "adapters") if model.get(name)}
-    files = {name: str(asked) for name, asked in Setup(**given).adapter_files().items()}
+    keywords = {name: model[name] for name in ("lora", "adapters") if model.get(name)}
+    files = {name: str(path) for name, path in Setup(**keywords).adapter_files().items()}
     return {"lora": files[""]} if "" in files else {"adapters": files} if files else {}
 
 
-def read_replicas(given: object) -> tuple[int, int]:
+def read_replicas(text: object) -> tuple[int, int]:
     """(fewest, most) of "2", or of "1..8" for as many as the load needs."""
-    first, dots, last = str(given).partition("..")
+    first, dots, last = str(text).partition("..")
     if not (first.isdecimal() and (last.isdecimal() if dots else True)):
         raise InputError(
-            f"--replicas must be a number such as 2, or a range such as 1..8, not {shown(given)}"
+            f"--replicas must be a number such as 2, or a range such as 1..8, not {shown(text)}"
         )
     fewest, most = int(first), int(last or first)
     if not 1 <= fewest <= most <= MOST_REPLICAS:
         raise InputError(
             f"--replicas must be 1 to {MOST_REPLICAS}, and the first of a range not above the "
-            f"second, not {given}"
+            f"second, not {text}"
         )
     return fewest, most

@@ -45,8 +45,8 @@ class Replica:
         self._computed_by = llm.model.computed_by
         self._adapters = {
             "",
-            *(llm.model.with_adapter(each).adapter for each in llm.model.adapters),
-            *(llm.model.with_task(each).adapter for each in llm.model.tasks),
+            *(llm.model.with_adapter(adapter).adapter for adapter in llm.model.adapters),
+            *(llm.model.with_task(task).adapter for task in llm.model.tasks),
         }
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
@@ -76,27 +76,27 @@ class Replica:
     @contextmanager
     def _unless_leaving(self) -> Iterator[None]:
         """Raise ReplicaLostError if the replica shuts down, not the error of a closed engine."""
-        why = f"replica {self.name} is leaving"
+        reason = f"replica {self.name} is leaving"
         if self._leaving:
-            raise ReplicaLostError(why)
+            raise ReplicaLostError(reason)
         try:
             yield
         except InputError:
             raise
         except CutawayError as error:
             if self._leaving:
-                raise ReplicaLostError(why) from error
+                raise ReplicaLostError(reason) from error
             raise
 
     @property
     def jobs(self) -> int:
         """The number of jobs that are running."""
-        return sum(len(front.jobs) for front in self._connected())
+        return sum(len(front.jobs) for front in self._connected_fronts())
 
     async def leave(self, within: float) -> None:
         """Take no more jobs, and wait up to ``within`` seconds for Fronts to move theirs."""
         self._leaving = True
-        for front in self._connected():
+        for front in self._connected_fronts():
             front.connection.send(Leaving())
         until = monotonic() + within
         while self.jobs and monotonic() < until:
@@ -105,13 +105,13 @@ class Replica:
     def cut(self) -> None:
         """Cut all connections."""
         self._leaving = True
-        for front in self._connected():
+        for front in self._connected_fronts():
             front.connection.cut()
 
     async def close(self) -> None:
         """End everything."""
         self.cut()
-        tasks = [self._beat, *(f.listening for f in self._connected() if f.listening)]
+        tasks = [self._beat, *(f.listening for f in self._connected_fronts() if f.listening)]
         self._beat.cancel()
         await self.llm.aclose()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -119,12 +119,12 @@ class Replica:
     # -- Fronts ----------------------------------------------------------------------------------
 
     def _check(self, job: Job) -> None:
-        own = self._computed_by
-        for what, wanted in job.computed_by.items():
-            if own.get(what) != wanted:
+        computed_by = self._computed_by
+        for part, needed_hash in job.computed_by.items():
+            if computed_by.get(part) != needed_hash:
                 raise OtherBitsError(
-                    f"replica {self.name} computes other bits: its {what} is {own.get(what)}, and "
-                    f"the text needs {wanted}"
+                    f"replica {self.name} computes other bits: its {part} is "
+                    f"{computed_by.get(part)}, and the text needs {needed_hash}"
                 )
         if any(request.adapter not in self._adapters for request, _ in job.requests):
             raise OtherBitsError(f"replica {self.name} lacks the adapter that the text needs")
@@ -150,7 +150,7 @@ class Replica:
         finally:
             self._fronts.pop(address, None)
 
-    def _connected(self) -> "list[_Front]":
+    def _connected_fronts(self) -> "list[_Front]":
         done = [task for task in self._fronts.values() if task.done() and not task.cancelled()]
         return [task.result() for task in done if not task.exception()]
 
@@ -163,7 +163,7 @@ class Replica:
             self.waited_s += PULSE_S
             if answer.done():
                 answer, self.waited_s = self.llm.engine.ask(lambda: None), 0.0
-            for front in self._connected():
+            for front in self._connected_fronts():
                 front.connection.send(Pulse(self.llm.state(), self.waited_s))
 
 
@@ -178,7 +178,7 @@ class _Front:
     async def write(self, job: Job, reader: ArrivalReader) -> None:
         """Send a job's events until it ends."""
         self.jobs[job.id] = reader
-        self.connection.send(JobAccepted(job.id, job.why))
+        self.connection.send(JobAccepted(job.id, job.reason))
         try:
             while arrivals := await reader.read():
                 self._queue(job.id, arrivals)

@@ -53,8 +53,8 @@ def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal
     """
     ids, salt = request.prompt_token_ids, request.salt
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
-    known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
-    return Prompt(keys, min(known, len(keys)), len(ids), texts)
+    reusable = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
+    return Prompt(keys, min(reusable, len(keys)), len(ids), texts)
 
 
 def block_keys(ids: Sequence[int], salt: tuple[int, str] | None = None) -> tuple[int, ...]:
@@ -91,55 +91,57 @@ class PromptMatches:
     next_key  of the first block that no replica has; None if some replica has all
     """
 
-    def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
+    def __init__(self, holders_by_key: Mapping[int, int], prompt: Prompt) -> None:
         self.prompt = prompt
         self.levels: list[tuple[int, int]] = []
         blocks = 0
         for key in prompt.keys:
-            who = known.get(key)
-            if who is None:
+            holders = holders_by_key.get(key)
+            if holders is None:
                 break
             blocks += 1
-            if self.levels and self.levels[-1][0] == who:
+            if self.levels and self.levels[-1][0] == holders:
                 self.levels.pop()
-            self.levels.append((who, blocks))
+            self.levels.append((holders, blocks))
         self.next_key = prompt.keys[blocks] if blocks < len(prompt.keys) else None
 
-    def matched(self, bit: int) -> int:
+    def cached_tokens(self, bit: int) -> int:
         """How many tokens of the prompt the replica can take from its cache."""
-        blocks = next((blocks for who, blocks in reversed(self.levels) if who & bit), 0)
+        blocks = next((blocks for holders, blocks in reversed(self.levels) if holders & bit), 0)
         return min(blocks, self.prompt.reusable) * KV_BLOCK
 
 
 class PromptBlocks:
-    """The blocks of all prompts that were sent, at most ``most``; least recently used are evicted.
+    """The blocks of all prompts that were sent; of more than ``capacity``, the latest used.
 
     A block's parent is written after it, so it is evicted later: a replica that is known to have a
     block is known to have all blocks before it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self.by_key: OrderedDict[int, int] = OrderedDict()
 
-    def of(self, prompt: Prompt) -> PromptMatches:
+    def match(self, prompt: Prompt) -> PromptMatches:
         """How much of a prompt each replica has."""
         return PromptMatches(self.by_key, prompt)
 
     def learn(self, bit: int, keys: Sequence[int]) -> None:
         """Note that a replica has these blocks; the first becomes the most recently used."""
         for key in reversed(keys):
-            who = self.by_key.get(key)
-            self.by_key[key] = who | bit if who else bit  # reuses an int that many keys share
+            holders = self.by_key.get(key)
+            # Without holders the int is reused, which many keys share.
+            self.by_key[key] = holders | bit if holders else bit
             self.by_key.move_to_end(key)
-        while len(self.by_key) > self._most:
+        while len(self.by_key) > self._capacity:
             self.by_key.popitem(last=False)
 
     def forget(self, bits: int) -> None:
         """Remove these replicas."""
-        for key, who in [(key, who) for key, who in self.by_key.items() if who & bits]:
-            if who & ~bits:
-                self.by_key[key] = who & ~bits
+        entries = [entry for entry in self.by_key.items() if entry[1] & bits]
+        for key, holders in entries:
+            if holders & ~bits:
+                self.by_key[key] = holders & ~bits
             else:
                 del self.by_key[key]
 
@@ -159,8 +161,8 @@ answer are computed. With 16, texts pile up where much is cached; with 128, cach
 (bench/routing.py)."""
 
 MOST_KEYS = 2**20
-KNOWING, DRAWN = 4, 2
-"""How many replicas are costed: of those that have most, and by rendezvous hashing."""
+MOST_HOLDERS, MOST_HASHED = 4, 2
+"""How many replicas are costed: of those that have most of the prompt, and by hashing."""
 
 
 # -- what is answered ------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ class ReplicaCost(NamedTuple):
     """A replica that was costed; rows and texts: its load before this job."""
 
     replica: str
-    matched: int
+    cached_tokens: int
     rows: int
     texts: int
     cost: int
@@ -195,21 +197,21 @@ class ReplicaCost(NamedTuple):
 class Choice:
     """A replica, and why.
 
-    matched     how many of the prompts' tokens are in its cache
-    rows, texts its load before this job
-    considered  all that were costed, the cheapest first
+    cached_tokens  how many of the prompts' tokens are in its cache
+    rows, texts    its load before this job
+    candidates     all that were costed, the cheapest first
     """
 
     replica: str
-    matched: int
+    cached_tokens: int
     tokens: int
     rows: int
     texts: int
-    considered: tuple[ReplicaCost, ...]
+    candidates: tuple[ReplicaCost, ...]
 
     def __str__(self) -> str:
         return (
-            f"replica {self.replica}: {self.matched} of {self.tokens} tokens cached, "
+            f"replica {self.replica}: {self.cached_tokens} of {self.tokens} tokens cached, "
             f"{self.rows} rows wait"
         )
 
@@ -229,7 +231,7 @@ class _Replica:
 
     def __init__(self, name: str, place: int) -> None:
         self.name, self.place, self.bit = name, place, 1 << place
-        self.load, self.sent = Load(), dict[str, _Cost]()
+        self.load, self.jobs = Load(), dict[str, _Cost]()
         self.rows = self.texts = 0
 
     def report(self, load: Load) -> None:
@@ -238,11 +240,11 @@ class _Replica:
         self.load = load
 
     def take(self, job: str, cost: _Cost) -> None:
-        self.sent[job] = cost
+        self.jobs[job] = cost
         self.rows, self.texts = self.rows + cost.rows, self.texts + cost.texts
 
     def drop(self, job: str) -> None:
-        cost = self.sent.pop(job)
+        cost = self.jobs.pop(job)
         self.rows, self.texts = self.rows - cost.rows, self.texts - cost.texts
 
 
@@ -254,7 +256,7 @@ class Router:
     """
 
     def __init__(self, most_keys: int = MOST_KEYS, text_rows: int = TEXT_ROWS) -> None:
-        self._known = PromptBlocks(check_int("most_keys", most_keys, 1))
+        self._blocks = PromptBlocks(check_int("most_keys", most_keys, 1))
         self.text_rows = check_int("text_rows", text_rows, 0)
         self._replicas: dict[str, _Replica] = {}
         self._places: list[_Replica | None] = []
@@ -268,42 +270,42 @@ class Router:
     def update(self, names: Iterable[str]) -> None:
         """Set which replicas exist. Others are forgotten, with their blocks."""
         there = dict.fromkeys(names)
-        gone = [one for name, one in self._replicas.items() if name not in there]
-        if gone:
-            self._forget(gone)
+        former = [replica for name, replica in self._replicas.items() if name not in there]
+        if former:
+            self._forget(former)
         for name in there:
             if name not in self._replicas:
                 self._add(name)
 
     def report(self, name: str, load: Load) -> None:
         """Take a replica's own load, which may lack jobs that were just sent."""
-        one = self._replicas.get(name)
-        if one is None:
+        replica = self._replicas.get(name)
+        if replica is None:
             return
-        for job in list(one.sent)[: max(0, load.received - one.load.received)]:
-            self.ended(job)
-        one.report(load)
+        for job in list(replica.jobs)[: max(0, load.received - replica.load.received)]:
+            self.note_ended(job)
+        replica.report(load)
         for keys in load.prompts:
-            self._known.learn(one.bit, keys)
+            self._blocks.learn(replica.bit, keys)
 
     def _add(self, name: str) -> None:
         place = self._places.index(None) if None in self._places else len(self._places)
-        one = self._replicas[name] = _Replica(name, place)
-        self._places[place : place + 1] = [one]
+        replica = self._replicas[name] = _Replica(name, place)
+        self._places[place : place + 1] = [replica]
         self._seeds = np.resize(self._seeds, len(self._places))
         self._seeds[place] = int.from_bytes(digest(name.encode()), "little")
-        self._there |= one.bit
+        self._there |= replica.bit
 
-    def _forget(self, gone: Sequence[_Replica]) -> None:
-        lost = 0
-        for one in gone:
-            del self._replicas[one.name]
-            self._places[one.place] = None
-            lost |= one.bit
-            for job in one.sent:
+    def _forget(self, former: Sequence[_Replica]) -> None:
+        bits = 0
+        for replica in former:
+            del self._replicas[replica.name]
+            self._places[replica.place] = None
+            bits |= replica.bit
+            for job in replica.jobs:
                 del self._jobs[job]
-        self._there &= ~lost
-        self._known.forget(lost)
+        self._there &= ~bits
+        self._blocks.forget(bits)
 
     # -- a job -----------------------------------------------------------------------------------
 
@@ -319,79 +321,86 @@ class Router:
                 free &= ~self._replicas[name].bit
         if not free:
             return []
-        found = [self._known.of(prompt) for prompt in prompts]
-        scores, tokens = self._scores(found), sum(prompt.tokens for prompt in prompts)
+        matches = [self._blocks.match(prompt) for prompt in prompts]
+        scores, tokens = self._scores(matches), sum(prompt.tokens for prompt in prompts)
         costed = []
-        for place in self._considered(found, scores, free):
-            one = self._places[place]
-            assert one is not None
-            matched = sum(known.matched(one.bit) for known in found)
-            cost = one.rows + (tokens - matched) * READ + one.texts * self.text_rows
-            candidate = ReplicaCost(one.name, matched, one.rows, one.texts, cost)
-            costed.append((cost, one.texts, -int(scores[place]), candidate))
-        considered = tuple(candidate for *_, candidate in sorted(costed))
+        for place in self._candidates(matches, scores, free):
+            replica = self._places[place]
+            assert replica is not None
+            cached_tokens = sum(match.cached_tokens(replica.bit) for match in matches)
+            cost = replica.rows + (tokens - cached_tokens) * READ + replica.texts * self.text_rows
+            candidate = ReplicaCost(replica.name, cached_tokens, replica.rows, replica.texts, cost)
+            costed.append((cost, replica.texts, -int(scores[place]), candidate))
+        candidates = tuple(candidate for *_, candidate in sorted(costed))
         return [
-            Choice(one.replica, one.matched, tokens, one.rows, one.texts, considered)
-            for one in considered
+            Choice(
+                candidate.replica,
+                candidate.cached_tokens,
+                tokens,
+                candidate.rows,
+                candidate.texts,
+                candidates,
+            )
+            for candidate in candidates
         ]
 
-    def sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
+    def note_sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
         """Note that a job was sent to a replica, and to no other; its cost counts at once."""
-        self.ended(job)
-        one = self._replicas.get(choice.replica)
-        if one is None:
+        self.note_ended(job)
+        replica = self._replicas.get(choice.replica)
+        if replica is None:
             return
         self._routed += 1
-        cost = _Cost(choice.tokens - choice.matched, sum(prompt.texts for prompt in prompts))
-        self._jobs[job] = one
-        one.take(job, cost)
+        cost = _Cost(choice.tokens - choice.cached_tokens, sum(prompt.texts for prompt in prompts))
+        self._jobs[job] = replica
+        replica.take(job, cost)
         for prompt in prompts:
-            self._known.learn(one.bit, prompt.keys)
+            self._blocks.learn(replica.bit, prompt.keys)
 
-    def ended(self, job: str) -> bool:
+    def note_ended(self, job: str) -> bool:
         """Note that a job has ended or never arrived.
 
         Returns whether its replica had not reported it yet; the next report may then include it.
         """
-        one = self._jobs.pop(job, None)
-        if one:
-            one.drop(job)
-        return one is not None
+        replica = self._jobs.pop(job, None)
+        if replica:
+            replica.drop(job)
+        return replica is not None
 
-    # -- who is considered -----------------------------------------------------------------------
+    # -- which replicas are costed ------------------------------------------------------------
 
-    def _considered(self, found: list[PromptMatches], scores: Scores, free: int) -> list[int]:
-        """Places of the replicas that have most, and of two by rendezvous hashing."""
-        taken: list[int] = []
+    def _candidates(self, matches: list[PromptMatches], scores: Scores, free: int) -> list[int]:
+        """Find the places of the replicas that have most, and of two by rendezvous hashing."""
+        places: list[int] = []
         left = free
-        for who, _ in (level for known in found for level in reversed(known.levels)):
-            taken += _best(who & left, scores, KNOWING - len(taken))
-            left &= ~who
-            if len(taken) == KNOWING:
+        for holders, _ in (level for match in matches for level in reversed(match.levels)):
+            places += _best(holders & left, scores, MOST_HOLDERS - len(places))
+            left &= ~holders
+            if len(places) == MOST_HOLDERS:
                 break
-        return list(dict.fromkeys(taken + _best(free, scores, DRAWN)))
+        return list(dict.fromkeys(places + _best(free, scores, MOST_HASHED)))
 
-    def _scores(self, found: list[PromptMatches]) -> Scores:
+    def _scores(self, matches: list[PromptMatches]) -> Scores:
         """Each place's rendezvous hash with the first unknown block.
 
         If there is none, the hash with a counter, so that equal prompts vary the replicas.
         """
-        keys = (known.next_key for known in found if known.next_key is not None)
-        return _mixed(self._seeds ^ np.uint64(next(keys, self._routed)))
+        keys = (match.next_key for match in matches if match.next_key is not None)
+        return _mix(self._seeds ^ np.uint64(next(keys, self._routed)))
 
 
-def _best(who: int, scores: Scores, most: int) -> list[int]:
-    """Places of the bits that are set, at most ``most``, by the highest scores."""
-    if who & (who - 1) == 0:
-        return [who.bit_length() - 1] if who and most else []
-    packed = np.frombuffer(who.to_bytes(who.bit_length() // 8 + 1, "little"), np.uint8)
+def _best(bits: int, scores: Scores, count: int) -> list[int]:
+    """Places of the bits that are set, at most ``count``, by the highest scores."""
+    if bits & (bits - 1) == 0:
+        return [bits.bit_length() - 1] if bits and count else []
+    packed = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
     places = np.flatnonzero(np.unpackbits(packed, bitorder="little"))
-    if len(places) > most:
-        places = places[np.argpartition(scores[places], len(places) - most)[len(places) - most :]]
+    if len(places) > count:
+        places = places[np.argpartition(scores[places], len(places) - count)[len(places) - count :]]
     return [int(place) for place in places]
 
 
-def _mixed(x: Scores) -> Scores:
+def _mix(x: Scores) -> Scores:
     """Hashes of numbers: the finaliser of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -55,16 +55,16 @@ class BulkJob:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def added(self) -> dict[str, str]:
-        """Each added value -> the name of its column."""
+    def added_columns(self) -> dict[str, str]:
+        """The value that is added -> the name of its column."""
         names = (*COLUMNS, "token_ids") if self.token_ids else COLUMNS
         return {name: self.before + name for name in names}
 
     def check_load(self) -> None:
         """InputError for a keyword that cannot be in ``load``."""
-        known = signature(LLM).parameters.keys() - {"self", "model", "progress", "threads"}
-        if unknown := sorted(self.load.keys() - known):
-            raise InputError("load", f": {unknown[0]} is none of {', '.join(sorted(known))}")
+        keywords = signature(LLM).parameters.keys() - {"self", "model", "progress", "threads"}
+        if unknown := sorted(self.load.keys() - keywords):
+            raise InputError("load", f": {unknown[0]} is none of {', '.join(sorted(keywords))}")
 
     def open(self) -> LLM:
         """The model."""
@@ -94,7 +94,7 @@ class BulkJob:
                     "system_fingerprint": computed_by,
                     "seed": seeds[place],
                 }
-                yield place, {name: columns.get(name) for name in self.added}
+                yield place, {name: columns.get(name) for name in self.added_columns}
 
     def seed(self, name: Any) -> int:
         """A row's seed, derived from its id and the option ``seed``, or 0.
@@ -104,8 +104,8 @@ class BulkJob:
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise InputError(f"{self.id} must be a text or a whole number, not {shown(name)}")
         base = self.options.get("seed")
-        named = json.dumps([0 if base is None else base, name])
-        return int.from_bytes(sha256(named.encode()).digest()[:8], "big") >> 11
+        source = json.dumps([0 if base is None else base, name])
+        return int.from_bytes(sha256(source.encode()).digest()[:8], "big") >> 11
 
 
 def digest(prompt: Any) -> bytes:
@@ -114,7 +114,7 @@ def digest(prompt: Any) -> bytes:
 
 
 def _plain(prompt: Any) -> Any:
-    """Without the None fields that Arrow adds where another row's message has the field."""
+    """Drop the None fields that Arrow adds where another row's message has the field."""
     if isinstance(prompt, np.ndarray):
         prompt = prompt.tolist()
     if isinstance(prompt, Mapping):
@@ -223,5 +223,5 @@ def write_part(run: Path, table: "pyarrow.Table", name: str) -> None:
         part.replace(run / name)
     except OSError as error:
         part.unlink(missing_ok=True)
-        why = error.strerror if run.is_dir() else "another run has taken over"
-        raise CutawayError(f"{run} cannot be written: {why}") from error
+        reason = error.strerror if run.is_dir() else "another run has taken over"
+        raise CutawayError(f"{run} cannot be written: {reason}") from error

@@ -44,15 +44,15 @@ def app(args: Mapping[str, Any]) -> serve.Application:
 
     Raises InputError for an unknown name or a bad value.
     """
-    given = current_names({name: _read(value) for name, value in args.items()})
-    replicas, cores = given.pop("replicas", 1), given.pop("cores", None)
+    keywords = current_names({name: _read(value) for name, value in args.items()})
+    replicas, cores = keywords.pop("replicas", 1), keywords.pop("cores", None)
     model, settings, options = (
-        {name: given.pop(name) for name in names & given.keys()}
+        {name: keywords.pop(name) for name in names & keywords.keys()}
         for names in (_MODEL, _SETTINGS, frozenset(OPTIONS))
     )
-    if given:
+    if keywords:
         raise InputError(
-            min(given),
+            min(keywords),
             " is not a setting of a server: take replicas, cores, a keyword "
             "of LLM or of requests, or a setting of the server",
         )
@@ -60,10 +60,10 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         settings["api_key"] = key_in_environment()
     if settings["api_key"] is None:  # or a page reached us through a domain of its own
         settings.setdefault("allow_hosts", [])
-    own = ServerSettings(
+    server_settings = ServerSettings(
         **{"names": [str(model.get("model", ""))], **settings} if model else settings
     )
-    plan = Plan.of(replicas, cores, model, options)
+    plan = Plan.from_arguments(replicas, cores, model, options)
     attention = without_weights(plan).config.attention
 
     def build() -> FastAPI:
@@ -71,14 +71,14 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         handle = serve.get_deployment_handle(ENGINE, serve.get_replica_context().app_name)
         host = ray.util.get_node_ip_address()
         llm = ClusterLLM(without_weights(plan), RayReplicas(handle), host=host, **options)
-        return create_app(llm, own)
+        return create_app(llm, server_settings)
 
     front = serve.deployment(
         serve.ingress(build)(), name="Front", max_ongoing_requests=_MOST_ANSWERS,
         ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": FRONT_ENVIRONMENT}},
     )  # fmt: skip
-    made: serve.Application = front.bind(engines(plan, attention))
-    return made
+    application: serve.Application = front.bind(engines(plan, attention))
+    return application
 
 
 def _read(value: Any) -> Any:

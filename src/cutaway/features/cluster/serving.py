@@ -198,14 +198,15 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         """Groups of replicas, in the order in which Ray tries them."""
         if pending_request is None or (job := _job_of(pending_request)) is None:
             return [candidate_replicas]
-        by_name = {name_of(one.replica_id): one for one in candidate_replicas}
+        by_name = {name_of(replica.replica_id): replica for replica in candidate_replicas}
         try:
             ranked = self._rank(job, pending_request)
         except Exception as error:  # or the call would wait forever
             event("not_routed", level=ERROR, error=error, job=job.id)
             ranked = []
-        found = [by_name.pop(one.replica) for one in ranked if one.replica in by_name]
-        return [*([one] for one in found), [*by_name.values()]]
+        names = [choice.replica for choice in ranked if choice.replica in by_name]
+        replicas = [by_name.pop(name) for name in names]
+        return [*([replica] for replica in replicas), [*by_name.values()]]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
@@ -221,14 +222,14 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     ) -> None:
         """The call has ended, or was not accepted."""
         if call := self._calls.pop(internal_request_id, None):
-            self._over[name_of(replica_id)] += self._router.ended(call.job.id)
+            self._over[name_of(replica_id)] += self._router.note_ended(call.job.id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Take the replicas that exist now, with their reports."""
         super().update_replicas(replicas)
         self._update()
-        for one in replicas:
-            self._report(one)
+        for replica in replicas:
+            self._report(replica)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """A replica has ended."""
@@ -262,16 +263,16 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
         if ranked:
             best = ranked[0]
-            self._router.sent(job.id, prompts, best)
+            self._router.note_sent(job.id, prompts, best)
             self._calls[_id(pending)] = _RoutedJob(job, best.replica)
-            job.replica, job.why = best.replica, str(best)
+            job.replica, job.reason = best.replica, str(best)
             pending.future.add_done_callback(lambda future: self._unsent(pending, future))
         return ranked
 
     def _unsent(self, pending: PendingRequest, future: Future[Any]) -> None:
         """The caller cancelled before the call was sent, which Ray does not report."""
         if future.cancelled() and (call := self._calls.pop(_id(pending), None)):
-            self._router.ended(call.job.id)
+            self._router.note_ended(call.job.id)
 
 
 def name_of(replica_id: ReplicaID) -> str:
@@ -291,5 +292,5 @@ def _job_of(pending: PendingRequest) -> Job | None:
 
 
 def _id(pending: PendingRequest) -> str:
-    found: str = pending.metadata.internal_request_id
-    return found
+    call_id: str = pending.metadata.internal_request_id
+    return call_id

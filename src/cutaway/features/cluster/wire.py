@@ -19,7 +19,7 @@ from cutaway.errors import CutawayError
 _NONCE = 32  # bytes, as many as a proof has
 _REPLICA, _FRONT = b"replica", b"front"  # part of the proofs: neither passes for the other's
 _LENGTH = 4
-_MOST = 1 << 30
+_MOST_BYTES = 1 << 30
 _MOST_UNSENT = 1 << 26
 _WITHIN_S = 10.0
 
@@ -55,7 +55,7 @@ class Connection:
         """The next message; ConnectionLostError if none can come."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
-            if length > _MOST:
+            if length > _MOST_BYTES:
                 self.cut()
                 raise ConnectionLostError(f"a message of {length} bytes is no message")
             return pickle.loads(await self._reader.readexactly(length))
@@ -82,10 +82,10 @@ async def connect(address: Address) -> Connection:
     try:
         async with asyncio.timeout(_WITHIN_S):
             reader, writer = await asyncio.open_connection(address.host, address.port)
-            theirs, ours = await reader.readexactly(_NONCE), token_bytes(_NONCE)
-            writer.write(_proof(address.secret, _REPLICA + theirs) + ours)
+            front_nonce, nonce = await reader.readexactly(_NONCE), token_bytes(_NONCE)
+            writer.write(_proof(address.secret, _REPLICA + front_nonce) + nonce)
             proof = await reader.readexactly(_NONCE)
-            if not hmac.compare_digest(proof, _proof(address.secret, _FRONT + ours)):
+            if not hmac.compare_digest(proof, _proof(address.secret, _FRONT + nonce)):
                 raise ConnectionRefusedError
     except BaseException as error:
         if writer:
@@ -111,7 +111,7 @@ class Listener:
 
     async def open(self, host: str) -> Self:
         """Listen on a port of its own."""
-        self._server = await asyncio.start_server(self._connected, host, 0)
+        self._server = await asyncio.start_server(self._accept, host, 0)
         port = self._server.sockets[0].getsockname()[1]
         self.address = Address(host, port, self._secret)
         return self
@@ -124,7 +124,7 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -187,7 +187,7 @@ class Job:
     reply_to: Address
     avoid: frozenset[str] = frozenset()
     replica: str = ""
-    why: str = ""
+    reason: str = ""
 
 
 class Replicas(Protocol):
@@ -220,7 +220,7 @@ class JobAccepted(NamedTuple):
     """The job's texts are queued."""
 
     job: str
-    why: str
+    reason: str
 
 
 class Update(NamedTuple):
