@@ -80,8 +80,8 @@ enum class Map {
 #include "elementwise.def"
 };
 enum class Form { unary, binary, gate };
-constexpr struct { const char* name; Form form; } kMaps[] = {
-#define OP(kind, form, expression) {#kind, Form::form},
+constexpr struct { const char* name; Form form; const char* expression; } kMaps[] = {
+#define OP(kind, form, expression) {#kind, Form::form, #expression},
 #include "elementwise.def"
 };
 

@@ -23,6 +23,7 @@ using namespace nanobind::literals;
 using namespace cutaway;
 
 void bind_plan(nb::module_& m);  // plan_module.cpp
+void bind_device(nb::module_& m);  // device_module.cpp
 void bind_sampler(nb::module_& m);  // sampler_module.cpp
 void bind_measure(nb::module_& m);  // measure_module.cpp
 void bind_quantise(nb::module_& m);  // quantise_module.cpp
@@ -130,6 +131,7 @@ NB_MODULE(_native, m) {
 
   bind_files(m);
   bind_plan(m);
+  bind_device(m);
   bind_sampler(m);
   bind_measure(m);
   bind_quantise(m);

@@ -134,6 +134,8 @@ Format format_of(const std::string& name) {
   throw std::invalid_argument("no kernels for the format " + name);
 }
 
+const char* format_name(Format format) { return kKinds[format].name; }
+
 size_t source_bytes(Format f, int rows, int cols) {
   const Kind& k = kKinds[f];
   if (rows <= 0 || cols <= 0 || cols % k.elements)

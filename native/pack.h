@@ -27,6 +27,7 @@ struct Packed {
 
 // The format that GGUF calls "Q4_1"; throws std::invalid_argument for an unknown name.
 Format format_of(const std::string& name);
+const char* format_name(Format format);
 // Bytes of a matrix as GGUF stores it; throws std::invalid_argument for impossible shapes.
 size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);

@@ -69,6 +69,8 @@ class Angles {
   const Rotation& rotation() const { return rotation_; }
   void reach(int position);
   void rotate(float* head, int position) const;
+  // Cosine and sine of each pair at a position that was reached.
+  const float* row(int position) const { return table_.data() + (size_t)position * 2 * rotation_.frequencies.size(); }
 
  private:
   const Rotation rotation_;

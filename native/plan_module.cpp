@@ -224,7 +224,7 @@ void bind_plan(nb::module_& m) {
   }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "values"_a = true,
         "Of one layer's keys and values, or keys alone, of KV_BLOCK tokens.");
   nb::list elementwise, gates;
-  for (const auto& [name, form] : kMaps) {
+  for (const auto& [name, form, expression] : kMaps) {
     elementwise.append(name);
     if (form == Form::gate) gates.append(name);
   }

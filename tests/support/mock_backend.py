@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from cutaway.compute.backends import HostSampling, KVGroup, KVLayout, StateGroup
+from cutaway.compute.backends.base import put
 from cutaway.text.grammar.compiler import GrammarCompiler
 
 END = 256
@@ -182,7 +183,10 @@ class MockBackend(HostSampling):
             else:
                 self.states[target] = self.states[source]
 
-    def state_memory(self, slot, *, new=False):
+    def read_state(self, slot):
+        raise NotImplementedError
+
+    def write_state(self, slot, state):
         raise NotImplementedError
 
     def hidden(self, batch):
@@ -292,10 +296,14 @@ class MockBackend(HostSampling):
             else:
                 self.windows.pop(target, None)
 
-    def block_memory(self, block_id, *, windows=False) -> list[np.ndarray]:
-        assert 0 <= block_id < self.kv_blocks
-        if windows and self.window:
+    def write_block(self, block_id, pieces) -> None:
+        whole = np.concatenate([*pieces])
+        if self.window and len(whole) > self.slots[block_id].nbytes:
             self.windows.setdefault(block_id, self._nothing())
+        put([whole], self.read_block(block_id))
+
+    def read_block(self, block_id) -> list[np.ndarray]:
+        assert 0 <= block_id < self.kv_blocks
         memory = [self.slots[block_id]]
         if block_id in self.windows:
             memory.append(self.windows[block_id])

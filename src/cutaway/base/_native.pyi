@@ -176,6 +176,37 @@ class Plan:
         Logits; with first and last, those ops alone, of a run that is made piece by piece.
         """
 
+def layout(format: str) -> dict:
+    """
+    How panels of a format lie (native/formats.h); empty for formats of floats.
+    """
+
+def panel_bytes(format: str, cols: int) -> int: ...
+
+def kernel_format(format: str) -> str:
+    """The first format that is laid out alike."""
+
+def packed(matrix: Packed) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+    """A matrix's panels, one after the other: its bytes, not copied."""
+
+def decode_panels(format: str, panels: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, last: int, cols: int, factor: float = 1.0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """Rows of a matrix as floats, exactly: (last - first, cols)."""
+
+def stored_rows(table: StoredTable, rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """Rows of a stored table as floats: (rows, cols)."""
+
+ELEMENTWISE_EXPRESSIONS: tuple = ...
+
+class Angles:
+    """Cosines and sines of a rotation."""
+
+    def __init__(self, frequencies: Sequence[float], rotate_half: bool = False, attention_factor: float = 1.0, growth: float = 0.0, period: int = 1, offset: int = 0) -> None: ...
+
+    def at(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        Of each position the cosine and sine of every pair: (positions, 2 * pairs).
+        """
+
 class Chain:
     def __init__(self, greedy: bool) -> None: ...
 

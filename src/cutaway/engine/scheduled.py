@@ -237,9 +237,11 @@ def change_states(backend: Backend, scheduled: list[Scheduled]) -> None:
     for entry in scheduled:
         interventions, row = entry.sequence.request.interventions, entry.num_rows - 1
         slot = dict(entry.states or ()).get(row) if interventions and interventions.states else None
-        memory = None if slot is None else backend.state_memory(slot)
-        if interventions and memory is not None:
-            interventions.change_state(memory.view(np.float32), entry.start + row)
+        stored = None if slot is None else backend.read_state(slot)
+        if interventions and slot is not None and stored is not None:
+            state = stored.copy()
+            interventions.change_state(state.view(np.float32), entry.start + row)
+            backend.write_state(slot, state)
 
 
 def _split(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:

@@ -281,7 +281,7 @@ def test_what_is_said_is_what_is_kept(wide_path, kv):
     (group,) = llm.backend.kv.groups
     assert group.format == kv.upper()
     assert group.bytes_per_token == 2 * 4 * (SIZES[keys] + SIZES[values or keys])
-    assert len(llm.backend.block_memory(0)[0]) == 32 * group.bytes_per_token
+    assert len(llm.backend.read_block(0)[0]) == 32 * group.bytes_per_token
 
 
 def test_two_formats_that_are_one_have_its_name():

@@ -249,13 +249,12 @@ def test_a_fork_goes_on_from_a_state_that_others_go_on_from(backend):
 def test_a_state_s_memory_is_all_there_is_of_it(backend):
     plain = run_text(backend, 0, TOKENS[:40], [0, 1])
     run_text(backend, 0, TOKENS[:32], [0])
-    kept = backend.state_memory(0).copy()
-    keys = [piece.copy() for piece in backend.block_memory(0)]
+    kept = backend.read_state(0).copy()
+    keys = [piece.copy() for piece in backend.read_block(0)]
     run_text(backend, 0, TOKENS[50:90], [0, 1])
-    assert backend.state_memory(4) is None
-    backend.state_memory(4, new=True)[:] = kept
-    for to, piece in zip(backend.block_memory(4), keys, strict=True):
-        to[:] = piece
+    assert backend.read_state(4) is None
+    backend.write_state(4, kept)
+    backend.write_block(4, keys)
     same(backend, run_text(backend, 32, TOKENS[32:40], [4, 5]), plain[32:])
 
 
@@ -272,7 +271,7 @@ def test_a_batch_that_cannot_be_is_refused(backend):
         with pytest.raises(ValueError, match=r"slot|states"):
             backend.copy_states([(slot, 0)])
         with pytest.raises(ValueError, match=r"slot|state"):
-            backend.state_memory(slot)
+            backend.read_state(slot)
 
 
 @pytest.mark.parametrize(

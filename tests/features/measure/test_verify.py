@@ -56,7 +56,8 @@ class Forgetful:
 
     def __init__(self, backend):
         self.backend, self.kv_blocks = backend, backend.kv_blocks
-        self.block_memory, self.state_memory = backend.block_memory, backend.state_memory
+        self.read_block, self.write_block = backend.read_block, backend.write_block
+        self.read_state, self.write_state = backend.read_state, backend.write_state
 
     def run(self, batch):
         logits = self.backend.run(batch)
@@ -82,13 +83,12 @@ def test_a_bit_of_a_saved_block_that_is_lost_is_found(q8_path):
     class Lossy(Forgetful):
         def __init__(self, backend):
             super().__init__(backend)
-            self.block_memory = self.memory_of
+            self.read_block = self.read_wrongly
 
-        def memory_of(self, block, windows=False):
-            memory = self.backend.block_memory(block, windows=windows)
-            if not windows:
-                memory[0][2] ^= 0x40
-            return memory
+        def read_wrongly(self, block):
+            pieces = [piece.copy() for piece in self.backend.read_block(block)]
+            pieces[0][2] ^= 0x40
+            return pieces
 
         def run(self, batch):
             return self.backend.run(batch)

@@ -38,7 +38,7 @@ from cutaway.files.weights.cursor import quote
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
 
-BACKENDS = ("cpu", "reference")
+BACKENDS = ("cpu", "gpu", "reference")
 MAX_THREADS = 1023  # of the native pool
 
 __all__ = [
@@ -89,7 +89,7 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
 
     kv: as ``check_kv`` gave it; name: of BACKENDS, None takes the default
     """
-    if (name or default()) == "cpu":
+    if (name or default()) != "reference":  # a block has the same bytes in both
         from cutaway.compute.backends import cpu
 
         return cpu.kv_layout(graph, kv)
@@ -100,7 +100,7 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
     """Memory that a graph's weights take in a backend; name: of BACKENDS, None takes the default"""
-    if (name or default()) == "cpu":
+    if (name or default()) != "reference":
         from cutaway.compute.backends import cpu
 
         return cpu.weight_bytes(graph, tensors)
@@ -109,7 +109,7 @@ def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
     """Bytes of tensors that a backend reads from the file, and keeps no copy of."""
-    if (name or default()) == "cpu":
+    if (name or default()) != "reference":
         from cutaway.compute.backends import cpu
 
         return cpu.stored_bytes(graph, tensors)
@@ -152,6 +152,19 @@ def load(
         return CpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool,
             kv=kv, offload=offload, on_progress=on_progress,
+        )  # fmt: skip
+    if name == "gpu":
+        from cutaway.compute.backends.gpu import GpuBackend
+
+        if offload is not None:
+            raise InputError(
+                "offload_folder",
+                " cannot be set for the gpu backend, whose weights are in the GPU's memory",
+            )
+        device = beside.device if isinstance(beside, GpuBackend) else None
+        return GpuBackend(
+            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv,
+            on_progress=on_progress, device=device,
         )  # fmt: skip
     if name != "reference":
         raise InputError("backend", f" must be one of {', '.join(BACKENDS)}, not {shown(name)}")

@@ -189,20 +189,30 @@ class Backend(Protocol):
         """
         ...
 
-    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
-        """A state's memory, to be read or overwritten between two runs; None where there is none.
+    def read_state(self, slot: int) -> Bytes | None:
+        """A state's bytes, valid until the next run; None where there is none.
 
-        new: make room for one. ValueError where the number names no slot.
+        ValueError where the number names no slot.
         """
         ...
 
-    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
-        """The memory of a whole KV block, in pieces, to be read or overwritten between two runs.
+    def write_state(self, slot: int, state: Bytes) -> None:
+        """Write over a state, or make one, of ``kv.state.nbytes`` bytes, between two runs."""
+        ...
 
-        Equal bytes mean the same in every backend of this name and layout. Pieces of the layers
-        with a window come last. They are missing where the block was freed; ``windows`` gives it
-        new ones, and then all pieces have ``kv.bytes_per_token * kv.block_tokens`` bytes together.
-        ValueError where the id names no block.
+    def read_block(self, block_id: int) -> list[Bytes]:
+        """The bytes of a whole KV block, in pieces, valid until the next run.
+
+        Equal bytes mean the same in every backend of this layout. Those of the layers with a window
+        come last. They are missing where the block was freed; else all pieces together have
+        ``kv.bytes_per_token * kv.block_tokens`` bytes. ValueError where the id names no block.
+        """
+        ...
+
+    def write_block(self, block_id: int, pieces: Sequence[Bytes]) -> None:
+        """Write over a whole KV block between two runs, with as many bytes as ``read_block`` gives.
+
+        Where bytes of the layers with a window are among them, the block has these from then on.
         """
         ...
 
@@ -264,6 +274,14 @@ def inspectable(backend: Backend) -> Inspectable:
         f"the backend {backend.name} computes logits alone: take another one to see or change what "
         "happens inside the model"
     )
+
+
+def put(pieces: Sequence[Bytes], places: Sequence[Bytes]) -> None:
+    """Copy bytes, however they are cut, to where they belong."""
+    whole, at = np.concatenate([np.empty(0, np.uint8), *pieces]), 0
+    for place in places:
+        place[:] = whole[at : at + len(place)]
+        at += len(place)
 
 
 def reorder_columns(matrix: Logits, order: Logits | None) -> Logits:

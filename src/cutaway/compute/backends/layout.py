@@ -171,7 +171,7 @@ def state_group(graph: Graph) -> StateGroup | None:
     if not graph.states:
         return None
     layers = tuple(dict.fromkeys(op.layer for op in graph.states))
-    return StateGroup(layers, "F32", sum(4 * prod(op.state) for op in graph.states))
+    return StateGroup(layers, "F32", 4 * state_layout(graph)[1])
 
 
 # -- where each op's state lies in that of a text: one array of float32, op after op ---------------

@@ -243,7 +243,9 @@ class LoadedModel:
     @property
     def arithmetic(self) -> str:
         """The arithmetic and backend: where these are equal, equal weights give equal bits."""
-        return f"cutaway-{ARITHMETIC}-{self.computer.name}"
+        name = self.computer.name
+        name = "cpu" if name == "gpu" else name  # whose bits a gpu has
+        return f"cutaway-{ARITHMETIC}-{name}"
 
     @property
     def system_fingerprint(self) -> str:

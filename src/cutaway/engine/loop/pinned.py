@@ -109,7 +109,7 @@ def read_text(
             states = [] if end == total else [(rows - 1, slot)]
             entry = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
             if states:
-                borrowed.callback(_put_back, backend, slot, _copy(backend.state_memory(slot)))
+                borrowed.callback(_put_back, backend, slot, _copy(backend.read_state(slot)))
             parts.append(inspectable(backend).tap(batch_of([entry]), names, edits_of(entry))[1])
             change_states(backend, [entry])
             start = end
@@ -138,7 +138,7 @@ def read_state(engine: Engine, sequence: EngineSequence) -> Floats:
     """The recurrent state before the last token of a sequence that is ready, of all layers."""
     engine.settle_blocks()
     slot = sequence.memory.read_states[sequence.num_computed_tokens]
-    memory = _copy(engine.backends[sequence.request.adapter].state_memory(slot))
+    memory = _copy(engine.backends[sequence.request.adapter].read_state(slot))
     return np.empty(0, np.float32) if memory is None else memory.view(np.float32)
 
 
@@ -150,14 +150,14 @@ def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
     """Restore what a slot had before a text was read through it."""
     if before is None:
         backend.copy_states([(slot, -1)])
-    elif (memory := backend.state_memory(slot)) is not None:
-        memory[:] = before
+    else:
+        backend.write_state(slot, before)
 
 
 # -- whole KV blocks -------------------------------------------------------------------------------
 
 OnBlock = Callable[[int, list[Bytes]], object]
-"""Called with a block's place in the text and its memory."""
+"""Called with a block's place in the text and its bytes, in pieces."""
 
 
 def read_blocks(
@@ -175,9 +175,10 @@ def read_blocks(
     try:
         last = max(first, min(first + max_blocks, len(block_ids)))
         for place in range(first, last):
-            pieces = engine.backend.block_memory(block_ids[place])
-            if place == len(token_ids) // blocks.block - 1:
-                pieces += _state_memory(engine, block_ids[place], new=False)
+            pieces = engine.backend.read_block(block_ids[place])
+            if place == len(token_ids) // blocks.block - 1 and blocks.states:
+                state = engine.backend.read_state(block_ids[place])
+                pieces += [] if state is None else [state]
             read(place, pieces)
     finally:
         blocks.release(block_ids, blocks.num_out_of_window(len(block_ids) * blocks.block))
@@ -190,7 +191,7 @@ def fill_blocks(
 ) -> int:  # fmt: skip
     """Put at most ``max_blocks`` of a text's missing blocks into the prefix cache.
 
-    Return how many of its blocks are there then. ``fill`` writes all of a block's memory; if it
+    Return how many of its blocks are there then. ``fill`` writes all of a block's bytes; if it
     raises, that block and those after it are not put in.
 
     sizes: bytes of each block, fewer where layers with sliding windows do not store it
@@ -209,13 +210,14 @@ def fill_blocks(
     engine.settle_blocks()
     try:
         for num_filled, block_id in enumerate(block_ids[num_cached:], num_cached):
-            windows = sizes[num_filled] >= full
-            pieces = engine.backend.block_memory(block_id, windows=windows)
-            fill(
-                num_filled,
-                pieces + (_new_state_memory(engine, block_id) if num_filled == whole - 1 else []),
-            )
-            if num_filled == whole - 1 and blocks.states:
+            block = np.empty(min(sizes[num_filled], full), np.uint8)
+            has_state = num_filled == whole - 1 and bool(blocks.states)
+            state = [np.empty(_state_bytes(engine), np.uint8)] if has_state else []
+            fill(num_filled, [block, *state])
+            engine.backend.write_block(block_id, [block])
+            if blocks.states and has_state:
+                blocks.states.store(block_id)
+                engine.backend.write_state(block_id, state[0])
                 blocks.states.complete(block_id)
         num_filled = num_cached + num_new
     finally:  # blocks that were filled before an error are complete
@@ -228,13 +230,6 @@ def fill_blocks(
     return num_filled
 
 
-def _state_memory(engine: Engine, block_id: int, *, new: bool) -> list[Bytes]:
-    """The memory of a block's state, where layers have one."""
-    memory = engine.backend.state_memory(block_id, new=new) if engine.blocks.states else None
-    return [] if memory is None else [memory]
-
-
-def _new_state_memory(engine: Engine, block_id: int) -> list[Bytes]:
-    if engine.blocks.states:
-        engine.blocks.states.store(block_id)
-    return _state_memory(engine, block_id, new=True)
+def _state_bytes(engine: Engine) -> int:
+    layout = engine.backend.kv.state
+    return 0 if layout is None else layout.nbytes

@@ -235,18 +235,17 @@ def run_restored(text: Sample, backend: Backend, half: int) -> Logits:
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     last = half // KV_BLOCK - 1
-    memory = [backend.block_memory(i) for i in everywhere[: last + 1]]
+    memory = [backend.read_block(i) for i in everywhere[: last + 1]]
     saved = [[part.copy() for part in parts] for parts in memory]
-    state = backend.state_memory(everywhere[last])
+    state = backend.read_state(everywhere[last])
     state = None if state is None else state.copy()
     order = everywhere[::-1][:blocks]
     for used in (everywhere[:blocks], order):
         Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
     for block, parts in zip(order, saved, strict=False):
-        for to, part in zip(backend.block_memory(block, windows=True), parts, strict=True):
-            to[:] = part
-    if state is not None and (place := backend.state_memory(order[last], new=True)) is not None:
-        place[:] = state
+        backend.write_block(block, parts)
+    if state is not None:
+        backend.write_state(order[last], state)
     return replace(text, blocks=order).run(backend, start=half)
 
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, reorder_columns
+from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, put, reorder_columns
 from cutaway.compute.backends.cpu.packing import (
     PackedWeights,
+    Weights,
     pack_matrices,
     read_stored,
     reads_of,
@@ -41,8 +42,8 @@ from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
-    from cutaway.compute.backends.cpu.stored import Numbers, StoredKV, Weights
     from cutaway.compute.backends.cpu.tap import Tap, WholeRun
+    from cutaway.compute.backends.stored import Numbers, StoredKV
 
 
 # -- the machine and its environment ---------------------------------------------------------------
@@ -292,9 +293,9 @@ class CpuBackend:
 
     @cached_property
     def _stored(self) -> "StoredKV":
-        from cutaway.compute.backends.cpu.stored import StoredKV
+        from cutaway.compute.backends.stored import StoredKV
 
-        return StoredKV(self._graph, self._plan, self._kv)
+        return StoredKV(self._graph, self.read_block, self._kv)
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
@@ -303,9 +304,7 @@ class CpuBackend:
         return self._stored.read(layer, table, first, last)
 
     @cached_property
-    def _weights(self) -> "Weights":
-        from cutaway.compute.backends.cpu.stored import Weights
-
+    def _weights(self) -> Weights:
         return Weights(self._packed.matrices, self._packed.vectors)
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
@@ -314,7 +313,7 @@ class CpuBackend:
 
     def as_read(self, name: str, x: Array) -> Array:
         """See ``Inspectable``: quantised matrices read activations of 8 bits."""
-        from cutaway.compute.backends.cpu.stored import round_activations
+        from cutaway.compute.backends.stored import round_activations
 
         if self._weights.is_float(name):
             return x
@@ -337,17 +336,28 @@ class CpuBackend:
         """See ``Backend``."""
         self._plan.copy_blocks(*_sources_and_targets(pairs))
 
-    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
+    def read_block(self, block_id: int) -> list[Bytes]:
         """See ``Backend``."""
-        return self._plan.block_memory(block_id, windows)
+        return self._plan.block_memory(block_id, False)
+
+    def write_block(self, block_id: int, pieces: Sequence[Bytes]) -> None:
+        """See ``Backend``."""
+        windows = sum(map(len, pieces)) == self.kv.bytes_per_token * self.kv.block_tokens
+        put(pieces, self._plan.block_memory(block_id, windows))
 
     def copy_states(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""
         self._plan.copy_states(*_sources_and_targets(pairs))
 
-    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
+    def read_state(self, slot: int) -> Bytes | None:
         """See ``Backend``."""
-        return self._plan.state_memory(slot, new)
+        return self._plan.state_memory(slot, False)
+
+    def write_state(self, slot: int, state: Bytes) -> None:
+        """See ``Backend``."""
+        stored = self._plan.state_memory(slot, True)
+        assert stored is not None
+        stored[:] = state
 
     def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""

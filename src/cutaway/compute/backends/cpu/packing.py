@@ -9,6 +9,8 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
+
 from cutaway.base import _native
 from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering import WeightTable, matrix_shapes
@@ -143,3 +145,33 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
         elif isinstance(op, (Linear, HeadsLinear)):
             always += size
     return Reads(weight_bytes(graph, tensors), always, experts, int(active))
+
+
+class Weights:
+    """Packed matrices and vectors, by name."""
+
+    def __init__(
+        self, matrices: Mapping[Slice, _native.Packed], vectors: Mapping[str, Floats]
+    ) -> None:
+        self._vectors, self._parts = vectors, dict[str, list[tuple[int, int, _native.Packed]]]()
+        for (name, first, last), packed in matrices.items():
+            self._parts.setdefault(name, []).append((first, last, packed))
+        for parts in self._parts.values():
+            parts.sort(key=lambda part: part[:2])
+
+    def rows(self, name: str, first: int, last: int | None) -> Floats:
+        """See ``Inspectable.weight``."""
+        if name in self._vectors:
+            return self._vectors[name][first:last]
+        parts = self._parts[name]
+        last = parts[-1][1] if last is None else last
+        pieces = [
+            packed.decode(max(first, a) - a, min(last, b) - a)
+            for a, b, packed in parts
+            if a < last and first < b
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def is_float(self, name: str) -> bool:
+        """Whether a matrix reads activations unrounded."""
+        return bool(self._parts[name][0][2].is_float)

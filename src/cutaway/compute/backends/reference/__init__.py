@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.compute.backends.base import Batch, Bytes, Edit, HostSampling, Logits, reorder_columns
+from cutaway.compute.backends.base import (
+    Batch,
+    Bytes,
+    Edit,
+    HostSampling,
+    Logits,
+    put,
+    reorder_columns,
+)  # fmt: skip
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.run import BatchRun, KVBlocks, StateSlots, kv_layout
 from cutaway.compute.model import Graph, Op
@@ -182,13 +190,24 @@ class ReferenceBackend(HostSampling):
         """See ``Backend``."""
         self._states.copy(pairs)
 
-    def state_memory(self, slot: int, *, new: bool = False) -> Bytes | None:
+    def read_state(self, slot: int) -> Bytes | None:
         """See ``Backend``."""
-        return self._states.memory(slot, new=new)
+        return self._states.memory(slot, new=False)
 
-    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
+    def write_state(self, slot: int, state: Bytes) -> None:
         """See ``Backend``."""
-        return self._stored.memory(block_id, windows=windows)
+        stored = self._states.memory(slot, new=True)
+        assert stored is not None
+        put([state], [stored])
+
+    def read_block(self, block_id: int) -> list[Bytes]:
+        """See ``Backend``."""
+        return self._stored.memory(block_id, windows=False)
+
+    def write_block(self, block_id: int, pieces: Sequence[Bytes]) -> None:
+        """See ``Backend``."""
+        windows = sum(map(len, pieces)) == self.kv.bytes_per_token * self.kv.block_tokens
+        put(pieces, self._stored.memory(block_id, windows=windows))
 
 
 def _check_limits(batch: Batch) -> None:

@@ -123,7 +123,7 @@ class KVBlocks:
                 blocks[self._places[target]] = blocks[self._places[source]]
 
     def memory(self, block: int, *, windows: bool) -> list[Bytes]:
-        """See ``Backend.block_memory``."""
+        """A block's memory, in pieces; windows: with those of the layers with a window."""
         if not 0 <= block < len(self._places):
             raise ValueError(f"{block} names no KV block")
         if windows:
@@ -177,7 +177,7 @@ class StateSlots:
                 self._take(target)[:] = self._slots[source]
 
     def memory(self, slot: int, *, new: bool) -> Bytes | None:
-        """See ``Backend.state_memory``."""
+        """A state's memory; None where there is none, unless it is new."""
         if not 0 <= slot < self._count:
             raise ValueError(f"{slot} names no state")
         if not self._size or (slot not in self._slots and not new):

@@ -1,22 +1,21 @@
-"""Reads what the native code stores: keys and values of KV blocks, rows of packed matrices.
+"""Reads keys and values out of the bytes of KV blocks, which all backends lay out alike.
 
 Knows where a layer's numbers lie in a block's memory (native/kv_format.h, native/kv.h), and how
 activations are rounded (native/elementwise.inc).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.base import _native
 from cutaway.compute.backends.layout import KV_BLOCK, PER_SCALE, Coded, keys_and_values
 from cutaway.compute.calls import Floats
 from cutaway.compute.model import Graph
-from cutaway.compute.model.op import Slice
 
 Numbers = NDArray[Any]
+ReadBlock = Callable[[int], list[NDArray[np.uint8]]]
 
 _LANES = 16  # the numbers of a value are padded to a multiple of this
 _CLAIM = 64  # a layer's bytes in a block are padded to a multiple of this
@@ -42,9 +41,9 @@ class _Place(NamedTuple):
 class StoredKV:
     """The place of each layer's keys and values in a KV block, and their formats."""
 
-    def __init__(self, graph: Graph, plan: _native.Plan, kv: str) -> None:
-        """kv: as ``check_kv`` gave it."""
-        self._plan, self._formats = plan, keys_and_values(kv)
+    def __init__(self, graph: Graph, read_block: ReadBlock, kv: str) -> None:
+        """read_block: see ``Backend``; kv: as ``check_kv`` gave it."""
+        self._read_block, self._formats = read_block, keys_and_values(kv)
         self._layers: dict[int, _Place] = {}
         ends, self._has_whole = {False: 0, True: 0}, False
         for op in graph.stores:
@@ -81,7 +80,7 @@ class StoredKV:
         return _Head(keys, key_dim, is_key=True), _Head(values, _stride(dim), is_key=False)
 
     def _block(self, block_id: int, *, windowed: bool) -> NDArray[np.uint8]:
-        pieces: list[NDArray[np.uint8]] = self._plan.block_memory(block_id, False)
+        pieces = self._read_block(block_id)
         if not windowed:
             return pieces[0]
         if len(pieces) == self._has_whole:
@@ -159,36 +158,6 @@ def _stride(dim: int) -> int:
 
 def _claim(nbytes: int) -> int:
     return -(-nbytes // _CLAIM) * _CLAIM
-
-
-class Weights:
-    """Packed matrices and vectors, by name."""
-
-    def __init__(
-        self, matrices: Mapping[Slice, _native.Packed], vectors: Mapping[str, Floats]
-    ) -> None:
-        self._vectors, self._parts = vectors, dict[str, list[tuple[int, int, _native.Packed]]]()
-        for (name, first, last), packed in matrices.items():
-            self._parts.setdefault(name, []).append((first, last, packed))
-        for parts in self._parts.values():
-            parts.sort(key=lambda part: part[:2])
-
-    def rows(self, name: str, first: int, last: int | None) -> Floats:
-        """See ``Inspectable.weight``."""
-        if name in self._vectors:
-            return self._vectors[name][first:last]
-        parts = self._parts[name]
-        last = parts[-1][1] if last is None else last
-        pieces = [
-            packed.decode(max(first, a) - a, min(last, b) - a)
-            for a, b, packed in parts
-            if a < last and first < b
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def is_float(self, name: str) -> bool:
-        """Whether a matrix reads activations unrounded."""
-        return bool(self._parts[name][0][2].is_float)
 
 
 def round_activations(x: Floats) -> Floats:

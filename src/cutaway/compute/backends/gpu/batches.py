@@ -1,0 +1,56 @@
+"""What a batch must be before it reaches the device, where no index is looked at.
+
+Says in ValueErrors what native/plan.cpp says of the same batches.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends.base import Batch
+from cutaway.compute.backends.layout import KV_BLOCK
+
+Ints = NDArray[np.int32]
+
+
+class Bounds(NamedTuple):
+    """What the numbers of a batch must be below; vocab, types 0: the program has no such table."""
+
+    vocab: int
+    types: int
+    context: int
+    kv_blocks: int
+
+
+def check_batch(batch: Batch, limits: Ints, bounds: Bounds) -> None:
+    """ValueError where a number names nothing."""
+    tables, positions, sequences = batch.block_tables, batch.positions, batch.sequences
+    rows, width = len(batch.tokens), tables.shape[1]
+    if bounds.vocab and not _all_below(batch.tokens, bounds.vocab):
+        raise ValueError("batch: a token is outside the vocabulary")
+    if batch.types is not None and not _all_below(batch.types, max(bounds.types, 1)):
+        raise ValueError("batch: the model has no such type of tokens")
+    if not _all_below(sequences, len(tables)):
+        raise ValueError("batch: a row's sequence has no block table")
+    end = min(bounds.context, width * KV_BLOCK)
+    if not _all_below(positions, end):
+        raise ValueError("batch: a position is outside the context or its block table")
+    follows = np.diff(positions) == 1
+    if not (follows | (np.diff(sequences) != 0)).all():
+        raise ValueError("batch: positions of a sequence are not in order")
+    if not _all_below(limits, end):
+        raise ValueError("batch: a limit is outside the context or its block table")
+    if not _all_below(batch.logit_rows, rows):
+        raise ValueError("batch: a logit row is not one of the rows")
+    if len(batch.logit_rows) > rows:
+        raise ValueError("batch: more logit rows than rows")
+    last = np.maximum(positions, limits) // KV_BLOCK
+    is_read = np.arange(width) <= last[:, None]
+    ids = tables[sequences]
+    if (is_read & ((ids < 0) | (ids >= bounds.kv_blocks))).any():
+        raise ValueError("batch: a block table names no KV block")
+
+
+def _all_below(numbers: Ints, end: int) -> bool:
+    return bool(((numbers >= 0) & (numbers < end)).all())

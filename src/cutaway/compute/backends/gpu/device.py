@@ -1,0 +1,232 @@
+"""A GPU, through WebGPU: its adapter, buffers, pipelines, and what it must have.
+
+Knows wgpu and no model. Every size is looked at before it is asked for, since wgpu ends the whole
+process on some calls that are not valid.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu.shaders import Kernel
+from cutaway.errors import CutawayError, OutOfMemoryError
+
+Words = NDArray[np.uint32]
+THREADS = 256  # of a workgroup
+WORKGROUP_BYTES = 16384
+STORAGE_BUFFERS = 6  # of a kernel
+OP_WORDS = 64  # of an op's numbers: 256 bytes, at which a uniform may begin
+
+
+class Device:
+    """An adapter of this machine, opened.
+
+    fused    how it computes a multiply-add; of ``shaders.FUSED``
+    flushes  whether it takes denormals for 0
+    binding  the most bytes of a buffer that a kernel may read
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        self.adapter, self.fused, self.flushes = adapter, "int", False
+        features = [name for name in ("shader-f64",) if name in adapter.features]
+        self.ways = tuple(way for way in shaders.FUSED if way != "f64" or features)
+        limits = {
+            name: adapter.limits[name]
+            for name in ("max-storage-buffer-binding-size", "max-buffer-size")
+        }
+        self.device = adapter.request_device_sync(
+            required_features=features, required_limits=limits
+        )
+        self.queue = self.device.queue
+        self.binding = int(min(limits.values())) // 256 * 256
+        self._pipelines: dict[tuple[Kernel, str], Any] = {}
+        self._scratch: Any = None
+        import wgpu
+
+        self._usage = wgpu.BufferUsage
+        kinds = wgpu.BufferBindingType
+        bound = [kinds.uniform, kinds.uniform, kinds.read_only_storage, kinds.storage]
+        bound += [kinds.storage, kinds.read_only_storage, kinds.read_only_storage, kinds.storage]
+        self._layout = self.device.create_bind_group_layout(
+            entries=[
+                {
+                    "binding": i,
+                    "visibility": wgpu.ShaderStage.COMPUTE,
+                    "buffer": {"type": kind, "has_dynamic_offset": i == 1},
+                }
+                for i, kind in enumerate(bound)
+            ]
+        )
+        self._pipeline_layout = self.device.create_pipeline_layout(
+            bind_group_layouts=[self._layout]
+        )
+
+    @property
+    def name(self) -> str:
+        """The card, and its driver."""
+        info = self.adapter.info
+        return f"{info['device']} ({info['description'] or info['backend_type']})"
+
+    @property
+    def identity(self) -> str:
+        """The card, its driver and what speaks to it, as words: all that may change its bits."""
+        import wgpu
+
+        info = self.adapter.info
+        words = (info[key] for key in ("vendor", "device", "description", "backend_type"))
+        return " | ".join([*map(str, words), f"wgpu {wgpu.__version__}", self.fused])
+
+    def pipeline(self, kernel: Kernel) -> Any:
+        """A kernel, compiled when it is first asked for."""
+        key = kernel, self.fused
+        if key not in self._pipelines:
+            module = self.device.create_shader_module(code=shaders.text(kernel, self.fused))
+            self._pipelines[key] = self.device.create_compute_pipeline(
+                layout=self._pipeline_layout, compute={"module": module, "entry_point": "main"}
+            )
+        return self._pipelines[key]
+
+    def dispatch(self, pipeline: Any, group: Any, op: int, grid: tuple[int, int, int]) -> None:
+        """Submit one dispatch, with the numbers of an op."""
+        encoder = self.device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, group, [4 * OP_WORDS * op])
+        compute.dispatch_workgroups(*grid)
+        compute.end()
+        self.queue.submit([encoder.finish()])
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def storage(self, words: int) -> Any:
+        """Words that kernels read and write, all 0."""
+        return self._buffer(4 * words, self._usage.STORAGE)
+
+    def uniform(self, words: int) -> Any:
+        """Words that are the same for a whole dispatch."""
+        return self._buffer(4 * words, self._usage.UNIFORM)
+
+    def _buffer(self, nbytes: int, usage: Any) -> Any:
+        if nbytes > self.binding:
+            raise OutOfMemoryError(
+                f"the GPU {self.name} has no buffers of {nbytes} bytes, only of {self.binding}: "
+                "lower kv_tokens or context, or take another backend"
+            )
+        copies = self._usage.COPY_SRC | self._usage.COPY_DST
+        try:
+            return self.device.create_buffer(size=max(nbytes, 256), usage=usage | copies)
+        except Exception as error:  # of wgpu: it has no kind that says so alone
+            raise OutOfMemoryError(
+                f"the GPU {self.name} has not enough memory for {nbytes} bytes more: lower "
+                "kv_tokens or context, or take a smaller model"
+            ) from error
+
+    def write(self, buffer: Any, at: int, numbers: NDArray[Any]) -> None:
+        """Numbers of 4 bytes, or bytes, a multiple of 4, from byte ``at`` on."""
+        if numbers.nbytes:
+            self.queue.write_buffer(buffer, at, np.ascontiguousarray(numbers))
+
+    def read(self, buffer: Any, at: int, nbytes: int) -> NDArray[np.uint8]:
+        """A copy of some bytes, once all that was submitted is done."""
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(self.queue.read_buffer(buffer, at, nbytes), np.uint8)
+
+    def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
+        """Bytes from one place to another, piece after piece: source, at, target, at, bytes."""
+        if not pieces:
+            return
+        longest = max(piece[4] for piece in pieces)
+        if self._scratch is None or self._scratch.size < longest:
+            self._scratch = self._buffer(longest, self._usage.STORAGE)
+        encoder = self.device.create_command_encoder()
+        for source, source_at, target, target_at, nbytes in pieces:
+            # by way of another buffer, since a buffer may not be copied into itself
+            encoder.copy_buffer_to_buffer(source, source_at, self._scratch, 0, nbytes)
+            encoder.copy_buffer_to_buffer(self._scratch, 0, target, target_at, nbytes)
+        self.queue.submit([encoder.finish()])
+
+    def bind(self, buffers: Sequence[Any]) -> Any:
+        """The buffers of a dispatch, in the order of common.wgsl; of the ops' numbers one op's."""
+        return self.device.create_bind_group(
+            layout=self._layout,
+            entries=[
+                {
+                    "binding": i,
+                    "resource": {
+                        "buffer": buffer,
+                        "offset": 0,
+                        "size": 4 * OP_WORDS if i == 1 else buffer.size,
+                    },
+                }
+                for i, buffer in enumerate(buffers)
+            ],
+        )
+
+
+def adapters() -> list[Any]:
+    """The adapters of this machine that can compute, as wgpu lists them; none without wgpu."""
+    import wgpu
+
+    with _runtime_folder():
+        every_adapter = wgpu.gpu.enumerate_adapters_sync()
+    # OpenGL has no WGSL of its own: what it is translated to promises less.
+    return [adapter for adapter in every_adapter if adapter.info["backend_type"] != "OpenGL"]
+
+
+@contextmanager
+def _runtime_folder() -> Iterator[None]:
+    """XDG_RUNTIME_DIR set, without which drivers' window systems print errors that nobody needs."""
+    is_set = "XDG_RUNTIME_DIR" in os.environ
+    if not is_set:
+        os.environ["XDG_RUNTIME_DIR"] = gettempdir()
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ["XDG_RUNTIME_DIR"]
+
+
+def open_device(fused: str | None = None) -> Device:
+    """The first adapter that has what the kernels need. CutawayError where none has.
+
+    fused: see ``Device``; None takes what a probe chooses
+    """
+    from cutaway.compute.backends.gpu import probe
+
+    try:
+        candidates = adapters()
+    except ImportError as error:
+        raise CutawayError(
+            "the gpu backend needs wgpu: pip install 'cutaway[gpu]', or take another backend"
+        ) from error
+    for adapter in candidates:
+        if not _lacks(adapter):
+            device = Device(adapter)
+            if fused is None:
+                probe.choose(device)
+            else:
+                device.fused = fused
+            return device
+    reasons = "".join(f"; {adapter.info['device']} has {_lacks(adapter)}" for adapter in candidates)
+    raise CutawayError(
+        "this machine has no GPU that can be used through WebGPU"
+        f"{reasons}: install its Vulkan driver, or take another backend"
+    )
+
+
+def _lacks(adapter: Any) -> str:
+    """What an adapter has too little of; "" where it has all that kernels need."""
+    least = {
+        "max-storage-buffers-per-shader-stage": STORAGE_BUFFERS,
+        "max-compute-invocations-per-workgroup": THREADS,
+        "max-compute-workgroup-storage-size": WORKGROUP_BYTES,
+    }
+    short = [name for name, number in least.items() if adapter.limits[name] < number]
+    return ", ".join(f"{name} {adapter.limits[name]}" for name in short)

@@ -1,0 +1,145 @@
+"""A mixture of experts as dispatches: the choice, what goes in, what comes out, and their sum.
+
+Knows items: the experts that each row chose, by rank. An expert's matrices are found by the device
+itself, from the choice.
+"""
+
+import numpy as np
+
+from cutaway.compute import calls
+from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu.matrices import GATE, STORE, Part, list_parts
+from cutaway.compute.backends.gpu.program import (
+    NONE,
+    THREADS,
+    At,
+    Grid,
+    Numbers,
+    Program,
+    divide_up,
+    no_view,
+)  # fmt: skip
+from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
+
+_GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
+
+
+def add_experts(program: Program, call: calls.ExpertsCall) -> None:
+    """Add a mixture of experts."""
+    late, _, _, choice, out, inner = call.arguments
+    up, down = (program.matrices[m.matrix] for m in (call.experts[0].up, call.experts[0].down))
+    choices = program.share_tensor("choices", 2 * choice.used)
+    _add_route(program, call, choices)
+    items: Numbers = {"choices": choices, "used": choice.used, "late": int(late)}
+    middle = At(*inner) if inner[0] >= 0 else program.share_tensor("middle", choice.used * up.rows)
+    inward: Numbers = items | {
+        "spread": 1, "weighs": int(choice.weighs_input), "number": float_bits(choice.limit),
+    }  # fmt: skip
+    _add_inward(program, call, inward, middle)
+    places = calls.Places((middle.tensor, middle.column))
+    if not shaders.is_float(down.format):
+        places = calls.Places(act=_quantise_middle(program, choice.used, up.rows, middle, late))
+    results = program.share_tensor("results", choice.used * down.rows)
+    outward: Numbers = items | {"spread": 0, "weighs": 0, "number": 0}
+    _add_chosen(program, places, [[expert.down] for expert in call.experts], outward, results)
+    numbers = program.view("out", out) | {
+        "x": results, "used": choice.used, "choices": choices,
+        "weighs_input": int(choice.weighs_input),
+    }  # fmt: skip
+    program.add_by_number("mix", numbers, down.rows, late=late)
+
+
+def _add_inward(program: Program, call: calls.ExpertsCall, items: Numbers, middle: At) -> None:
+    """Add each item's gate and up, or its up, and the activation."""
+    late, x, _, choice, _, _ = call.arguments
+    pairs = [[*expert.gate, expert.up] for expert in call.experts]
+    if all(_buffer_of(program, pair) is not None for pair in pairs):
+        _add_chosen(program, x, pairs, items, middle, kind=choice.activation)
+        return
+    width = program.matrices[call.experts[0].up.matrix].rows
+    beside = program.share_tensor("up", choice.used * width)
+    _add_chosen(program, x, [pair[:1] for pair in pairs], items, middle)
+    _add_chosen(program, x, [pair[1:] for pair in pairs], items, beside)
+    numbers: Numbers = {
+        "a": middle, "a_width": width, "b": beside, "b_width": width, "out": middle,
+        "out_width": width, "width": width, "number": float_bits(choice.limit), "spread": 0,
+    }  # fmt: skip
+    grid = Grid(divide_up(width, THREADS), items=choice.used, late=late)
+    program.add(Kernel("elementwise", kind=choice.activation), numbers, grid)
+
+
+def _add_route(program: Program, call: calls.ExpertsCall, choices: At) -> None:
+    choice = call.arguments.choice
+    low, high = np.array([choice.tolerance]).view(np.uint32)
+    numbers = program.view("scores", call.arguments.scores) | {
+        "gating": _GATINGS.index(choice.gating), "used": choice.used,
+        "normed": int(choice.normed), "scale": float_bits(choice.scale),
+        "groups": choice.groups, "used_groups": choice.used_groups,
+        "best_of_group": choice.best_of_group, "tolerance_low": int(low),
+        "tolerance_high": int(high), "bias": program.add_table(choice.bias), "choices": choices,
+    }  # fmt: skip
+    kernel = Kernel("route", (("COUNT", f"{len(call.experts)}u"),))
+    program.add(kernel, numbers, Grid(1, late=call.arguments.late))
+
+
+def _quantise_middle(program: Program, used: int, width: int, middle: At, late: bool) -> int:
+    """Add quant blocks of what the last matrices read; return their tensor."""
+    acts = program.share_tensor("middle acts", used * width, quantised=True)
+    numbers = no_view("out") | {
+        "x": middle, "x_width": width, "quants": acts, "quant_blocks": width // 32,
+        "norm": 0, "size": width, "weight": NONE, "bias": NONE, "eps": 0, "apart": 0,
+    }  # fmt: skip
+    program.add(Kernel("normalise"), numbers, Grid(1, items=used, late=late))
+    return acts.tensor
+
+
+def _add_chosen(
+    program: Program,
+    x: calls.Places,
+    experts: list[list[calls.Biased]],
+    items: Numbers,
+    out: At,
+    *,
+    kind: str = "",
+) -> None:
+    """Add the matrices of each item's expert: one, or a gate and its up, and what follows."""
+    first, used = program.matrices[experts[0][0].matrix], items["used"]
+    assert isinstance(used, int)
+    is_float, spread = shaders.is_float(first.format), bool(items["spread"])
+    tensor = x.floats[0] if is_float else x.act
+    width = program.tensors[tensor].width if spread else first.cols
+    buffers = [_buffer_of(program, expert) for expert in experts]
+    for buffer in sorted({home for home in buffers if home is not None}):
+        parts = [
+            _part(program, matrix, out, first.rows, is_here=home == buffer)
+            for expert, home in zip(experts, buffers, strict=True)
+            for matrix in expert
+        ]
+        numbers = items | list_parts(program, parts) | {
+            "panel_words": first.panel_words, "mode": GATE if kind else STORE,
+            "count": len(experts[0]), "x": At(*x.floats) if is_float else At(x.act),
+            "x_width": width if is_float else width // 32,
+            "columns": first.cols if is_float else first.cols // 32,
+        }  # fmt: skip
+        constants = (("ROWS", "1u"), ("EXPERTS", "true"), ("TEAMS", "1u"))
+        name = "linear_float" if is_float else "linear_few"
+        panels = divide_up(first.rows, 16)
+        groups = panels if len(experts[0]) == 2 else divide_up(panels, 2)
+        grid = Grid(groups, items=used, late=bool(items["late"]))
+        program.add(Kernel(name, constants, first.format, kind), numbers, grid, weights=buffer)
+
+
+def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:
+    """The buffer that all these matrices are in; None where there is none."""
+    buffers = {p.buffer for m in matrices for p in program.matrices[m.matrix].pieces}
+    return buffers.pop() if len(buffers) == 1 else None
+
+
+def _part(program: Program, matrix: calls.Biased, out: At, width: int, *, is_here: bool) -> Part:
+    """A matrix as parts.wgsl reads it; without panels where another dispatch has it."""
+    m = program.matrices[matrix.matrix]
+    [piece] = m.pieces
+    return [
+        piece.word, piece.count if is_here else 0, m.rows, out, width, 0, float_bits(m.factor),
+        program.add_table(matrix.bias),
+    ]  # fmt: skip

@@ -1,0 +1,312 @@
+"""What is kept of texts on a GPU: keys and values in KV blocks, recurrent states in slots.
+
+A block's bytes are those of the cpu backend (native/kv_format.h), so that a saved prefix of one is
+read by the other. Knows blocks by id and slots by number; not whose text they hold.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base import _native
+from cutaway.compute.backends.gpu.device import Device
+from cutaway.compute.calls import AttendShape
+from cutaway.errors import OutOfMemoryError
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+_LINE = 64  # bytes: each layer's part of a block is padded to a multiple
+_FIRST_PLACES = 8
+
+
+class Home(NamedTuple):
+    """Where a layer's numbers are kept.
+
+    buffer  its number among the records' buffers
+    at      the byte of a record in it at which they begin
+    stride  bytes of a record in it
+    """
+
+    buffer: int
+    at: int
+    stride: int
+
+
+class Records:
+    """Records of equal size, each at a place: parts side by side, in as many buffers as they need.
+
+    The buffers grow, up to ``capacity`` places.
+    """
+
+    def __init__(self, device: Device, sizes: Sequence[int], capacity: int, places: int) -> None:
+        """sizes: bytes of each part; places: how many there is room for at once."""
+        self._device, self._capacity, self._places = device, capacity, places
+        self.strides: list[int] = []
+        self._homes: list[tuple[int, int]] = []  # of each part: its buffer, and where in a record
+        for size in sizes:
+            if size * capacity > device.binding:
+                raise OutOfMemoryError(
+                    f"the GPU {device.name} has buffers of at most {device.binding} bytes, and a "
+                    f"layer's share of {capacity} records would take {size * capacity}: lower "
+                    "kv_tokens"
+                )
+            if not self.strides or (self.strides[-1] + size) * capacity > device.binding:
+                self.strides.append(0)
+            self._homes.append((len(self.strides) - 1, self.strides[-1]))
+            self.strides[-1] += size
+        self.buffers = [device.storage(stride * places // 4) for stride in self.strides]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a record."""
+        return sum(self.strides)
+
+    def home(self, part: int) -> Home:
+        """Where a part is."""
+        buffer, at = self._homes[part]
+        return Home(buffer, at, self.strides[buffer])
+
+    def reach(self, places: int) -> bool:
+        """Make room for so many; return whether the buffers are new ones."""
+        if places <= self._places:
+            return False
+        before, self._places = self._places, min(self._capacity, max(places, 2 * self._places))
+        olds = self.buffers
+        self.buffers = [self._device.storage(n * self._places // 4) for n in self.strides]
+        self._device.copy(
+            [
+                (old, 0, new, 0, stride * before)
+                for old, new, stride in zip(olds, self.buffers, self.strides, strict=True)
+            ]
+        )
+        return True
+
+    def read(self, place: int) -> Bytes:
+        """A copy of a record."""
+        pairs = zip(self.buffers, self.strides, strict=True)
+        return np.concatenate([self._device.read(b, n * place, n) for b, n in pairs])
+
+    def write(self, place: int, record: Bytes) -> None:
+        """Put a record at a place."""
+        at = 0
+        for buffer, stride in zip(self.buffers, self.strides, strict=True):
+            self._device.write(buffer, stride * place, record[at : at + stride])
+            at += stride
+
+    def moves(self, source: int, target: int) -> list[tuple[Any, int, Any, int, int]]:
+        """Return what copies a record to another place; see ``Device.copy``."""
+        pairs = zip(self.buffers, self.strides, strict=True)
+        return [(b, n * source, b, n * target, n) for b, n in pairs]
+
+
+class Sparse:
+    """Records that have a place only from when they are first written until they are freed.
+
+    The place that was freed last is taken first.
+    """
+
+    def __init__(self, device: Device, sizes: Sequence[int], capacity: int) -> None:
+        """capacity: their numbers are below it."""
+        self.records = Records(device, sizes, capacity, min(capacity, _FIRST_PLACES))
+        self.places = np.full(capacity, -1, np.int32)
+        self._free: list[int] = []
+        self._next = 0
+        self._device = device
+
+    def take(self, number: int) -> bool:
+        """Give a record a place; return whether the buffers are new ones."""
+        if self.places[number] >= 0:
+            return False
+        if self._free:
+            self.places[number] = self._free.pop()
+            return False
+        self.places[number] = self._next
+        self._next += 1
+        return self.records.reach(self._next)
+
+    def release(self, number: int) -> None:
+        """Free a record's place, if it has one."""
+        if self.places[number] >= 0:
+            self._free.append(int(self.places[number]))
+            self.places[number] = -1
+
+    def copy(self, source: int, target: int) -> bool:
+        """A record to another number, without a place where the source has none.
+
+        Return whether the buffers are new ones.
+        """
+        if self.places[source] < 0:
+            self.release(target)
+            return False
+        is_new = self.take(target)
+        if source != target:
+            moves = self.records.moves(int(self.places[source]), int(self.places[target]))
+            self._device.copy(moves)
+        return is_new
+
+
+class Layer(NamedTuple):
+    """What a layer stores in a KV block."""
+
+    layer: int
+    keys: int  # bytes
+    values: int
+    windowed: bool
+
+
+def stored_layer(shape: AttendShape, kv: str) -> Layer:
+    """What an attention stores; kv: as ``check_kv`` gave it."""
+    keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, False)
+    total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, True)
+    values = 0 if shape.value_dim else total - keys
+    return Layer(shape.layer, _lines(keys), _lines(values), shape.window > 0)
+
+
+class Memory:
+    """The KV blocks and states of a model and of its twins.
+
+    version  grows whenever buffers are new ones, so that who bound them binds them anew
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        layers: Sequence[Layer],
+        states: Sequence[int],
+        blocks: int,
+        slots: int,
+    ) -> None:
+        """states: floats of each op that keeps one."""
+        self.device, self.version = device, 0
+        self._layers = {layer.layer: layer for layer in layers}
+        whole = [layer for layer in layers if not layer.windowed]
+        windowed = [layer for layer in layers if layer.windowed]
+        self._parts = {layer.layer: i for of in (whole, windowed) for i, layer in enumerate(of)}
+        sizes = [[layer.keys + layer.values for layer in of] for of in (whole, windowed)]
+        self.whole = Records(device, sizes[0], blocks, blocks)
+        self.windows = Sparse(device, sizes[1], blocks)
+        self.states = Sparse(device, [4 * _lanes(n) for n in states], slots)
+        self.has_states, self.window = bool(states), 0
+
+    @property
+    def buffers(self) -> list[Any]:
+        """All, in the order in which ``find_layer`` and ``find_state`` count them."""
+        return [*self.whole.buffers, *self.windows.records.buffers, *self.states.records.buffers]
+
+    def find_layer(self, layer: int) -> tuple[Home, int]:
+        """Where a layer's keys are, and how many bytes after them its values."""
+        stored = self._layers[layer]
+        records = self.windows.records if stored.windowed else self.whole
+        home = records.home(self._parts[layer])
+        before = len(self.whole.buffers) if stored.windowed else 0
+        return home._replace(buffer=home.buffer + before), stored.keys
+
+    def find_state(self, op: int) -> Home:
+        """Where the state of an op is, counted among those that keep one."""
+        before = len(self.whole.buffers) + len(self.windows.records.buffers)
+        home = self.states.records.home(op)
+        return home._replace(buffer=home.buffer + before)
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def take_states(self, slots: Sequence[int]) -> None:
+        """Give the slots that are stored to places."""
+        self.version += sum(self.states.take(slot) for slot in slots)
+
+    def window_tables(self, tables: Ints, spans: Sequence[tuple[int, int, int, int]]) -> Ints:
+        """The places of the blocks that rows see in the layers with a window.
+
+        spans: of each run of rows its sequence, the first block that is seen, the last that is
+        seen or stored, and the first that is stored. ValueError where one that is seen was freed.
+        """
+        places = np.zeros_like(tables)
+        for sequence, _, last, stored in spans:
+            for column in range(stored, last + 1):
+                self.version += self.windows.take(int(tables[sequence, column]))
+        for sequence, first, last, _ in spans:
+            seen = self.windows.places[tables[sequence, first : last + 1]]
+            if seen.size and seen.min() < 0:
+                raise ValueError("batch: a row sees a KV block that was freed")
+            places[sequence, first : last + 1] = seen
+        return places
+
+    # -- blocks and states, between steps ------------------------------------------------------
+
+    def read_block(self, block: int) -> list[Bytes]:
+        """A KV block's bytes: of the layers that see all, then of those with a window."""
+        _check_number(block, len(self.windows.places), "KV block")
+        pieces = [self.whole.read(block)] if self.whole.strides else []
+        place = int(self.windows.places[block])
+        if self.windows.records.strides and place >= 0:
+            pieces.append(self.windows.records.read(place))
+        return pieces
+
+    def write_block(self, block: int, numbers: Bytes) -> None:
+        """Write over a KV block; with bytes for the layers with a window it gets a place there."""
+        whole = self.whole.nbytes
+        if whole:
+            self.whole.write(block, numbers[:whole])
+        if len(numbers) > whole:
+            self.version += self.windows.take(block)
+            self.windows.records.write(int(self.windows.places[block]), numbers[whole:])
+
+    def read_state(self, slot: int) -> Bytes | None:
+        """A state's bytes; None where there is none."""
+        _check_number(slot, len(self.states.places), "slot")
+        place = int(self.states.places[slot])
+        return None if place < 0 else self.states.records.read(place)
+
+    def write_state(self, slot: int, state: Bytes) -> None:
+        """Write over a state, which gets a place."""
+        _check_number(slot, len(self.states.places), "slot")
+        self.version += self.states.take(slot)
+        self.states.records.write(int(self.states.places[slot]), state)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        _check_pairs(pairs, len(self.windows.places), "copy_blocks: an id names no KV block")
+        sources, targets = ([pair[i] for pair in pairs] for i in (0, 1))
+        if {*sources} & {*targets} or len({*targets}) < len(targets) or -1 in targets:
+            raise ValueError("copy_blocks: a target is also a source, or named twice")
+        moves = [move for source, target in pairs for move in self.whole.moves(source, target)]
+        self.device.copy(moves)
+        self.copy_windows(pairs)
+
+    def copy_windows(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        _check_pairs(pairs, len(self.windows.places), "copy_windows: an id names no KV block")
+        if self.windows.records.strides:
+            self._copy(self.windows, pairs)
+
+    def copy_states(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        _check_pairs(pairs, len(self.states.places), "copy_states: a number names no slot")
+        if self.has_states:
+            self._copy(self.states, pairs)
+
+    def _copy(self, sparse: Sparse, pairs: Sequence[tuple[int, int]]) -> None:
+        for source, target in pairs:
+            if target < 0:
+                sparse.release(source)
+            elif target != source:
+                self.version += sparse.copy(source, target)
+
+
+def _check_number(number: int, count: int, kind: str) -> None:
+    if not 0 <= number < count:
+        raise ValueError(f"{number} names no {kind}")
+
+
+def _check_pairs(pairs: Sequence[tuple[int, int]], count: int, sentence: str) -> None:
+    if not all(0 <= source < count and -1 <= target < count for source, target in pairs):
+        raise ValueError(sentence)
+
+
+def _lines(nbytes: int) -> int:
+    return -(-nbytes // _LINE) * _LINE
+
+
+def _lanes(floats: int) -> int:
+    return -(-floats // 16) * 16

@@ -1,0 +1,302 @@
+"""Runs a program's dispatches over a batch: lays its tensors out, writes a step's lists, submits.
+
+Nothing is made for a step but its lists. Knows the order of what is written; which kernels there
+are is known to ``program.py``.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base import _native
+from cutaway.compute.backends.base import Batch, Logits
+from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu.batches import check_batch
+from cutaway.compute.backends.gpu.device import OP_WORDS, Device
+from cutaway.compute.backends.gpu.program import NONE, SPLIT_ROWS, At, Program
+from cutaway.compute.backends.layout import KV_BLOCK
+from cutaway.compute.calls import Floats
+
+CHUNK = 256  # tokens whose softmax is taken at once
+_STEP = shaders.fields("common", "Batch")
+
+Ints = NDArray[np.int32]
+
+
+class Room(NamedTuple):
+    """How much a layout has room for."""
+
+    rows: int = 0
+    logits: int = 0
+    chunks: int = 0
+    lists: int = 0
+
+
+class Segment(NamedTuple):
+    """Rows of one sequence: the first, how many, which table is theirs."""
+
+    first: int
+    rows: int
+    sequence: int
+
+
+class Runner:
+    """A program with its memory on the device."""
+
+    def __init__(
+        self, device: Device, program: Program, tables: Sequence[_native.StoredTable]
+    ) -> None:
+        """tables: those in the file that the program's rows are looked up in, by number."""
+        self._device, self.program, self._stored_tables = device, program, tables
+        self._angles = [
+            _native.Angles(
+                [*r.frequencies], r.rotate_half, r.attention_factor, r.growth, r.period, r.offset
+            )
+            for r, _ in program.rotations.values()
+        ]
+        self._tables = device.storage(max(program.tables.size, 1))
+        self._ops = device.uniform(OP_WORDS * max(len(program.dispatches), 1))
+        self._step = device.uniform(64)
+        self._room = Room()
+        self._starts: list[int] = []
+        self._groups: dict[tuple[int, int], Any] = {}
+        self._version = -1
+        self._unread = device.storage(64)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _reserve(self, room: Room) -> None:
+        """Room for at least so much: the next power of two."""
+        if all(a <= b for a, b in zip(room, self._room, strict=True)):
+            return
+        self._room = Room(*(max(_power(a), b) for a, b in zip(room, self._room, strict=True)))
+        rows, logits, chunks, lists = self._room
+        kinds = {"rows": rows, "logits": logits, "partials": SPLIT_ROWS * chunks}
+        ends = {False: 0, True: 0}
+        self._starts = []
+        for tensor in self.program.tensors:
+            words = tensor.width // 2 if tensor.quantised else tensor.width
+            self._starts.append(ends[tensor.quantised])
+            ends[tensor.quantised] += -(-words * kinds[tensor.rows] // 64) * 64
+        self.floats = self._device.storage(ends[False])
+        self._quants = self._device.storage(ends[True])
+        self._lists = self._device.storage(lists)
+        self._groups.clear()
+        self._write_ops()
+
+    def _write_ops(self) -> None:
+        words = np.zeros((len(self.program.dispatches), OP_WORDS), np.uint32)
+        for row, dispatch in zip(words, self.program.dispatches, strict=True):
+            names = shaders.fields(dispatch.kernel.name, "Op")
+            row[: len(names)] = [self._resolve(dispatch.numbers[name]) for name in names]
+        self._device.write(self._ops, 0, words)
+        tables = self.program.tables.copy()
+        for at, numbers in self.program.parts:
+            tables[at : at + len(numbers)] = [self._resolve(number) for number in numbers]
+        self._device.write(self._tables, 0, tables)
+
+    def _resolve(self, number: int | At) -> int:
+        return number if isinstance(number, int) else self._start(number)
+
+    def _start(self, at: At) -> int:
+        """The word at which a column of a tensor begins."""
+        return self._starts[at.tensor] + at.column
+
+    def _group(self, weights: int, memory: int) -> Any:
+        """The buffers of a dispatch."""
+        if self._version != self.program.memory.version:
+            self._groups.clear()
+            self._version = self.program.memory.version
+        if (weights, memory) not in self._groups:
+            matrices, records = self.program.weights.buffers, self.program.memory.buffers
+            self._groups[weights, memory] = self._device.bind(
+                [
+                    self._step, self._ops, self._lists, self.floats, self._quants, self._tables,
+                    matrices[weights] if matrices else self._unread,
+                    records[memory] if records else self._unread,
+                ]
+            )  # fmt: skip
+        return self._groups[weights, memory]
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def run(self, batch: Batch) -> Logits:
+        """Logits (L, width of the output)."""
+        if not len(batch.tokens):
+            return np.empty((0, self._width(self.program.output)), np.float32)
+        self.start(batch)
+        return self.read_output(len(batch.logit_rows))
+
+    def _width(self, view: tuple[int, int]) -> int:
+        return self.program.tensors[view[0]].width
+
+    def read_output(self, rows: int) -> Logits:
+        """The logits of the last run."""
+        return self.read(self.program.output, rows, self._width(self.program.output))
+
+    def start(self, batch: Batch, first: int = 0, last: int | None = None) -> None:
+        """Submit a step, or its dispatches first … last - 1 alone."""
+        rows, logits = len(batch.tokens), len(batch.logit_rows)
+        limits = batch.positions if batch.limits is None else batch.limits
+        chunks = int(limits.max()) // CHUNK + 1
+        check_batch(batch, limits, self.program.bounds)
+        segments = segments_of(batch)
+        lists = self._lists_of(batch, limits, segments)
+        starts = np.cumsum([0, *(len(part) for part in lists.values())])
+        self._reserve(Room(rows, max(logits, 1), chunks, int(starts[-1])))
+        at = dict(zip(lists, map(int, starts), strict=False))
+        if batch.hidden_from is None:
+            at["hidden_from"] = NONE
+        step = at | {
+            "zero": 0, "rows": rows, "logits": logits, "table_width": batch.block_tables.shape[1],
+            "chunks": chunks, "sequences": len(segments), "stored_count": len(lists["stored"]) // 2,
+        }  # fmt: skip
+        self._device.write(self._step, 0, np.array([step[name] for name in _STEP], np.uint32))
+        self._device.write(self._lists, 0, np.concatenate([*lists.values()]))
+        self._look_up(batch)
+        self._submit(step, first, last)
+
+    def run_on(self, numbers: Floats) -> Logits:
+        """The ops over rows of numbers that are the input, (rows, its width)."""
+        rows = np.arange(len(numbers), dtype=np.int32)
+        zeros = np.zeros(len(numbers), np.int32)
+        batch = Batch(
+            zeros, zeros, rows, np.zeros((len(numbers), 1), np.int32), rows, given=numbers
+        )
+        return self.run(batch)
+
+    def read(self, view: tuple[int, int], rows: int, width: int) -> Floats:
+        """Rows of a tensor: its first ``width`` columns from the view's on."""
+        stride = self.program.tensors[view[0]].width
+        numbers = self._device.read(self.floats, 4 * self._starts[view[0]], 4 * rows * stride)
+        return numbers.view(np.float32).reshape(rows, stride)[:, view[1] : view[1] + width]
+
+    def write(self, view: tuple[int, int], numbers: Floats) -> None:
+        """Rows of a tensor, from the view's column on."""
+        width = self._width(view)
+        if numbers.shape[1] == width:
+            self._device.write(self.floats, 4 * self._start(At(*view)), numbers)
+            return
+        for i, row in enumerate(numbers):
+            self._device.write(self.floats, 4 * (self._start(At(*view)) + i * width), row)
+
+    def _look_up(self, batch: Batch) -> None:
+        """What a step reads that the host has: rows of tables in the file, and the input."""
+        for tensor, (table, cols) in self.program.file_tables.items():
+            rows = _native.stored_rows(self._stored_tables[table], batch.tokens, cols)
+            self.write((tensor, 0), rows)
+        if self.program.input is not None:
+            assert batch.given is not None
+            self.write(self.program.input, batch.given)
+
+    def _lists_of(self, batch: Batch, limits: Ints, segments: list[Segment]) -> dict[str, Ints]:
+        rows, memory = len(batch.tokens), self.program.memory
+        zeros = np.zeros(rows, np.int32)
+        counts = [segment.rows for segment in segments]
+        stored, before = self._states_of(batch, segments)
+        windows = np.empty(0, np.int32)
+        if memory.windows.records.strides:
+            windows = memory.window_tables(batch.block_tables, self._spans(batch, limits, segments))
+        hidden = np.empty(0, np.float32) if batch.hidden_from is None else batch.hidden_from
+        places = [(s.first, s.rows, place) for s, place in zip(segments, before, strict=True)]
+        return {
+            "tokens": batch.tokens,
+            "positions": batch.positions,
+            "types": zeros if batch.types is None else batch.types,
+            "sequence": batch.sequences,
+            "limits": limits,
+            "logit_rows": batch.logit_rows,
+            "tables": batch.block_tables.ravel(),
+            "window_tables": windows.ravel(),
+            "segment": np.repeat(np.arange(len(segments), dtype=np.int32), counts),
+            "segments": np.array(places, np.int32).ravel(),
+            "stored": np.array(stored, np.int32).ravel(),
+            "hidden_from": hidden.ravel().view(np.int32),
+            "angles": self._angles_at(batch.positions),
+        }  # fmt: skip
+
+    def _angles_at(self, positions: Ints) -> Ints:
+        """Return, of each rotation, a row of cosines and sines for each row of the batch."""
+        parts = [angles.at(positions).ravel() for angles in self._angles]
+        return np.concatenate([*parts, np.empty(0, np.float32)]).view(np.int32)
+
+    def _states_of(
+        self, batch: Batch, segments: list[Segment]
+    ) -> tuple[list[tuple[int, int]], list[int]]:
+        """Rows and the places of the states after them; of each segment that of the one before."""
+        memory = self.program.memory
+        if not memory.has_states:
+            return [], [-1] * len(segments)
+
+        def find_slot(row: int, position: int) -> int:
+            return int(batch.block_tables[batch.sequences[row], position // KV_BLOCK])
+
+        before = list[int]()
+        for segment in segments:
+            position = int(batch.positions[segment.first]) - 1
+            if position < 0:
+                before.append(-1)
+                continue
+            before.append(int(memory.states.places[find_slot(segment.first, position)]))
+            if before[-1] < 0:
+                raise ValueError("batch: a sequence goes on from a state that was freed")
+        ends = [segment.first + segment.rows - 1 for segment in segments]
+        pairs = (
+            [(row, find_slot(row, int(batch.positions[row]))) for row in ends]
+            if batch.states is None
+            else [(int(row), int(slot)) for row, slot in batch.states]
+        )
+        memory.take_states([slot for _, slot in pairs])
+        return [(row, int(memory.states.places[slot])) for row, slot in pairs], before
+
+    def _spans(
+        self, batch: Batch, limits: Ints, segments: list[Segment]
+    ) -> list[tuple[int, int, int, int]]:
+        """See ``Memory.window_tables``."""
+        spans, window = [], self.program.memory.window
+        for first, rows, sequence in segments:
+            begin, end = int(batch.positions[first]), int(batch.positions[first + rows - 1])
+            last = max(int(limits[first : first + rows].max()), end) // KV_BLOCK
+            seen = max(0, begin - window + 1) // KV_BLOCK
+            spans.append((sequence, seen, last, begin // KV_BLOCK))
+        return spans
+
+    def _submit(self, step: dict[str, int], first: int, last: int | None) -> None:
+        """Encode the dispatches that a step of so many rows needs, and submit them."""
+        rows, chunks = step["rows"], step["chunks"]
+        encoder = self._device.device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        is_split = chunks > 1 and rows <= SPLIT_ROWS
+        skipped = {"joined" if is_split else "split", "" if step["stored_count"] else "stored"}
+        depth = {"": 1, "chunks": chunks, "sequences": step["sequences"]}
+        bound: Any = None
+        for i, dispatch in enumerate(self.program.dispatches[first:last], first):
+            grid = dispatch.grid
+            count = (step["logits"] if grid.late else rows) * grid.items
+            if (grid.when and grid.when in skipped) or not grid.few[0] <= count <= grid.few[1]:
+                continue
+            pipeline = self._device.pipeline(dispatch.kernel)
+            if pipeline is not bound:
+                compute.set_pipeline(pipeline)
+                bound = pipeline
+            group = self._group(dispatch.weights, dispatch.memory)
+            compute.set_bind_group(0, group, [4 * OP_WORDS * i])
+            compute.dispatch_workgroups(grid.x, grid.y or -(-count // grid.per_row), depth[grid.z])
+        compute.end()
+        self._device.queue.submit([encoder.finish()])
+
+
+def segments_of(batch: Batch) -> list[Segment]:
+    """Neighbouring rows of one sequence."""
+    starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1))
+    ends = [*starts[1:], len(batch.sequences)]
+    return [
+        Segment(int(a), int(b - a), int(batch.sequences[a]))
+        for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def _power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,124 @@
+"""The text of each kernel: files of wgsl/, one after the other, below the dispatch's constants.
+
+Knows which files a kernel is made of, how the formats of matrices and of keys and values are spelt
+as constants, and the order of the numbers that a kernel reads of its op, which its file names. A
+page reads the same texts. Knows no device.
+"""
+
+import re
+import struct
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from cutaway.base import _native
+
+FUSED = ("native", "f64", "int")
+"""The ways of a multiply-add that is rounded once, the fastest first."""
+TESTED = ("flush",)
+"""One more, which tests alone ask for: int on a device that flushes denormals."""
+KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")  # in the order of kv.wgsl
+FEW_ROWS = (1, 2, 4, 8)  # of linear_few
+_SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group")  # in the order of quantised.wgsl
+_FLOATS = ("F32", "F16", "BF16", "FP8", "NF4")  # in the order of floating.wgsl
+_FILES = {
+    "embed": ("quantised", "embed"),
+    "embed_float": ("floating", "embed_float"),
+    "normalise": ("quantise", "normalise"),
+    "rotate": ("rotation", "rotate"),
+    "linear_few": ("quantised", "dot", "parts", "linear_few"),
+    "linear_many": ("quantised", "parts", "linear_many"),
+    "linear_float": ("floating", "parts", "linear_float"),
+    "store": ("rotation", "kv", "kv_write", "store"),
+    "attend": ("kv", "kv_read", "attention", "attend"),
+    "merge": ("kv", "attention", "merge"),
+    "route": ("double", "route"),
+    "gates": ("head_states", "gates"),
+    "units": ("head_states", "units"),
+    "scan": ("head_states", "scan"),
+}
+"""The files of each kernel, where these are more than the one of its name."""
+
+
+class Kernel(NamedTuple):
+    """A kernel with its constants, by which texts, and so pipelines, differ.
+
+    constants  name and value, as WGSL has them
+    format     of the matrices that it reads; "" for none
+    kind       of the elementwise op that it ends in; "" for none
+    """
+
+    name: str
+    constants: tuple[tuple[str, str], ...] = ()
+    format: str = ""
+    kind: str = ""
+
+
+def text(kernel: Kernel, fused: str) -> str:
+    """The text of a kernel; fused: of FUSED."""
+    constants = [*_format_constants(kernel.format), *kernel.constants]
+    lines = "".join(f"const {name} = {value};\n" for name, value in constants)
+    names = ["common", f"fused_{fused}", "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
+    return lines + "\n".join(map(_file, names)) + _elementwise(kernel.kind) + _values(kernel.format)
+
+
+@cache
+def _file(name: str) -> str:
+    return (files(__package__) / "wgsl" / f"{name}.wgsl").read_text(encoding="utf-8")
+
+
+def _elementwise(kind: str) -> str:
+    """elementwise(), of a kind in native/elementwise.def; without one its first argument."""
+    expressions = dict(zip(_native.ELEMENTWISE, _native.ELEMENTWISE_EXPRESSIONS, strict=True))
+    expression = expressions[kind] if kind else "x"
+    return f"\nfn elementwise(x: f32, y: f32, number: f32) -> f32 {{ return {expression}; }}\n"
+
+
+def is_float(format: str) -> bool:
+    """Whether a matrix of that format reads activations unrounded."""
+    return not _native.layout(format)
+
+
+def _format_constants(format: str) -> list[tuple[str, str]]:
+    if not format:
+        return []
+    if is_float(format):
+        kind, _, group = format.partition("_G")
+        columns = group or ("64" if kind == "NF4" else "1")
+        return [("KIND", f"{_FLOATS.index(kind)}u"), ("GROUP_COLUMNS", f"{columns}u")]
+    layout = _native.layout(format)
+    return [
+        ("BITS", f"{layout['bits']}u"),
+        ("SUB", f"{layout['sub']}u"),
+        ("OFFSET", str(layout["offset"])),
+        ("SCALE", f"{_SCALES.index(layout['scale'])}u"),
+        ("MINIMA", str(layout["minima"]).lower()),
+        ("SUPER", f"{layout['blocks']}u"),
+        ("UNIT", f"{float_bits(layout['unit'])}u"),
+        ("LOOKED_UP", str(bool(layout["values"])).lower()),
+    ]
+
+
+def _values(format: str) -> str:
+    """VALUES, what codes are an index of: four signed bytes a word."""
+    if not format or is_float(format):
+        return ""
+    values = [*_native.layout(format)["values"], *[0] * 16][:16]
+    words = struct.unpack("<4I", struct.pack("<16b", *values))
+    numbers = ", ".join(f"{word}u" for word in words)
+    return f"\nvar<private> VALUES: array<u32, 4> = array({numbers});\n"
+
+
+def float_bits(x: float) -> int:
+    """A float32's bits."""
+    bits: int = struct.unpack("<I", struct.pack("<f", x))[0]
+    return bits
+
+
+@cache
+def fields(name: str, struct_name: str) -> tuple[str, ...]:
+    """The numbers that a structure has, in their order; name: of a kernel, or "common"."""
+    for file in reversed(_FILES.get(name, (name,))):
+        if match := re.search(rf"struct {struct_name} {{(.*?)}}", _file(file), re.S):
+            return tuple(re.findall(r"(\w+): u32", re.sub("//.*", "", match[1])))
+    raise KeyError(f"{name} has no structure {struct_name}")

@@ -1,0 +1,79 @@
+"""Ops that keep a recurrent state, as dispatches.
+
+Knows where in a state each op's numbers lie, by the order of the ops.
+"""
+
+from cutaway.compute import calls
+from cutaway.compute.backends.gpu.program import NONE, THREADS, Grid, Numbers, Program, divide_up
+from cutaway.compute.backends.gpu.shaders import Kernel
+from cutaway.compute.calls import View
+
+
+def add_conv(program: Program, call: calls.ConvCall) -> None:
+    """Add a convolution, and then what stores its state."""
+    weights = call.weights
+    place, buffer = _next_state(program)
+    numbers = program.view("x", call.x) | program.view("out", call.out) | place
+    numbers |= {
+        "width": weights.width, "taps": weights.taps,
+        "weight": program.add_table(weights.weight), "bias": program.add_table(weights.bias),
+    }  # fmt: skip
+    x = divide_up(weights.width, THREADS)
+    for stores, grid in ((False, Grid(x)), (True, Grid(x, y=1, when="stored"))):
+        kernel = Kernel("convolve", (("STORES", str(stores).lower()),))
+        program.add(kernel, numbers, grid, memory=buffer)
+
+
+def add_delta_net(program: Program, call: calls.DeltaNetCall) -> None:
+    """Add a gated delta net."""
+    qkv, a, b, out = call.views
+    k_heads, heads, keys, values, grouped = call.shape
+    numbers = program.view("a", a) | program.view("b", b)
+    numbers |= {
+        "keep_weight": program.add_table(call.a), "step_weight": program.add_table(call.dt),
+        "skip_weight": NONE, "grouped": int(grouped),
+        "units": program.share_tensor("units", 2 * k_heads * keys),
+    }  # fmt: skip
+    _add_scan(program, (qkv, out), (k_heads, heads, keys, values), numbers, is_delta=True)
+
+
+def add_mamba(program: Program, call: calls.Mamba) -> None:
+    """Add the heads of Mamba 2."""
+    vkq, dt, out = call.views
+    keep, step, skip = map(program.add_table, call.weights)
+    numbers = program.view("a", dt) | program.view("b", dt)
+    numbers |= {
+        "keep_weight": keep, "step_weight": step, "skip_weight": skip, "grouped": 1, "units": 0,
+    }  # fmt: skip
+    _add_scan(program, (vkq, out), call.shape, numbers, is_delta=False)
+
+
+def _add_scan(
+    program: Program,
+    views: tuple[View, View],
+    shape: tuple[int, int, int, int],
+    numbers: Numbers,
+    *,
+    is_delta: bool,
+) -> None:
+    """Add the gates of all rows, then the scan over each sequence's."""
+    x, out = views
+    k_heads, heads, keys, values = shape
+    place, buffer = _next_state(program)
+    numbers = numbers | program.view("x", x) | program.view("out", out) | place
+    numbers |= {"k_heads": k_heads, "heads": heads, "values": values}
+    numbers["gates"] = program.share_tensor("gates", 2 * heads)
+    constants = (("KEYS", f"{keys}u"), ("DELTA", str(is_delta).lower()))
+    if is_delta:
+        program.add(Kernel("units", constants), numbers, Grid(2 * k_heads), memory=buffer)
+    grid = Grid(divide_up(heads, THREADS))
+    program.add(Kernel("gates", constants), numbers, grid, memory=buffer)
+    grid = Grid(values // 16, y=heads, z="sequences")
+    program.add(Kernel("scan", constants), numbers, grid, memory=buffer)
+
+
+def _next_state(program: Program) -> tuple[Numbers, int]:
+    """Where the next op's part of a state is, and in which buffer."""
+    home = program.memory.find_state(program.num_states)
+    program.num_states += 1
+    return {"state": home.at // 4, "state_size": home.stride // 4}, home.buffer

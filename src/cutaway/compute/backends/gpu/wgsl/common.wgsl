@@ -1,0 +1,38 @@
+// What every kernel of a plan has: the step, the lists of its rows, and the memory of the plan.
+struct Batch {
+  zero: u32,  // 0, which no compiler knows
+  rows: u32,
+  logits: u32,
+  table_width: u32,
+  chunks: u32,     // of 256 tokens that the row which sees farthest sees
+  sequences: u32,  // runs of rows that are of one sequence
+  // Where in `lists` each begins.
+  tokens: u32,
+  positions: u32,
+  types: u32,
+  sequence: u32,       // of each row
+  limits: u32,         // the last position that each row sees
+  logit_rows: u32,
+  tables: u32,         // KV blocks of the layers that see all
+  window_tables: u32,  // the places of those with a window
+  segment: u32,        // of each row
+  segments: u32,       // first row, rows, the place of the state before them (-1: none)
+  stored: u32,         // row, and the place where the state after it goes
+  stored_count: u32,
+  hidden_from: u32,    // floats; NONE: nothing is hidden
+  angles: u32,         // of each rotation a row of cosines and sines for each row
+}
+const NONE: u32 = 0xffffffffu;
+@group(0) @binding(0) var<uniform> batch: Batch;
+@group(0) @binding(1) var<uniform> op: Op;
+@group(0) @binding(2) var<storage, read> lists: array<i32>;
+@group(0) @binding(3) var<storage, read_write> floats: array<f32>;
+@group(0) @binding(4) var<storage, read_write> quants: array<u32>;  // quant blocks of activations, 16 words each
+@group(0) @binding(5) var<storage, read> tables: array<u32>;        // vectors of weights, and lists of an op's matrices
+@group(0) @binding(6) var<storage, read> weights: array<u32>;       // packed matrices
+@group(0) @binding(7) var<storage, read_write> kept: array<Kept>;   // KV blocks, or states
+
+fn zero() -> u32 { return batch.zero; }
+fn number(bits: u32) -> f32 { return bitcast<f32>(bits); }
+fn vector(at: u32) -> f32 { return bitcast<f32>(tables[at]); }
+fn position_of(row: u32) -> i32 { return lists[batch.positions + row]; }

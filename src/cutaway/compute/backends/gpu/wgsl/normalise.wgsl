@@ -1,0 +1,69 @@
+// RMS norm or layer norm of groups of numbers, or none, to floats, to quant blocks, or to both. A workgroup has a group of a row.
+struct Op {
+  x: u32, x_width: u32,
+  norm: u32,    // 0: none, 1: RMS norm, 2: layer norm
+  size: u32,    // numbers of a group
+  weight: u32, bias: u32, eps: u32,
+  apart: u32,   // how far the weights of two groups are from each other
+  out: u32, out_width: u32,     // NONE: no floats
+  quants: u32, quant_blocks: u32,  // NONE: no quant blocks; how many a row has
+}
+alias Kept = u32;
+var<workgroup> lanes: array<f32, 16>;
+var<workgroup> mean: f32;
+var<workgroup> factor: f32;
+
+// The 16 lanes added up, the upper half to the lower, 16 -> 8 -> 4 -> 2 -> 1.
+fn sum_lanes(thread: u32) {
+  workgroupBarrier();
+  for (var half = 8u; half > 0u; half /= 2u) {
+    if (thread < half) { lanes[thread] = add(lanes[thread], lanes[thread + half]); }
+    workgroupBarrier();
+  }
+}
+
+fn normed(x: f32, i: u32, group: u32) -> f32 {
+  let at = group * op.apart + i;
+  if (op.norm == 1u) { return mul(mul(x, factor), vector(op.weight + at)); }
+  if (op.norm == 2u) { return fused(mul(sub(x, mean), factor), vector(op.weight + at), vector(op.bias + at)); }
+  return x;
+}
+
+@compute @workgroup_size(64) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let x = op.x + at.y * op.x_width + at.x * op.size;
+  if (op.norm == 2u) {
+    if (thread < 16u) {
+      var sum = 0.0;
+      for (var i = thread; i < op.size; i += 16u) { sum = add(sum, floats[x + i]); }
+      lanes[thread] = sum;
+    }
+    sum_lanes(thread);
+    if (thread == 0u) { mean = div(lanes[0], f32(op.size)); }
+    workgroupBarrier();
+  }
+  if (op.norm != 0u) {
+    if (thread < 16u) {
+      var squares = 0.0;
+      for (var i = thread; i < op.size; i += 16u) {
+        var v = floats[x + i];
+        if (op.norm == 2u) { v = sub(v, mean); }
+        squares = fused(v, v, squares);
+      }
+      lanes[thread] = squares;
+    }
+    sum_lanes(thread);
+    if (thread == 0u) { factor = div(1.0, root(add(div(lanes[0], f32(op.size)), number(op.eps)))); }
+    workgroupBarrier();
+  }
+  if (op.quants != NONE) {
+    for (var b = thread; b < op.size / 32u; b += 64u) {
+      for (var i = 0u; i < 32u; i++) { block_of_32[i] = normed(floats[x + b * 32u + i], b * 32u + i, at.x); }
+      quantise(op.quants + (at.y * op.quant_blocks + at.x * (op.size / 32u) + b) * 16u);
+    }
+  }
+  if (op.out != NONE) {
+    workgroupBarrier();  // what is normed may be written over itself
+    let out = op.out + at.y * op.out_width + at.x * op.size;
+    for (var i = thread; i < op.size; i += 64u) { floats[out + i] = normed(floats[x + i], i, at.x); }
+  }
+}

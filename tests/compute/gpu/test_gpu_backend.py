@@ -1,0 +1,107 @@
+"""The gpu backend, through the loop: the same texts, figures and prefixes as the CPU's."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, InputError
+from cutaway.compute.backends import Batch
+from cutaway.compute.backends.gpu import device as devices
+from cutaway.compute.backends.gpu import shaders
+from cutaway.errors import CutawayError
+
+
+@pytest.fixture(scope="module")
+def pair(device, tmp_path_factory):
+    """The same model on the CPU and on the GPU."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTAWAY_HOME", str(home))
+        gpu = LLM("toy-writer", backend="gpu", threads=1, context=512)
+    return LLM("toy-writer", threads=1, context=512), gpu
+
+
+def test_texts_have_the_same_fingerprints_in_any_company(pair):
+    cpu, gpu = pair
+    options = {"max_tokens": 12, "seed": 5, "n": 3}
+    for prompt in ("Once upon a time", "Once upon a time there was", "The sky " * 40):
+        ours = [one.fingerprint for one in gpu.generate(prompt, **options)]
+        assert ours == [one.fingerprint for one in cpu.generate(prompt, **options)]
+
+
+def test_what_is_read_inside_is_the_same(pair):
+    ids = list(range(5, 25))
+    cpu, gpu = (llm.backend for llm in pair)
+    table, rows = np.array([[0, 1]], np.int32), np.arange(20, dtype=np.int32)
+    batch = Batch(np.array(ids, np.int32), rows, np.zeros(20, np.int32), table, rows[-2:])
+    names = [op.out.name for op in cpu._graph.ops if op.out.name.startswith("layer")][:6]
+    (logits, tensors), (others, same) = (one.tap(batch, names) for one in (cpu, gpu))
+    assert logits.tobytes() == others.tobytes()
+    assert [tensors[name].tobytes() for name in names] == [same[name].tobytes() for name in names]
+    name = next(iter(cpu._graph.shapes))
+    assert cpu.weight(name, 3, 9).tobytes() == gpu.weight(name, 3, 9).tobytes()
+
+
+def test_a_prefix_of_one_is_read_by_the_other(pair, tmp_path):
+    text = "Once upon a time there was a little girl who lived in a village near the forest. " * 6
+    for i, (writer, reader) in enumerate((pair, pair[::-1])):
+        path = tmp_path / f"{i}.prefix"
+        writer.save_prefix(path, text)
+        assert reader.restore_prefix(path).cached_tokens > 0
+        told = [llm.generate(text, max_tokens=4, seed=1).fingerprint for llm in pair]
+        assert told[0] == told[1]
+
+
+def test_batches_and_copies_that_name_nothing_are_refused(pair):
+    backend = pair[1].backend
+    zero = np.zeros(1, np.int32)
+
+    def run(**changed):
+        batch = Batch(zero, zero, zero, np.zeros((1, 1), np.int32), zero)
+        return backend.run(batch._replace(**changed))
+
+    for changed in (
+        {"tokens": zero - 1}, {"tokens": zero + 10**6}, {"positions": zero + 40},
+        {"sequences": zero + 1}, {"block_tables": np.full((1, 1), 10**6, np.int32)},
+        {"limits": zero + 99}, {"logit_rows": zero + 1},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="batch: "):
+            run(**changed)
+    with pytest.raises(ValueError, match="names no KV block"):
+        backend.copy_blocks([(0, 10**6)])
+    with pytest.raises(ValueError, match="named twice"):
+        backend.copy_blocks([(0, 1), (2, 1)])
+    with pytest.raises(ValueError, match="names no KV block"):
+        backend.read_block(-1)
+
+
+def test_other_bits_are_refused_and_the_tensor_is_named(pair, device, monkeypatch, tmp_path):
+    """What a driver may do: a kernel whose products are a bit off."""
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path))
+    text = shaders.text
+
+    def wrong(kernel, fused):
+        return text(kernel, fused).replace("var y = sum;", "var y = sum * 1.0000001;")
+
+    monkeypatch.setattr("cutaway.compute.backends.gpu.shaders.text", wrong)
+    monkeypatch.setattr(device, "_pipelines", {})
+    monkeypatch.setattr(devices, "open_device", lambda *_: device)
+    monkeypatch.setattr("cutaway.compute.backends.gpu.open_device", lambda *_: device)
+    with pytest.raises(CutawayError, match=r"computes other bits than the CPU in .*\(linear\)"):
+        LLM("toy-writer", backend="gpu", threads=1, context=512)
+
+
+def test_without_wgpu_or_an_adapter_a_sentence_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(devices, "adapters", lambda: [])
+    with pytest.raises(CutawayError, match="no GPU that can be used"):
+        LLM("toy-writer", backend="gpu")
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    with pytest.raises(CutawayError, match=r"needs wgpu: pip install 'cutaway\[gpu\]'"):
+        LLM("toy-writer", backend="gpu")
+
+
+def test_what_the_gpu_has_not_is_refused(tmp_path):
+    with pytest.raises(InputError, match="offload_folder"):
+        LLM("toy-writer", backend="gpu", offload_folder=str(tmp_path))

@@ -1,0 +1,44 @@
+"""Families on a GPU have the bits of the CPU, in steps of any size."""
+
+import numpy as np
+import pytest
+
+from cutaway.compute import backends
+from cutaway.compute.backends import Batch
+from cutaway.compute.backends.gpu import GpuBackend
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+
+pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
+from support import random_models
+
+USUAL = ("llama", "gemma3", "gpt_oss", "deepseek_v2", "qwen3_5", "granite4-h-moe", "lfm2", "phimoe")
+"""Windows, biases, sinks, latents, delta nets, Mamba 2, convolutions, ways to choose experts."""
+STEPS = (20, 1, 2, 40, 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow)
+        for name in random_models.FAMILIES
+    ],
+)
+def test_its_logits_are_those_of_the_cpu(device, monkeypatch, name, tmp_path):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    random_models.save(name, tmp_path / "model")
+    model = LoadedModel.open(str(tmp_path / "model"), Setup(), weights=False)
+    options = {"kv_blocks": 24, "context": 64, "threads": 1}
+    with model.opened() as file:
+        cpu = backends.load("cpu", model.graph, file, **options)
+        gpu = GpuBackend(model.graph, file, device=device, **options)
+    start, rng = 0, np.random.default_rng(5)
+    for count in STEPS:
+        tokens = rng.integers(0, model.tokenizer.vocab_size, count).astype(np.int32)
+        positions = np.arange(start, start + count, dtype=np.int32)
+        rows = np.unique([0, count // 2, count - 1]).astype(np.int32)
+        one, table = np.zeros(count, np.int32), np.array([[7, 3]], np.int32)
+        batch = Batch(tokens, positions, one, table, rows)
+        assert cpu.run(batch).tobytes() == gpu.run(batch).tobytes(), f"{count} rows at {start}"
+        start = 0 if name.endswith("deberta") else start + count  # which reads a text in one step
