@@ -373,7 +373,7 @@ def test_a_buffer_that_was_quantised_is_not_free_for_the_next_op():
         op(["y"], [("z", 64, False)]),
     ]
     placed = check(lowered, "z")
-    assert placed.slot_of["x"] != placed.where["y"]
+    assert placed.slot_of["x"] != placed.slot_of["y"]
 
 
 def test_what_becomes_the_output_has_a_buffer_of_its_own():

@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     types              (M,)    which of two texts a row's token is in, 0 or 1, where the model has a
                                vector for each (BERT); None: all are in the first
     given              (M, width) float32: what a graph reads of each row beside its token, where it
-                               begins with that (``Graph.given``); None elsewhere
+                               begins with that (``Graph.given_rows``); None elsewhere
 
     A row's limit may lie before its position or after it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
