@@ -82,7 +82,7 @@ def check(app, start, body):
     })  # fmt: skip
     assert len(page["exercises"]) == len(every) == 12
     for index, (asked, exercise) in enumerate(zip(page["exercises"], every, strict=True)):
-        assert asked["given"] == plain(exercise.given)
+        assert asked["given"] == plain(exercise.given_table)
         for name in ("topic", "question", "hint"):
             assert asked[name] == getattr(exercise, name)
         check_judgement(app, body, index, exercise, asked)

@@ -21,7 +21,7 @@ from cutaway.features.practice.cells import (
     THRESHOLD,
     cell_exercises,
     cells_of_trace,
-    revealed,
+    reveal_cells,
 )
 from cutaway.features.practice.exercises import Table, comparison, exercises
 from cutaway.features.practice.start import SAMPLE, WAYS, draws, outcome
@@ -187,7 +187,7 @@ def test_what_is_said_to_have_changed_has(start):
 
 def test_no_figure_is_a_negative_zero():
     asked = exercises(start_of([0.0, -0.001, 0.001]))
-    tables = [table for each in asked for table in (each.given, *each.arithmetic)]
+    tables = [table for each in asked for table in (each.given_table, *each.arithmetic)]
     rows = [row for table in tables if isinstance(table, Table) for row in table.rows]
     assert len(rows) > 20
     assert not any(re.fullmatch(r"[−-]0\.0+", cell) for row in rows for cell in row)
@@ -319,12 +319,12 @@ def test_the_cells_of_a_run_are_judged_as_their_figures_say(canvas, index):
         assert cells.made == trace.steps[index].pass_index
     masked = [c for c in made.cells if c.was is None]
     best = max(range(len(cells.p)), key=lambda i: cells.p[i])
-    assert revealed(cells, Rule())[0] == [best]
+    assert reveal_cells(cells, Rule())[0] == [best]
     assert max(cells.p) == pytest.approx(max(c.figure for c in masked))
     margins = [a - b for a, b in zip(cells.p, cells.second, strict=True)]
-    assert revealed(cells, Rule(order="margin"))[0] == [margins.index(max(margins))]
+    assert reveal_cells(cells, Rule(order="margin"))[0] == [margins.index(max(margins))]
     sure = [i for i, p in enumerate(cells.p) if p >= THRESHOLD] or [best]
-    assert revealed(cells, Rule(threshold=THRESHOLD))[0] == sure
+    assert reveal_cells(cells, Rule(threshold=THRESHOLD))[0] == sure
     for exercise in cell_exercises(cells):
         assert exercise.answer.judge(exercise.answer.solution).right
 

@@ -8,7 +8,7 @@ from cutaway.cli.main import main
 from cutaway.features.inside.ablate import ablate
 from cutaway.features.practice.exercises import number
 from cutaway.features.practice.lessons import LESSONS, lessons, scene
-from cutaway.features.practice.lessons.attention import CHOICES, judged, repeated
+from cutaway.features.practice.lessons.attention import CHOICES, judge_loss, repeat_name
 from cutaway.features.practice.lessons.attention import TEXT as NAMES
 from cutaway.features.practice.lessons.scene import TEXT
 from cutaway.features.practice.lessons.ways import TEXT as WAYS_TEXT
@@ -46,7 +46,10 @@ def asked(here, topic):
     for exercise in found:
         assert exercise.answer.judge(exercise.answer.solution).right
         assert exercise.hint.endswith((".", "?"))
-        for table in [exercise.given, *(b for b in exercise.arithmetic if not isinstance(b, str))]:
+        for table in [
+            exercise.given_table,
+            *(b for b in exercise.arithmetic if not isinstance(b, str)),
+        ]:
             assert {len(row) for row in table.rows} == {len(table.head)}
     return found
 
@@ -87,7 +90,7 @@ def test_no_earlier_row_moves(llm, trace, step):
     there = scene(llm, trace, step)
     [exercise] = asked(there, "mask")
     ids, rows = there.ids, exercise.arithmetic[0].rows
-    place = next(i for i, row in enumerate(exercise.given.rows) if row[2])
+    place = next(i for i, row in enumerate(exercise.given_table.rows) if row[2])
     first = len(ids) - len(rows)
     before = llm.logits(ids, first)
     assert [row[2] for row in rows] == [f"{_hash(row)}" for row in before]
@@ -119,7 +122,7 @@ def test_a_text_too_short_to_be_changed(llm, tmp_path):
 
 def test_weight_attribution_and_loss(here, llm, trace):
     looked, missed = asked(here, "attention")
-    places = [int(row[2]) for row in looked.given.rows]
+    places = [int(row[2]) for row in looked.given_table.rows]
     assert places == sorted(places)
     weight = here.look.weights.mean(axis=(0, 1))
     assert places[looked.answer.row] == weight.argmax()
@@ -161,7 +164,7 @@ def test_the_head_on_the_stream_after_each_layer(llm, trace, step):
     came = there.look.step.token_id
     assert [int(row[3]) for row in shown] == [1 + int((row > row[came]).sum()) for row in rows]
     assert shown[-1][4] == there.token
-    assert {row[:3] for row in exercise.given.rows} <= {row[:3] for row in shown[:-1]}
+    assert {row[:3] for row in exercise.given_table.rows} <= {row[:3] for row in shown[:-1]}
 
 
 def _streams(there):
@@ -177,7 +180,7 @@ def _streams(there):
 
 def test_what_followed_the_first_time(here, llm):
     [exercise] = asked(here, "induction")
-    there, follower = repeated(llm)
+    there, follower = repeat_name(llm)
     ids = there.ids
     assert ids[follower] == there.look.step.token_id
     assert ids[follower - 1] == ids[-1]
@@ -213,7 +216,7 @@ def test_an_attribution_beside_the_effect_of_an_ablation(here, llm):
             a, b = (dict(done.logprobs[0].model)[token] for token in pair)
             assert row[column] == number(found.total - (a - b), sign=True)
     attribution, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
-    assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(attribution, lost)]
+    assert exercise.answer.names[exercise.answer.row] == CHOICES[judge_loss(attribution, lost)]
 
 
 def test_lessons_on_a_changed_run(llm, tmp_path):
@@ -239,7 +242,7 @@ def test_lessons_on_a_changed_run(llm, tmp_path):
     [(2, 0), (1.26, 0), (1.2, 1), (0.8, 1), (0.7, 2), (0.06, 2), (0.04, 3), (0, 3), (-1, 3)],
 )
 def test_how_much_is_lost(lost, choice):
-    assert judged(0.5, 0.5 * lost) == choice
+    assert judge_loss(0.5, 0.5 * lost) == choice
 
 
 def test_a_model_without_experts(here):
@@ -251,7 +254,7 @@ def test_a_model_without_experts(here):
 def test_heads_that_repeat_a_name(smollm2_path):
     here = scene(LLM(smollm2_path, context=256))
     [exercise] = asked(here, "induction")
-    there, follower = repeated(here.llm)
+    there, follower = repeat_name(here.llm)
     assert exercise.answer.row == follower
     assert exercise.answer.solution == there.token
     weights = [float(row[2].removesuffix("%")) for row in exercise.arithmetic[1].rows]

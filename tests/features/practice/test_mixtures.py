@@ -33,7 +33,7 @@ def test_the_shares_of_the_experts(tmp_path, name):
     assert exercise.answer.labels == tuple(f"expert {i}" for i in best)
     assert exercise.answer.judge(exercise.answer.solution).right
     # As a person works it out, from what is shown.
-    shown = {row[0]: float(row[2]) for row in exercise.given.rows}
+    shown = {row[0]: float(row[2]) for row in exercise.given_table.rows}
     by_hand = [
         shown[str(i)] / float(exercise.question.split(" is ")[1].split(". ")[0]) for i in best
     ]

@@ -32,7 +32,7 @@ from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.page.plan import Readable, write_plan
-from cutaway.features.practice.page_exercises import of_run, of_samples, of_ways
+from cutaway.features.practice.page_exercises import run_sheets, sample_sheets, ways_sheet
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import page_about, sizes_of
 from cutaway.text.chat_probe import ChatPieces
@@ -124,10 +124,10 @@ def _write_all(
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
     )
-    practice = of_samples()
+    practice = sample_sheets()
     if run:
         llm = run()
-        for exercises in (partial(of_run, llm), partial(of_ways, llm)):
+        for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
             practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
     _write(folder / "practice.json", practice)
     local = {"inside": inside is not None, "practice": [*practice]}

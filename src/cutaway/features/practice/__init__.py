@@ -48,7 +48,7 @@ REMARKS = {
     "some": "{right} of {all} are right; look at {labels}.",
     "unreadable": "That cannot be read: {unread}.",
 }
-"""What is said of an answer."""
+"""The verdict on an answer, in words."""
 ROUNDING = 1e-9
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -67,23 +67,25 @@ class Numbers:
         return " ".join(f"{value:.{self.unit.digits}f}" for value in self.values)
 
     def judge(self, text: str) -> Verdict:
-        """Which of the figures are near enough. InputError where they cannot be read."""
+        """Judge which figures are near enough. InputError where they cannot be read."""
         pairs = zip(self._read(text), self.values, strict=True)
-        near = [abs(given - value) <= self.unit.slack + ROUNDING for given, value in pairs]
+        near = [abs(figure - value) <= self.unit.slack + ROUNDING for figure, value in pairs]
         if all(near):
             return Verdict(True, REMARKS["right"])
         if not any(near):
             return Verdict(False, REMARKS["wrong"])
         wrong = [label for label, right in zip(self.labels, near, strict=True) if not right]
-        some = REMARKS["some"].format(right=sum(near), all=len(near), labels=", ".join(wrong))
-        return Verdict(False, some)
+        remark = REMARKS["some"].format(right=sum(near), all=len(near), labels=", ".join(wrong))
+        return Verdict(False, remark)
 
     @property
     def unread(self) -> str:
         """What to write in the place of an answer that cannot be read."""
         count = len(self.values)
-        what = "one number," if count == 1 else f"{count} numbers with spaces between, each"
-        return f"write {what} like {self.unit.example}"
+        numbers_words = (
+            "one number," if count == 1 else f"{count} numbers with spaces between, each"
+        )
+        return f"write {numbers_words} like {self.unit.example}"
 
     def _read(self, text: str) -> list[float]:
         plain = re.sub(r"\s+%", "%", text.replace("−", "-"))
@@ -114,7 +116,7 @@ class TokenAnswer:
         return name if self.names.count(name) == 1 else f"#{self.row + 1}"
 
     def judge(self, text: str) -> Verdict:
-        """InputError where it is none of the tokens."""
+        """Judge which token is named. InputError where it is none of the tokens."""
         right = self._row(text) == self.row
         return Verdict(right, REMARKS["right" if right else "wrong"])
 
@@ -124,11 +126,11 @@ class TokenAnswer:
         return f"write a token of the table, or its number, 1 to {len(self.names)}"
 
     def _row(self, text: str) -> int:
-        """By the exact name, else without regard to case, spaces and brackets, else by number."""
+        """Find it by the exact name, else without case, spaces and brackets, else by number."""
         for spelling in (str.strip, _bare):
-            found = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
-            if len(found) == 1:
-                return found[0]
+            rows = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
+            if len(rows) == 1:
+                return rows[0]
         number = re.fullmatch(r"#?([1-9]\d?)", text.strip(), re.ASCII)
         if number and int(number[1]) <= len(self.names):
             return int(number[1]) - 1

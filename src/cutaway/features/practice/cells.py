@@ -11,8 +11,8 @@ import numpy as np
 from cutaway.engine.canvas import Figures, Rule, make_canvas
 from cutaway.errors import InputError
 from cutaway.features.practice import BITS, COUNT, Numbers, TokenAnswer
-from cutaway.features.practice.exercises import Block, Exercise, Table, number, numbered
-from cutaway.features.practice.start import TOKENS, shortened, step_of, visible
+from cutaway.features.practice.exercises import Block, Exercise, Table, number, number_rows
+from cutaway.features.practice.start import TOKENS, shorten, step_of, visible
 from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import entropy, log
 from cutaway.trace import Trace
@@ -51,16 +51,16 @@ class Cells:
         for name in ("drawn", "p", "second", "p_drawn", "entropy"):
             if len(getattr(self, name)) != n:
                 raise InputError(name, f" must have one for each of the {n} cells")
-        for name, most in (("p", 1), ("second", 1), ("p_drawn", 1), ("entropy", 100)):
-            if not all(0 <= one <= most for one in getattr(self, name)):  # nor is any NaN
-                raise InputError(name, f" must lie between 0 and {most}")
+        for name, highest in (("p", 1), ("second", 1), ("p_drawn", 1), ("entropy", 100)):
+            if not all(0 <= figure <= highest for figure in getattr(self, name)):  # nor is any NaN
+                raise InputError(name, f" must lie between 0 and {highest}")
 
     @property
     def introduction(self) -> str:
         """What the exercises give, in words."""
-        where = "" if self.made is None else f" in pass {self.made + 1} of your run"
+        place = "" if self.made is None else f" in pass {self.made + 1} of your run"
         return (
-            f"Here are {len(self.best)} masked cells{where}. The model has looked at all of them "
+            f"Here are {len(self.best)} masked cells{place}. The model has looked at all of them "
             "at once: the likeliest token of each with its probability p, the second likeliest's, "
             "the entropy, and the token that the cell's luck drew. A rule says which of them are "
             "revealed in this pass; the others stay masked, and the next pass looks again."
@@ -79,7 +79,7 @@ def _sample() -> Cells:
     return Cells(
         text=f"The {_GAP} {_GAP} {_GAP} the {_GAP} {_GAP}",
         best=tuple(best for best, *_ in rows),
-        drawn=tuple(drawn for _, drawn, *_ in rows),
+        drawn=tuple(drawn_token for _, drawn_token, *_ in rows),
         p=tuple(p[0] for *_, p, _ in rows),
         second=tuple(p[1] for *_, p, _ in rows),
         p_drawn=tuple(p[at] for *_, p, at in rows),
@@ -98,45 +98,45 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
     """
     if trace.head.decoder is None:
         raise InputError("topic", f" {TOPIC}: this trace is of no canvas; record one with denoise")
-    passed = 0 if index is None else step_of(trace, index).pass_index
-    made = trace.passes[passed or 0]
-    ranked = sort_by_figure(cell for cell in made.cells if len(cell.likely) > 1)
-    chosen = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
-    if len(chosen) < 2:
+    pass_index = 0 if index is None else step_of(trace, index).pass_index
+    run_pass = trace.passes[pass_index or 0]
+    ranked = sort_by_figure(cell for cell in run_pass.cells if len(cell.likely) > 1)
+    cells = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
+    if len(cells) < 2:
         raise InputError(
-            "topic", f" {TOPIC}: pass {made.index} had one masked cell: take another step"
+            "topic", f" {TOPIC}: pass {run_pass.index} had one masked cell: take another step"
         )
-    first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(made.block[1]), _GAP)
-    for one in trace.passes[: made.index + 1]:
-        for cell in one.cells:
+    first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(run_pass.block[1]), _GAP)
+    for earlier in trace.passes[: run_pass.index + 1]:
+        for cell in earlier.cells:
             ids[cell.position] = _GAP if cell.was is None else trace.name_of(cell.was)
-    written = "".join(ids[position] for position in range(first, made.block[1]))
+    cells_text = "".join(ids[position] for position in range(first, run_pass.block[1]))
     return Cells(
-        text=shortened((trace.head.prompt or "") + written),
-        best=tuple(visible(trace.name_of(cell.likely[0][0])) for cell in chosen),
-        drawn=tuple(visible(trace.name_of(cell.token_id)) for cell in chosen),
-        p=tuple(probability(cell.likely[0][1]) for cell in chosen),
-        second=tuple(probability(cell.likely[1][1]) for cell in chosen),
-        p_drawn=tuple(probability(cell.logprob) for cell in chosen),
-        entropy=tuple(cell.entropy for cell in chosen),
-        made=made.index,
+        text=shorten((trace.head.prompt or "") + cells_text),
+        best=tuple(visible(trace.name_of(cell.likely[0][0])) for cell in cells),
+        drawn=tuple(visible(trace.name_of(cell.token_id)) for cell in cells),
+        p=tuple(probability(cell.likely[0][1]) for cell in cells),
+        second=tuple(probability(cell.likely[1][1]) for cell in cells),
+        p_drawn=tuple(probability(cell.logprob) for cell in cells),
+        entropy=tuple(cell.entropy for cell in cells),
+        made=run_pass.index,
     )
 
 
-def revealed(cells: Cells, rule: Rule) -> tuple[list[int], list[float], float]:
-    """What ``Canvas.reveal`` does: the cells, what its order follows, and the bound in nats."""
+def reveal_cells(cells: Cells, rule: Rule) -> tuple[list[int], list[float], float]:
+    """Reveal cells as ``Canvas.reveal`` does: them, what its order follows, the bound in nats."""
     n = len(cells.best)
     canvas = make_canvas(rule, 0, n)
     columns = (cells.p_drawn, cells.p, cells.second, cells.entropy)
-    of = Figures(np.arange(n), *(np.array(column, np.float64) for column in columns))
-    drawn = [Sampled(i, i, 1, 0.0, 0) for i in range(n)]
-    done = canvas.reveal(drawn, of, 0)
-    which = [i for i, cell in enumerate(canvas.cells) if cell.sampled]
-    return which, done.figures.tolist(), done.bound
+    cell_figures = Figures(np.arange(n), *(np.array(column, np.float64) for column in columns))
+    samples = [Sampled(i, i, 1, 0.0, 0) for i in range(n)]
+    done = canvas.reveal(samples, cell_figures, 0)
+    rows = [i for i, cell in enumerate(canvas.cells) if cell.sampled]
+    return rows, done.figures.tolist(), done.bound
 
 
 def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
-    """Which cell each rule reveals next; how many at once, and what that can lose."""
+    """Ask which cell each rule reveals next; how many at once, and what that can lose."""
     return (
         _next(
             cells, Rule(), "the surest cell goes first: that whose likeliest token has the "
@@ -160,9 +160,9 @@ def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
     )  # fmt: skip
 
 
-def _given(cells: Cells) -> Table:
-    bits = [number(to_bits(one)) for one in cells.entropy]
-    return numbered(
+def _cells_table(cells: Cells) -> Table:
+    bits = [number(to_bits(nats)) for nats in cells.entropy]
+    return number_rows(
         cells.best,
         {
             "p": [number(p) for p in cells.p], "second": [number(p) for p in cells.second],
@@ -172,30 +172,30 @@ def _given(cells: Cells) -> Table:
 
 
 def _next(cells: Cells, rule: Rule, words: str, hint: str, name: str) -> Exercise:
-    [row], figures, _ = revealed(cells, rule)
+    [row], figures, _ = reveal_cells(cells, rule)
     fates = ["revealed" if i == row else "" for i in range(len(figures))]
-    figures = [to_bits(one) for one in figures] if rule.order == "entropy" else figures
-    shown: dict[str, Sequence[str]] = {name: [*map(number, figures)], "": fates}
+    figures = [to_bits(nats) for nats in figures] if rule.order == "entropy" else figures
+    columns: dict[str, Sequence[str]] = {name: [*map(number, figures)], "": fates}
     return Exercise(
         TOPIC,
         f"One cell a pass; {words}. Which cell is revealed next? Name it by its likeliest token or "
         "its number.",
-        _given(cells),
+        _cells_table(cells),
         TokenAnswer(cells.best, row),
         hint,
         (
-            numbered(cells.best, shown),
+            number_rows(cells.best, columns),
             f"{cells.drawn[row]} is the token that its luck drew.",
         ),
     )
 
 
 def _together(cells: Cells) -> tuple[Exercise, Exercise]:
-    which, _, bound = revealed(cells, Rule(threshold=THRESHOLD))
-    fates = ["revealed" if i in which else "" for i in range(len(cells.p))]
-    bits = [number(to_bits(one)) if i in which else "" for i, one in enumerate(cells.entropy)]
+    rows, _, bound = reveal_cells(cells, Rule(threshold=THRESHOLD))
+    fates = ["revealed" if i in rows else "" for i in range(len(cells.p))]
+    bits = [number(to_bits(nats)) if i in rows else "" for i, nats in enumerate(cells.entropy)]
     last: tuple[Block, ...] = (
-        numbered(cells.best, {"entropy, bits": bits, "": fates}),
+        number_rows(cells.best, {"entropy, bits": bits, "": fates}),
         f"The sum less the largest is {number(to_bits(bound))} bits. One after another, each cell "
         "would have seen the ones before it; together, each was drawn as if the others were still "
         "masked. That is the most that fewer passes cost on average.",
@@ -205,18 +205,18 @@ def _together(cells: Cells) -> tuple[Exercise, Exercise]:
             TOPIC,
             f"A threshold reveals at once all cells whose p is {THRESHOLD:g} or more, and the "
             "surest in any case. How many are revealed in this pass?",
-            _given(cells),
-            Numbers((len(which),), ("cells",), COUNT),
+            _cells_table(cells),
+            Numbers((len(rows),), ("cells",), COUNT),
             "look at p alone.",
-            (numbered(cells.best, {"p": [number(p) for p in cells.p], "": fates}),),
+            (number_rows(cells.best, {"p": [number(p) for p in cells.p], "": fates}),),
         ),
         Exercise(
             TOPIC,
             "Cells that are revealed together do not see each other. On average that loses at most "
             "the sum of their entropies less the largest. How many bits is it here?",
-            _given(cells),
+            _cells_table(cells),
             Numbers((to_bits(bound),), ("bound",), BITS),
-            f"of the {len(which)} that the threshold reveals.",
+            f"of the {len(rows)} that the threshold reveals.",
             last,
         ),
     )

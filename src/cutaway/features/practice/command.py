@@ -90,22 +90,22 @@ def run(args: Namespace) -> int:
         check_choice("topic", topic, (*TOPICS, TOPIC, WAYS, *LESSONS))
     inside = [topic for topic in args.topics if topic in LESSONS]
     sampling = [topic for topic in args.topics if topic in TOPICS]
-    page, trace, start, asked = Page(), _trace(args), None, list["Exercise"]()
+    page, trace, start, questions = Page(), _trace(args), None, list["Exercise"]()
     if sampling or not args.topics:
         start = _start(args, trace)
-        asked += exercises(start, sampling)
+        questions += exercises(start, sampling)
         _open(page, f"{start.text} …", _sampling(start))
     if TOPIC in args.topics:
-        asked += _cells(page, args, trace)
+        questions += _cells(page, args, trace)
     if WAYS in args.topics:
-        asked += _ways(page, args)
+        questions += _ways(page, args)
     if inside:
-        asked += _inside(page, args, trace, inside)
+        questions += _ask_inside(page, args, trace, inside)
     done, code = True, 0
     if args.answers:
-        _solve(page, asked)
+        _solve(page, questions)
     else:
-        done, code = _ask_all(page, asked)
+        done, code = _ask_all(page, questions)
     if done and start and not args.topics:
         page.show(comparison(start))
     return code
@@ -130,7 +130,7 @@ def _start(args: Namespace, trace: "Trace | None") -> "Start":
 
 
 def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
-    """What the model writes in each way that it has."""
+    """Ask what the model writes in each way that it has."""
     from cutaway.features.practice.lessons.ways import ways
 
     here = ways(console.load(args), args.seed)
@@ -139,7 +139,7 @@ def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
 
 
 def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":
-    """What a rule reveals next, of the sample or of a pass of the run."""
+    """Ask what a rule reveals next, of the sample or of a pass of the run."""
     from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises, cells_of_trace
 
     cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
@@ -147,16 +147,16 @@ def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Ex
     return cell_exercises(cells)
 
 
-def _inside(
+def _ask_inside(
     page: "Page", args: Namespace, trace: "Trace | None", topics: "Sequence[str]"
 ) -> "Sequence[Exercise]":
-    """The lessons on a step, with a sentence on which it is."""
+    """Ask the lessons on a step, after a sentence on which it is."""
     from cutaway.features.practice.lessons import lessons, scene
 
     here = scene(console.load(args), trace, args.step, args.seed)
-    asked = lessons(here, topics)
+    questions = lessons(here, topics)
     _open(page, f"{here.text} …", here.introduction)
-    return asked
+    return questions
 
 
 def _open(page: "Page", title: str, introduction: str) -> None:
@@ -166,62 +166,62 @@ def _open(page: "Page", title: str, introduction: str) -> None:
 
 
 def _sampling(start: "Start") -> str:
-    """The introduction of the topics on the sampling chain."""
-    where, others, run = "", "", start.run
+    """Introduce the topics on the sampling chain."""
+    place, rest, run = "", "", start.run
     if run is not None:
-        where = f" at step {run.step} of your run"
-        others = f" All other tokens, with a probability of {start.left_out:.3f}, are left out."
+        place = f" at step {run.step} of your run"
+        rest = f" All other tokens, with a probability of {start.left_out:.3f}, are left out."
     return (
-        f"Which token comes next{where}? Here are {len(start.names)}, with their logits z.{others} "
+        f"Which token comes next{place}? Here are {len(start.names)}, with their logits z.{rest} "
         f"The luck is the same in every exercise: that of seed {start.seed}, position "
         f"{start.position}. Figures are shown rounded."
     )
 
 
-def _solve(page: "Page", asked: "Sequence[Exercise]") -> None:
-    for n, exercise in enumerate(asked, 1):
-        page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)
+def _solve(page: "Page", questions: "Sequence[Exercise]") -> None:
+    for n, exercise in enumerate(questions, 1):
+        page.say(f"[{n}/{len(questions)}] {exercise.topic}", bold=True)
         page.say(exercise.question)
         page.say(f"The answer: {exercise.answer.solution}", bold=True)
         print()
         page.show(*exercise.arithmetic)
 
 
-def _ask_all(page: "Page", asked: "Sequence[Exercise]") -> tuple[bool, int]:
-    """Whether all were answered, and the exit code; Ctrl-C or the end of the input ends it."""
+def _ask_all(page: "Page", questions: "Sequence[Exercise]") -> tuple[bool, int]:
+    """Ask all; return whether all were answered, and the exit code. Ctrl-C ends it."""
     marks, code = list[Mark](), 0
     if sys.stdin.isatty():
         page.show(_KEYS)
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing for input()
     try:
-        _ask_each(page, asked, marks)
+        _ask_each(page, questions, marks)
     except KeyboardInterrupt:
         print()
         code = 130
-    page.say(_summary(marks, len(asked)), bold=True)
+    page.say(_summary(marks, len(questions)), bold=True)
     print()
-    return len(marks) == len(asked), code
+    return len(marks) == len(questions), code
 
 
-def _ask_each(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
+def _ask_each(page: "Page", questions: "Sequence[Exercise]", marks: list[Mark]) -> None:
     """Ask one after the other, and mark the answers, until all are answered or the user quits."""
-    for n, exercise in enumerate(asked, 1):
-        page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)
+    for n, exercise in enumerate(questions, 1):
+        page.say(f"[{n}/{len(questions)}] {exercise.topic}", bold=True)
         mark = _ask(page, exercise)
         if mark is None:
             return
         marks.append(mark)
         print()
         page.show(*exercise.arithmetic)
-        to_read = sys.stdin.isatty() and n < len(asked)
+        to_read = sys.stdin.isatty() and n < len(questions)
         if to_read and _read_line("Enter goes on. ") is None:
             return
 
 
 def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
-    """None if the user quits. There are two tries in a terminal, one in a pipe."""
-    page.show(exercise.question, exercise.given)
+    """Ask one; None if the user quits. There are two tries in a terminal, one in a pipe."""
+    page.show(exercise.question, exercise.given_table)
     tries: tuple[Mark, ...] = ("right", "right at the second try")
     for mark in tries if sys.stdin.isatty() else tries[:1]:
         if mark != tries[0]:
@@ -237,7 +237,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
-    """The next answer, judged; an empty one has no remark. None if the user quits."""
+    """Judge the next answer; an empty one has no remark. None if the user quits."""
     from cutaway.features.practice import Verdict
 
     while (text := _read_line("> ")) is not None:
@@ -255,7 +255,7 @@ def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
 
 
 def _read_line(prompt: str) -> str | None:
-    """The next line; None if the user quits. A line from a pipe is echoed as if it were typed."""
+    """Read a line; None if the user quits. A line from a pipe is echoed as if it were typed."""
     try:
         text = input(prompt).strip()
     except EOFError:
@@ -267,8 +267,8 @@ def _read_line(prompt: str) -> str | None:
 
 
 def _summary(marks: Sequence[Mark], count: int) -> str:
-    known = [mark for mark in get_args(Mark) if mark in marks]
-    parts = [f"{marks.count(mark)} {mark}" for mark in known]
+    kinds = [mark for mark in get_args(Mark) if mark in marks]
+    parts = [f"{marks.count(mark)} {mark}" for mark in kinds]
     parts += [f"{count - len(marks)} not answered"] if len(marks) < count else []
     return f"Of {count}: {', '.join(parts)}."
 
@@ -280,7 +280,7 @@ _WIDEST, _NARROWEST, _LONGEST_BAR = 80, 20, 24
 
 
 class Page:
-    """Where blocks are shown, one below the other."""
+    """The terminal, where blocks are shown one below the other."""
 
     def __init__(self) -> None:
         self._width = max(min(shutil.get_terminal_size().columns, _WIDEST), _NARROWEST)

@@ -29,13 +29,13 @@ from cutaway.features.practice.page_exercises import (
     told_solution,
     told_start,
 )
-from cutaway.features.practice.start import SAMPLE, RunStep, Start, from_values, shortened
+from cutaway.features.practice.start import SAMPLE, RunStep, Start, from_values, shorten
 from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.service import service_of
 
-_KEPT = 16  # steps
+_MAX_LESSONS = 16  # steps whose lessons are stored
 
 
 class Lessons(NamedTuple):
@@ -47,23 +47,23 @@ class Lessons(NamedTuple):
 
 
 async def lessons(body: StepOfText, request: Request) -> Lessons:
-    """Of a step of a text whose tokens are known."""
-    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    """Return the lessons on a step of a text whose tokens are known."""
+    stored: OrderedDict[str, Lessons] = request.app.state.lessons
     key = body.model_dump_json()
-    if key not in known:
-        known[key] = await run_look(request, body, _made)
-        while len(known) > _KEPT:
-            known.popitem(last=False)
-    return known[key]
+    if key not in stored:
+        stored[key] = await run_look(request, body, _make_lessons)
+        while len(stored) > _MAX_LESSONS:
+            stored.popitem(last=False)
+    return stored[key]
 
 
 async def lesson_ways(model: str | None, request: Request) -> Lessons:
-    """What the model writes in each way that it has."""
-    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    """Return the lessons on what the model writes in each way that it has."""
+    stored: OrderedDict[str, Lessons] = request.app.state.lessons
     key = f"ways of {service_of(request, model).names.resolve(model)}"
-    if key not in known:
-        known[key] = await run_exclusive(request, model, _ways)
-    return known[key]
+    if key not in stored:
+        stored[key] = await run_exclusive(request, model, _ways)
+    return stored[key]
 
 
 def _ways(llm: LLM) -> Lessons:
@@ -71,7 +71,7 @@ def _ways(llm: LLM) -> Lessons:
     return Lessons(here.text, here.introduction, here.exercises)
 
 
-def _made(llm: LLM, body: StepOfText) -> Lessons:
+def _make_lessons(llm: LLM, body: StepOfText) -> Lessons:
     scene = Scene(llm, to_trace(llm, body), body.step)
     return Lessons(scene.text, scene.introduction, possible(scene))
 
@@ -86,7 +86,7 @@ _MOST_CELLS = 64
 
 
 def install(app: FastAPI, _: ServerSettings) -> None:
-    """Room for lessons, by step, until their answers come."""
+    """Make room for lessons, by step, until their answers come."""
     app.state.lessons = OrderedDict()
 
 
@@ -139,10 +139,10 @@ class PracticeRequest(Body):
         """The cells. InputError where a value is out of range."""
         if not isinstance(self.cells, CellsFields):
             return SAMPLE_CELLS
-        known = self.cells.model_dump()
-        lists = {name: tuple(one) for name, one in known.items() if isinstance(one, list)}
+        fields = self.cells.model_dump()
+        lists = {name: tuple(column) for name, column in fields.items() if isinstance(column, list)}
         return Cells(
-            text=shortened(known["text"]), made=check_int("made", known["made"], 0), **lists
+            text=shorten(fields["text"]), made=check_int("made", fields["made"], 0), **lists
         )
 
     def asked_step(self) -> StepOfText | None:
@@ -152,8 +152,8 @@ class PracticeRequest(Body):
             return step
         return step.model_copy(update={"model": self.model})
 
-    def made(self) -> Start:
-        """The start. InputError where its values are out of range."""
+    def to_start(self) -> Start:
+        """Make the start. InputError where its values are out of range."""
         if self.start is None:
             return SAMPLE
         values = self.start.model_dump(exclude={"run"})
@@ -172,24 +172,24 @@ class AnswerRequest(PracticeRequest):
 @router.post("/page/practice")
 async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
-    if found := await _lessons(body, request):
-        return JSONResponse(told_lesson(*found))
-    return await _answer(lambda: _asked(body.made()))
+    if lesson := await _lessons(body, request):
+        return JSONResponse(told_lesson(*lesson))
+    return await _answer(lambda: _start_document(body.to_start()))
 
 
 @router.post("/page/practice/answer")
 async def answer(body: AnswerRequest, request: Request) -> Response:
     """Whether an answer is right; null where there is none or it cannot be parsed."""
-    found = await _lessons(body, request)
+    lesson = await _lessons(body, request)
     return await _answer(
-        lambda: _judged(found.exercises if found else _exercises(body.made()), body)
+        lambda: _judge(lesson.exercises if lesson else _exercises(body.to_start()), body)
     )
 
 
 @router.post("/page/practice/comparison")
-async def compared(body: PracticeRequest) -> Response:
-    """What each sampling strategy makes of the start; for the end, since it contains solutions."""
-    return await _answer(lambda: told_block(comparison(body.made())))
+async def compare_methods(body: PracticeRequest) -> Response:
+    """Answer what each sampling method makes of the start; it contains solutions."""
+    return await _answer(lambda: told_block(comparison(body.to_start())))
 
 
 async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
@@ -206,7 +206,7 @@ async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
 
 
 async def _answer(make: Callable[[], Any]) -> Response:
-    """Made in a thread: a thousand draws take a moment, while other requests run."""
+    """Answer from a thread: a thousand draws take a moment, while other requests run."""
     return JSONResponse(await asyncio.to_thread(make))
 
 
@@ -216,12 +216,12 @@ def _exercises(start: Start) -> tuple[Exercise, ...]:
     return exercises(start)
 
 
-def _asked(start: Start) -> dict[str, Any]:
+def _start_document(start: Start) -> dict[str, Any]:
     return told_start(start, _exercises(start))
 
 
-def _judged(every: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
-    exercise = every[check_int("index", body.index, 0, len(every) - 1)]
+def _judge(questions: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
+    exercise = questions[check_int("index", body.index, 0, len(questions) - 1)]
     right, remark = _verdict(exercise, body.answer)
     if not (right or body.reveal):
         return {"right": right, "remark": remark, "solution": None, "arithmetic": []}

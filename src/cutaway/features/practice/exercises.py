@@ -53,12 +53,12 @@ def number(figure: float | None, digits: int = 2, *, sign: bool = False) -> str:
 
 
 def column(start: Start, figures: Figures, digits: int = 2, *, sign: bool = False) -> list[str]:
-    """A cell for each row."""
+    """Write a cell for each row."""
     return [number(figures.get(row), digits, sign=sign) for row in range(len(start.names))]
 
 
 def shares(start: Start, figures: Figures) -> list[str]:
-    """Probabilities, with three digits."""
+    """Write probabilities, with three digits."""
     return column(start, figures, 3)
 
 
@@ -70,7 +70,7 @@ def table(
     bars: Figures | None = None,
     total: Sequence[str] = (),
 ) -> Table:
-    """A row per token, in the order of ``rows``; ``total`` is one more, below them."""
+    """Make a row per token, in the order of ``rows``; ``total`` is one more, below them."""
     order = list(range(len(start.names)) if rows is None else rows)
     lines = [
         (str(row + 1), start.names[row], *(cells[row] for cells in columns.values()))
@@ -81,43 +81,43 @@ def table(
     return Table(("#", "token", *columns), tuple(lines), lengths)
 
 
-def numbered(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Table:
-    """A row for each name, and its cell of each column."""
+def number_rows(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Table:
+    """Make a row for each name, with its cell of each column."""
     rows = zip(names, *columns.values(), strict=True)
     return Table(
         ("#", "token", *columns), tuple((str(n), *cells) for n, cells in enumerate(rows, 1))
     )
 
 
-def given(start: Start, *, luck: bool = False) -> Table:
-    """What an exercise gives: logits, and luck where it matters."""
+def given_table(start: Start, *, luck: bool = False) -> Table:
+    """Show what an exercise gives: logits, and luck where it matters."""
     columns = {"z": column(start, dict(enumerate(start.logits)))}
     if luck:
         columns["luck"] = column(start, start.luck, sign=True)
     return table(start, columns)
 
 
-def softmax(start: Start, made: Outcome, name: str = "z") -> Table:
-    """From logits to probabilities, step by step, over those that stay."""
-    top = max(made.logits.values())
+def softmax(start: Start, result: Outcome, name: str = "z") -> Table:
+    """Show step by step how logits become probabilities, over the tokens that stay."""
+    top = max(result.logits.values())
     columns = {
-        name: column(start, made.logits),
-        "−largest": column(start, {row: logit - top for row, logit in made.logits.items()}),
-        "exp": shares(start, made.weights),
-        "p": shares(start, made.shares),
+        name: column(start, result.logits),
+        "−largest": column(start, {row: logit - top for row, logit in result.logits.items()}),
+        "exp": shares(start, result.weights),
+        "p": shares(start, result.shares),
     }
-    total = ("", "", number(made.total, 3), number(1.0, 3))
-    return table(start, columns, bars=made.shares, total=total)
+    total = ("", "", number(result.total, 3), number(1.0, 3))
+    return table(start, columns, bars=result.shares, total=total)
 
 
-def drawing(start: Start, made: Outcome, name: str = "z") -> Table:
-    """Who wins the draw: logit and luck, added."""
-    fates = ["" if row in made.scores else "removed" for row in range(len(start.names))]
-    fates[made.pick] = "drawn"
+def drawing(start: Start, result: Outcome, name: str = "z") -> Table:
+    """Show who wins the draw: logit and luck, added."""
+    fates = ["" if row in result.scores else "removed" for row in range(len(start.names))]
+    fates[result.pick] = "drawn"
     columns = {
-        name: column(start, made.logits),
+        name: column(start, result.logits),
         "luck": column(start, start.luck, sign=True),
-        f"{name} + luck": column(start, made.scores),
+        f"{name} + luck": column(start, result.scores),
         "": fates,
     }
     return table(start, columns)
@@ -134,7 +134,7 @@ class Exercise:
     """One question on a start.
 
     topic        by which it can be chosen; a topic has one exercise or several
-    question     what is asked, and ``given`` what to work from
+    question     what is asked; given_table: what to work from
     answer       judges what a person wrote
     hint         a nudge
     arithmetic   how one gets there
@@ -142,14 +142,14 @@ class Exercise:
 
     topic: str
     question: str
-    given: Table
+    given_table: Table
     answer: Answer
     hint: str
     arithmetic: tuple[Block, ...]
 
 
 def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
-    """Those of the topics, in the order in which they build on each other; none names all.
+    """Make the exercises of topics, in the order in which they build on each other; () is all.
 
     InputError where there is no such topic.
     """
@@ -162,7 +162,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
 
 
 def comparison(start: Start) -> Table:
-    """The token that each method draws from the same logits and luck; last, a recorded run's."""
+    """Compare the tokens that methods draw from the same logits and luck; last, the run's own."""
     rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
     rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
     return Table(("same logits, same luck", "token"), tuple(rows))
@@ -177,7 +177,7 @@ def _softmax(start: Start) -> Exercise:
         "softmax",
         f"How probable is each token? Write {len(start.names)} numbers, in this order; two "
         "decimals are enough.",
-        given(start),
+        given_table(start),
         _shares(start, pure, range(len(start.names))),
         "subtract the largest z from each, take exp, and divide by the sum of them all.",
         (
@@ -191,17 +191,17 @@ def _softmax(start: Start) -> Exercise:
 def _entropy(start: Start) -> Exercise:
     pure = outcome(start)
     parts = {row: p * pure.bits[row] for row, p in pure.shares.items()}
-    known = {"p": shares(start, pure.shares)}
+    columns = {"p": shares(start, pure.shares)}
     worked = {"bits": column(start, pure.bits), "p × bits": shares(start, parts)}
     return Exercise(
         "entropy",
         "How uncertain is this step? Write its entropy in bits.",
-        table(start, known),
+        table(start, columns),
         Numbers((pure.entropy,), ("entropy",), BITS),
         "a token of probability p is a surprise of −log2 p bits. Which surprise is to be expected?",
         (
             "Entropy is the sum of p × bits, where bits = −log2 p.",
-            table(start, known | worked, total=("", "", number(pure.entropy, 3))),
+            table(start, columns | worked, total=("", "", number(pure.entropy, 3))),
             f"It is the uncertainty of a fair choice among {2**pure.entropy:.1f} tokens.",
         ),
     )
@@ -230,16 +230,16 @@ def _top_p(start: Start) -> Exercise:
     last = list(cut.shares)[-1]
     fates = ["stays" if row in cut.shares else "removed" for row in range(len(start.names))]
     fates[last] = "crosses, stays"
-    known = {"p": shares(start, pure.shares)}
+    columns = {"p": shares(start, pure.shares)}
     return Exercise(
         "top-p",
         f"Top-p {P:g} adds up the probabilities from the likeliest down until they make {P:g} or "
         "more, and removes the others. Which token is the last to stay?",
-        table(start, known),
+        table(start, columns),
         TokenAnswer(start.names, last),
         f"the sum before it is below {P:g}; with it, it is not.",
         (
-            table(start, known | {"sum": shares(start, sums), "": fates}, rows=pure.shares),
+            table(start, columns | {"sum": shares(start, sums), "": fates}, rows=pure.shares),
             f"The token that crosses {P:g} stays. The others had {number(cut.removed_mass, 3)} "
             "together.",
         ),
@@ -253,7 +253,7 @@ def _temperature(start: Start) -> Exercise:
         "temperature",
         f"Temperature {COLD:g} divides each z by {COLD:g} before softmax. How probable is "
         f"{start.names[best]} now?",
-        given(start),
+        given_table(start),
         _shares(start, cold, [best]),
         f"each difference between two z becomes {1 / COLD:g} times as large. Then softmax.",
         (
@@ -263,8 +263,8 @@ def _temperature(start: Start) -> Exercise:
     )
 
 
-def _shares(start: Start, made: Outcome, rows: Any) -> Numbers:
-    values = tuple(made.shares[row] for row in rows)
+def _shares(start: Start, result: Outcome, rows: Any) -> Numbers:
+    values = tuple(result.shares[row] for row in rows)
     return Numbers(values, tuple(start.names[row] for row in rows), SHARE)
 
 
@@ -276,7 +276,7 @@ def _greedy(start: Start) -> Exercise:
     return Exercise(
         "greedy",
         "Greedy, which is temperature 0: which token comes next?",
-        given(start),
+        given_table(start),
         TokenAnswer(start.names, pick),
         "there is no luck in it.",
         (f"The largest z wins: {start.names[pick]}.",),
@@ -284,16 +284,16 @@ def _greedy(start: Start) -> Exercise:
 
 
 def _sampling(start: Start) -> Exercise:
-    made = outcome(start)
+    result = outcome(start)
     return Exercise(
         "sampling",
         "Pure sampling: each token has its luck, and the largest z + luck wins. Which token comes "
         "next?",
-        given(start, luck=True),
-        TokenAnswer(start.names, made.pick),
+        given_table(start, luck=True),
+        TokenAnswer(start.names, result.pick),
         "add the two columns.",
         (
-            drawing(start, made),
+            drawing(start, result),
             "Luck is −ln(−ln u), where u is a random number from 0 to 1, made of seed, position "
             "and token alone. With such luck a token wins with exactly the probability that "
             "softmax gives it.",
@@ -303,31 +303,31 @@ def _sampling(start: Start) -> Exercise:
 
 
 def _again(topic: str, way: str) -> Callable[[Start], Exercise]:
-    """The same luck under other settings."""
+    """Make the exercise on the same luck under other settings."""
     name = "z / T" if topic == "temperature" else "z"
 
     def make(start: Start) -> Exercise:
-        made = outcome(start, **WAYS[way])
+        result = outcome(start, **WAYS[way])
         return Exercise(
             topic,
             f"{way.capitalize()} and the same luck: which token comes next?",
-            given(start, luck=True),
-            TokenAnswer(start.names, made.pick),
+            given_table(start, luck=True),
+            TokenAnswer(start.names, result.pick),
             "divide z by the temperature, then add luck, which is not divided."
             if topic == "temperature"
             else "the largest z + luck among those that stay.",
-            (drawing(start, made, name), _what_changed(start, made)),
+            (drawing(start, result, name), _what_changed(start, result)),
         )
 
     return make
 
 
-def _what_changed(start: Start, made: Outcome) -> str:
+def _what_changed(start: Start, result: Outcome) -> str:
     pure = outcome(start).pick
-    was, now = start.names[pure], start.names[made.pick]
-    if pure == made.pick:
+    was, now = start.names[pure], start.names[result.pick]
+    if pure == result.pick:
         return f"Pure sampling drew {was} too."
-    if pure not in made.scores:
+    if pure not in result.scores:
         return f"Pure sampling drew {was}, which is removed. {now} is the best of those that stay."
     return f"Pure sampling drew {was}. The luck is the same, but {now} has overtaken it."
 
@@ -346,7 +346,7 @@ def _thousand(start: Start) -> Exercise:
     spans = tuple(
         (pure.shares[r] - spread[r] / TIMES, pure.shares[r] + spread[r] / TIMES) for r in rows
     )
-    beside = table(start, worked, bars={row: counts[row] / TIMES for row in rows})
+    counts_table = table(start, worked, bars={row: counts[row] / TIMES for row in rows})
     inside = sum(abs(counts[row] - TIMES * pure.shares[row]) <= spread[row] for row in rows)
     give = max(spread[best], 0.5)
     unit = Unit("450", 0, give, percent=TIMES / 100)
@@ -358,7 +358,7 @@ def _thousand(start: Start) -> Exercise:
         Numbers((TIMES * pure.shares[best],), (start.names[best],), unit),
         f"{TIMES:,} × p; any count that chance may give is right.",
         (
-            replace(beside, spans=spans),
+            replace(counts_table, spans=spans),
             f"± is 2 × √(n p (1 − p)): chance keeps 19 counts in 20 within it. Here it keeps "
             f"{inside} of {len(rows)}.",
         ),
@@ -386,4 +386,4 @@ _TOPICS: Mapping[str, tuple[Callable[[Start], Exercise], ...]] = {
 }
 
 TOPICS = tuple(_TOPICS)
-"""Their names, in order."""
+"""The names of all topics, in order."""

@@ -1,4 +1,4 @@
-"""Exercises for pages: as JSON, with and without what is right; some asked and judged beforehand.
+"""Exercises for pages: as JSON, with and without solutions; some are made before anyone asks.
 
 Knows which exercises need no run of the reader's own. trace/web/js/local/practice.js compares an
 answer with what is written here; refuses to judge, and to make exercises in a second way.
@@ -52,13 +52,13 @@ def told_question(exercise: Exercise) -> Data:
     fields: Data = {
         "topic": exercise.topic,
         "question": exercise.question,
-        "given": told_block(exercise.given),
+        "given": told_block(exercise.given_table),
         "hint": exercise.hint,
     }
-    asked = exercise.answer
-    if isinstance(asked, Numbers):
-        return fields | {"kind": "numbers", "labels": asked.labels, "example": asked.unit.example}
-    return fields | {"kind": "token", "names": asked.names}
+    answer = exercise.answer
+    if isinstance(answer, Numbers):
+        return fields | {"kind": "numbers", "labels": answer.labels, "example": answer.unit.example}
+    return fields | {"kind": "token", "names": answer.names}
 
 
 def told_solution(exercise: Exercise) -> Data:
@@ -70,12 +70,12 @@ def told_solution(exercise: Exercise) -> Data:
 def told_judge(exercise: Exercise) -> Data:
     """What decides whether an answer is right, and what is said of it (local/practice.js)."""
     answer = exercise.answer
-    said = REMARKS | {"unread": answer.unread}
+    judge_data = REMARKS | {"unread": answer.unread}
     if not isinstance(answer, Numbers):
-        return said | {"row": answer.row}
+        return judge_data | {"row": answer.row}
     unit = answer.unit
     rule = {"slack": unit.slack + ROUNDING, "percent": unit.percent, "is_share": unit.is_share}
-    return said | {"values": answer.values, **rule}
+    return judge_data | {"values": answer.values, **rule}
 
 
 def told_block(block: Block) -> str | Data:
@@ -89,15 +89,15 @@ def told_block(block: Block) -> str | Data:
 _RUN: dict[str, Any] = {"seed": 7, "max_tokens": 8, "ignore_eos": True}
 
 
-def of_samples() -> Data:
+def sample_sheets() -> Data:
     """What is practised -> the questions, what judges each, and its solution."""
     cells = cell_exercises(SAMPLE_CELLS)
-    told = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
-    return {"sample": _of_start(SAMPLE), "cells": _sheet(told, cells)}
+    lesson_data = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
+    return {"sample": _start_sheet(SAMPLE), "cells": _sheet(lesson_data, cells)}
 
 
-def of_run(llm: LLM) -> Data:
-    """The same on the most uncertain step of a run of the model, and on its inside.
+def run_sheets(llm: LLM) -> Data:
+    """Make the sheets on the most uncertain step of a run of the model, and on its inside.
 
     InputError where the model has no such runs.
     """
@@ -105,28 +105,33 @@ def of_run(llm: LLM) -> Data:
         path = Path(folder) / "run.jsonl"
         llm.generate(TEXT, trace=path, **_RUN)
         trace = Trace.read(path)
-    scene = Scene(llm, trace, step_of(trace, None).index, own=False)
-    asked = possible(scene)
-    told = told_lesson(scene.text, scene.introduction, asked)
+    scene = Scene(llm, trace, step_of(trace, None).index, is_own=False)
+    questions = possible(scene)
+    lesson_data = told_lesson(scene.text, scene.introduction, questions)
     return {
-        "start": _of_start(replace(from_trace(trace), run=None)),  # it is no run of the reader's
-        "inside": _sheet(told, asked),
+        "start": _start_sheet(replace(from_trace(trace), run=None)),  # it is no run of the reader's
+        "inside": _sheet(lesson_data, questions),
     }
 
 
-def of_ways(llm: LLM) -> Data:
-    """The same on what the model writes in each of its ways. InputError where it has none."""
+def ways_sheet(llm: LLM) -> Data:
+    """Make the sheet on what the model writes in each of its ways. InputError where it has none."""
     here = ways(llm)
-    told = told_lesson(here.text, here.introduction, here.exercises)
-    return {"ways": _sheet(told, here.exercises)}
+    lesson_data = told_lesson(here.text, here.introduction, here.exercises)
+    return {"ways": _sheet(lesson_data, here.exercises)}
 
 
-def _of_start(start: Start) -> Data:
-    every = exercises(start)
-    return _sheet(told_start(start, every), every) | {"comparison": told_block(comparison(start))}
+def _start_sheet(start: Start) -> Data:
+    questions = exercises(start)
+    return _sheet(told_start(start, questions), questions) | {
+        "comparison": told_block(comparison(start))
+    }
 
 
-def _sheet(told: Data, every: Sequence[Exercise]) -> Data:
-    """As local/practice.js reads it."""
-    answers = [{"judge": told_judge(one), "solution": told_solution(one)} for one in every]
-    return {"told": told, "answers": answers}
+def _sheet(data: Data, questions: Sequence[Exercise]) -> Data:
+    """Make a sheet as local/practice.js reads it."""
+    answers = [
+        {"judge": told_judge(question), "solution": told_solution(question)}
+        for question in questions
+    ]
+    return {"told": data, "answers": answers}

@@ -1,4 +1,4 @@
-"""Where an exercise starts, a few tokens with their logits and luck, and what is drawn from there.
+"""Where an exercise starts, a few tokens with their logits and luck; and what is drawn from them.
 
 A start is of the lesson's sample, a step of a trace, or plain values. The engine's own sampler
 draws from it.
@@ -135,11 +135,11 @@ def from_values(
 
     InputError where a value is out of range, or the columns differ in length.
     """
-    ids = _checked(token_ids, names, logits)
+    ids = _check_columns(token_ids, names, logits)
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
     rows = _handful(ranked, [ids[row] == run.own for row in ranked] if run else [])
     return Start(
-        text=shortened(text),
+        text=shorten(text),
         token_ids=tuple(ids[row] for row in rows),
         names=tuple(visible(names[row]) for row in rows),
         logits=tuple(float(np.float32(logits[row])) for row in rows),
@@ -149,7 +149,7 @@ def from_values(
     )
 
 
-def _checked(
+def _check_columns(
     token_ids: Sequence[int], names: Sequence[str], logits: Sequence[float]
 ) -> tuple[int, ...]:
     ids = tuple(check_int("token_ids", i, 0, _MOST_TOKENS - 1) for i in token_ids)
@@ -167,8 +167,10 @@ def _checked(
 
 def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
     """The first ``TOKENS`` rows; the drawn one replaces the last if it is not among them."""
-    drawn = [row for row, found in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if found]
-    return [*ranked[: TOKENS - len(drawn)], *drawn]
+    drawn_rows = [
+        row for row, is_wanted in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if is_wanted
+    ]
+    return [*ranked[: TOKENS - len(drawn_rows)], *drawn_rows]
 
 
 def _checked_run(run: RunStep) -> RunStep:
@@ -195,7 +197,7 @@ def _chain(trace: Trace) -> str:
     return " → ".join(stages + greedy) or "pure sampling"
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """The end of a text, on one line."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _LONGEST_TEXT else "…" + line[-_LONGEST_TEXT:]
@@ -203,8 +205,8 @@ def shortened(text: str) -> str:
 
 def visible(name: str) -> str:
     """A token's visible name, even of a space or an empty token."""
-    shown = printable(name.replace(" ", "␣")) or "(empty)"
-    return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"
+    shown_name = printable(name.replace(" ", "␣")) or "(empty)"
+    return shown_name if len(shown_name) <= _LONGEST_NAME else shown_name[: _LONGEST_NAME - 1] + "…"
 
 
 # -- its outcome under some settings ---------------------------------------------------------------
@@ -257,15 +259,15 @@ def outcome(start: Start, **settings: Any) -> Outcome:
     total, luck = ordered_sum(weights), start.luck
     rows = [start.token_ids.index(token_id) for token_id in c.ids]
 
-    def by_row(figures: NDArray[np.float64]) -> dict[int, float]:
+    def arrange(figures: NDArray[np.float64]) -> dict[int, float]:
         return {rows[at]: float(figures[at]) for at in c.best_first()}
 
     return Outcome(
-        by_row(logits),
-        by_row(weights),
-        by_row(weights / total),
-        by_row(to_bits(ledger[-1].log_sum_exp - logits)),
-        by_row(logits + [luck[row] for row in rows]),
+        arrange(logits),
+        arrange(weights),
+        arrange(weights / total),
+        arrange(to_bits(ledger[-1].log_sum_exp - logits)),
+        arrange(logits + [luck[row] for row in rows]),
         total,
         to_bits(entropy(logits)),
         sum(report.removed_mass for report in ledger[1:]),  # the first is our processor
@@ -295,9 +297,9 @@ def _params(start: Start, settings: dict[str, Any]) -> SamplingParams:
     ids = list(start.token_ids)
 
     def only(_: list[int], logits: LogitsRow) -> LogitsRow:
-        kept = np.full_like(logits, -np.inf)
-        kept[ids] = logits[ids]
-        return kept
+        only_start = np.full_like(logits, -np.inf)
+        only_start[ids] = logits[ids]
+        return only_start
 
     pure: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
     return SamplingParams(**(pure | settings), processors=(only,))

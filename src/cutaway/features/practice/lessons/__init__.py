@@ -31,16 +31,16 @@ LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
 
 
 def possible(here: Scene) -> tuple[Exercise, ...]:
-    """All questions that this model and run have."""
-    found: list[Exercise] = []
+    """Make all questions that this model and run have."""
+    questions: list[Exercise] = []
     for lesson in LESSONS.values():
         with suppress(InputError):
-            found += lesson(here)
-    return tuple(found)
+            questions += lesson(here)
+    return tuple(questions)
 
 
 def lessons(here: Scene, topics: Sequence[str]) -> tuple[Exercise, ...]:
-    """Those of the topics, in the order in which they build on each other.
+    """Make the questions of topics, in the order in which they build on each other.
 
     InputError where there is no such topic, or nothing to ask of this model and run.
     """

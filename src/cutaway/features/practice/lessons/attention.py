@@ -1,6 +1,6 @@
 """Lessons on attention: its weights, a head that is cut, induction, and the causal mask.
 
-Weights are asked for beside attributions and the effect of an ablation.
+Their exercises compare weights with attributions and the effects of ablations.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import InputError
 from cutaway.features.practice import COUNT, Numbers, TokenAnswer
-from cutaway.features.practice.exercises import Exercise, Table, number, numbered
+from cutaway.features.practice.exercises import Exercise, Table, number, number_rows
 from cutaway.features.practice.lessons.scene import Scene
 from cutaway.sampling.observe import row_hash
 from cutaway.trace.figures import percent, probability
@@ -26,7 +26,7 @@ _BEST = 3  # tokens that are the first by each of three figures
 
 
 def attention_lesson(scene: Scene) -> list[Exercise]:
-    """Which token has the most weight? Without which is most lost?"""
+    """Ask which token has the most weight, and without which most is lost."""
     scene.need("attention", 2)
     best = [
         part
@@ -44,11 +44,11 @@ def _most_weight(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
         "attention",
         f"Each of {sinks.size} heads shared its attention among the {len(scene.ids)} tokens "
         "before the step. Which of these did they look at most, on average?",
-        numbered(names, {"position": places}),
+        number_rows(names, {"position": places}),
         TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].weight)),
         "a head must attend to something, even where it needs nothing.",
         (
-            numbered(names, {"position": places, "weight": _weights(parts)}),
+            number_rows(names, {"position": places, "weight": _weights(parts)}),
             "The weights of a head add up to 100 %. One that needs nothing rests where it does "
             f"no harm: {sinks.sum()} of {sinks.size} have more than 30 % on the first token. "
             "So much attention does not mean much effect.",
@@ -57,23 +57,23 @@ def _most_weight(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
 
 
 def _most_lost(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
-    names, found = _names(scene, parts), scene.ablation
+    names, ablation = _names(scene, parts), scene.ablation
     attributions = [number(part.attribution, sign=True) for part in parts]
     columns = {"weight": _weights(parts), "attribution": attributions}
-    lost = [number(part.effect, sign=True) for part in parts]
-    drawn = ["" if part.drawn is None else scene.name(part.drawn) for part in parts]
+    losses = [number(part.effect, sign=True) for part in parts]
+    drawn_names = ["" if part.drawn is None else scene.name(part.drawn) for part in parts]
     return Exercise(
         "attention",
         "Attribution is how far what was read from a token moved the logits, toward "
-        f"{scene.token} and away from {scene.name(found.rival)}. Now each token is deleted, "
+        f"{scene.token} and away from {scene.name(ablation.rival)}. Now each token is deleted, "
         f"and the text run again. Without which does {scene.token} lose most?",
-        numbered(names, columns),
+        number_rows(names, columns),
         TokenAnswer(names, max(range(len(parts)), key=lambda row: parts[row].effect)),
         "which of them says most about what may follow?",
         (
-            numbered(names, columns | {"log p lost": lost, "drawn": drawn}),
+            number_rows(names, columns | {"log p lost": losses, "drawn": drawn_names}),
             f"With all of the text {scene.token} had "
-            f"{percent(probability(found.logprob))}. Where 0.69 is lost it is half as "
+            f"{percent(probability(ablation.logprob))}. Where 0.69 is lost it is half as "
             "likely, where 2.30 a tenth. The last column is what the same luck then draws.",
             "Weight, attribution and loss are three things. The last is an effect, not a cause: "
             "repeated words mask each other, and the text becomes odd.",
@@ -99,12 +99,12 @@ _ALIKE = (0.8, 1.25)  # times the attribution: about as much
 
 
 def cut_lesson(scene: Scene) -> list[Exercise]:
-    """How much of the lead is lost without the head of the largest attribution?"""
+    """Ask how much of the lead is lost without the head of the largest attribution."""
     from cutaway.features.inside.steps import Redraw
     from cutaway.features.inside.summary import heads
 
-    look, found = scene.look, scene.attribution
-    best = sorted(heads(look, found), key=lambda head: -head.attribution)[:_HEADS]
+    look, attribution = scene.look, scene.attribution
+    best = sorted(heads(look, attribution), key=lambda head: -head.attribution)[:_HEADS]
     if best[0].attribution <= 0:
         raise InputError(
             "topic",
@@ -114,16 +114,16 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
         Redraw.from_step(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
     )
     rows = [(head, *_cut(scene, head, redraw)) for head in best]
-    token, rival, most = scene.token, scene.name(found.rival), rows[0]
+    token, rival, strongest = scene.token, scene.name(attribution.rival), rows[0]
     return [
         Exercise(
             "cut",
-            f"{most[0].place} adds {number(most[0].attribution)} to {token} over "
+            f"{strongest[0].place} adds {number(strongest[0].attribution)} to {token} over "
             f"{rival}, more than any other of {look.sinks.size} heads. Now it is ablated: its "
             "output at this step becomes 0, and the layers after it run again. How much of the "
             f"lead of {token} is lost?",
-            numbered(CHOICES, {}),
-            TokenAnswer(CHOICES, judged(most[0].attribution, most[1])),
+            number_rows(CHOICES, {}),
+            TokenAnswer(CHOICES, judge_loss(strongest[0].attribution, strongest[1])),
             "the layers after the head read a stream without it.",
             (
                 Table(
@@ -134,9 +134,9 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
                     tuple(
                         (
                             head.place,
-                            *(number(x, sign=True) for x in (head.attribution, here, all_)), drawn,
+                            *(number(x, sign=True) for x in (head.attribution, here, all_)), name,
                         )
-                        for head, here, all_, drawn in rows
+                        for head, here, all_, name in rows
                     ),
                 ),
                 "An attribution is what a head wrote, as the output head reads it. Later layers "
@@ -150,31 +150,33 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
     ]  # fmt: skip
 
 
-def judged(attribution: float, lost: float) -> int:
-    """Which of ``CHOICES`` is right."""
+def judge_loss(attribution: float, loss: float) -> int:
+    """Return which of ``CHOICES`` is right."""
     low, high = _ALIKE
-    share = lost / attribution
+    share = loss / attribution
     bounds = (share > high, share >= low, share > _LITTLE, True)
     return bounds.index(True)
 
 
 def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[float, float, str]:
-    """What the lead loses without the head at this step, and everywhere; and what is drawn then."""
+    """Measure what the lead loses without the head at this step, and everywhere; and the draw."""
     from cutaway.engine.interventions import scale
     from cutaway.rerun.request import bound
 
-    ids, llm, found = tuple(scene.ids), scene.llm, scene.attribution
+    ids, llm, attribution = tuple(scene.ids), scene.llm, scene.attribution
     place, last = head.place, len(ids) - 1
     cuts = scale(place, 0, positions=str(last)), scale(place, 0)
     texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
     rows = dict(llm.last_rows(ids, texts))
     lead, here, all_ = (
-        float(row[found.token]) - float(row[found.rival])
+        float(row[attribution.token]) - float(row[attribution.rival])
         for row in (scene.look.logits, rows[0], rows[1])
     )
-    drawn = "" if redraw is None else scene.name(redraw.tokens(rows[1][None])[0])
-    before = found.total / lead if lead else 1.0  # a logit scale, which attributions do not include
-    return before * (lead - here), before * (lead - all_), drawn
+    drawn_name = "" if redraw is None else scene.name(redraw.tokens(rows[1][None])[0])
+    scale_factor = (
+        attribution.total / lead if lead else 1.0
+    )  # a logit scale, which attributions do not include
+    return scale_factor * (lead - here), scale_factor * (lead - all_), drawn_name
 
 
 # -- induction: a new name comes again, and a head looks at what followed it -----------------------
@@ -185,11 +187,11 @@ TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
 
 
 def induction_lesson(scene: Scene) -> list[Exercise]:
-    """Where does the head look that has most on what followed?"""
+    """Ask where the head looks that has most on what followed."""
     from cutaway.features.inside.ablate import ablate
     from cutaway.features.inside.summary import heads
 
-    here, follower = repeated(scene.llm)
+    here, follower = repeat_name(scene.llm)
     look, llm = here.look, here.llm
     best = sorted(heads(look, here.attribution), key=lambda head: -head.induction)[:_HEADS]
     names, last = tuple(map(here.name, here.ids)), here.name(here.ids[-1])
@@ -202,11 +204,11 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
             f"{_NAME}: a name that no text had before. Here it has begun a second time, and the "
             f"last token is {last}. Of {look.sinks.size} heads, {best[0].place} does most to "
             "continue it. Which token does it look at most? Write its number.",
-            numbered(names, {}),
+            number_rows(names, {}),
             TokenAnswer(names, best[0].most),
             f"what followed {last} the first time?",
             (
-                numbered(names, {f"weight of {best[0].place}": [*map(percent, weights)]}),
+                number_rows(names, {f"weight of {best[0].place}": [*map(percent, weights)]}),
                 Table(
                     ("head", "token", "weight", f"what followed {last}", "attribution"),
                     tuple(
@@ -227,8 +229,8 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
     ]  # fmt: skip
 
 
-def repeated(llm: "LLM") -> tuple[Scene, int]:
-    """The step that ends the name the second time, and where its token stood the first time.
+def repeat_name(llm: "LLM") -> tuple[Scene, int]:
+    """Find the step that ends the name the second time, and its token's place the first time.
 
     InputError where the model has no token twice in the name.
     """
@@ -253,7 +255,7 @@ _DIGITS = 8  # of a hash
 
 
 def mask_lesson(scene: Scene) -> list[Exercise]:
-    """How many rows change?"""
+    """Ask how many rows change where one token does."""
     scene.need("mask", _LEAST)
     ids = scene.ids
     first = max(len(ids) - _ROWS, 0)
@@ -261,7 +263,7 @@ def mask_lesson(scene: Scene) -> list[Exercise]:
     before = scene.logits(ids, first)
     other = _likeliest_but(before[place - 1], ids[first + place])
     after = scene.logits([*ids[: first + place], other, *ids[first + place + 1 :]], first)
-    pairs = [(_shown(a), _shown(b)) for a, b in zip(before, after, strict=True)]
+    pairs = [(_short_hash(a), _short_hash(b)) for a, b in zip(before, after, strict=True)]
     changed = sum(a != b for a, b in pairs)
     becomes = [f"becomes {scene.name(other)}" if i == place else "" for i in range(len(names))]
     fates = [
@@ -273,11 +275,11 @@ def mask_lesson(scene: Scene) -> list[Exercise]:
             "Each token has a row of numbers: how likely each token of the vocabulary is to "
             f"follow. Here are the last {len(names)} tokens of the text; one of them is replaced. "
             "How many of their rows change?",
-            numbered(names, {"": becomes}),
+            number_rows(names, {"": becomes}),
             Numbers((changed,), ("rows",), COUNT),
             "whose row can see the token that is replaced?",
             (
-                numbered(
+                number_rows(
                     names,
                     {"row": [a for a, _ in pairs], "row after": [b for _, b in pairs], "": fates},
                 ),
@@ -292,10 +294,10 @@ def mask_lesson(scene: Scene) -> list[Exercise]:
 
 
 def _likeliest_but(row: NDArray[np.float32], token: int) -> int:
-    others = row.copy()
-    others[token] = -np.inf
-    return int(others.argmax())
+    logits = row.copy()
+    logits[token] = -np.inf
+    return int(logits.argmax())
 
 
-def _shown(row: NDArray[np.float32]) -> str:
+def _short_hash(row: NDArray[np.float32]) -> str:
     return f"{row_hash(row):016x}"[:_DIGITS]

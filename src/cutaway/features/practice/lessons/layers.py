@@ -11,22 +11,22 @@ from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.lessons.scene import Scene
 from cutaway.trace.figures import percent
 
-_SHOWN = 4  # rows before the answer, spread over the layers
+_MAX_ROWS = 4  # rows before the answer, spread over the layers
 _NEAR = 12  # layers of a model for which the answer may be off by one; twice as many, by two
 
 
 def lens_lesson(scene: Scene) -> list[Exercise]:
-    """After how many layers does the head predict the final token?"""
+    """Ask after how many layers the head predicts the final token."""
     from cutaway.features.inside.lens import find_settled
 
     lens = scene.lens
-    said = lens.ids[:, 0]
-    layers, last = len(said) - 1, scene.name(int(said[-1]))
-    settled = find_settled(said == said[-1])
+    likeliest = lens.ids[:, 0]
+    layers, last = len(likeliest) - 1, scene.name(int(likeliest[-1]))
+    settled = find_settled(likeliest == likeliest[-1])
     assert settled is not None  # since it holds in the last row
-    every = lens.rows(scene.name)
-    rows = [(str(row.layer + 1), row.token, percent(row.probability)) for row in every]
-    figures = [(str(row.rank), row.drawn_token or "") for row in every]
+    lens_rows = lens.rows(scene.name)
+    rows = [(str(row.layer + 1), row.token, percent(row.probability)) for row in lens_rows]
+    figures = [(str(row.rank), row.drawn_token or "") for row in lens_rows]
     heads = ("after", "token", "")
     return [
         Exercise(
@@ -34,7 +34,7 @@ def lens_lesson(scene: Scene) -> list[Exercise]:
             f"The model has {layers} layers, each of which adds to one stream of numbers; after "
             f"the last a head makes logits of them, and {last} was the likeliest. Apply "
             f"that head earlier: after how many layers is {last} the likeliest, and stays so?",
-            Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _SHOWN)))),
+            Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _MAX_ROWS)))),
             Numbers((settled,), ("layers",), Unit(str(layers // 2), 0, layers // _NEAR)),
             "the prediction often settles in the last layers only.",
             (
@@ -42,7 +42,7 @@ def lens_lesson(scene: Scene) -> list[Exercise]:
                     (*heads, f"rank of {scene.token}", "drawn"),
                     tuple((*row, *more) for row, more in zip(rows, figures, strict=True)),
                 ),
-                _settled(scene, lens.draw_settled),
+                _describe_settling(scene, lens.draw_settled),
                 "Only the last layer feeds the output head: ignore guesses until they settle; the "
                 "rank says more.",
             ),
@@ -50,7 +50,7 @@ def lens_lesson(scene: Scene) -> list[Exercise]:
     ]
 
 
-def _settled(scene: Scene, row: int | None) -> str:
+def _describe_settling(scene: Scene, row: int | None) -> str:
     if row is None:
         return "The chain of this run cannot be repeated here, so nothing is drawn."
     return (
@@ -63,11 +63,11 @@ def _settled(scene: Scene, row: int | None) -> str:
 
 
 _ROWS = 8  # experts of a table
-_ASKED = 3  # shares that one works out by hand
+_BY_HAND = 3  # shares that one works out by hand
 
 
 def experts_lesson(scene: Scene) -> list[Exercise]:
-    """How is a token shared out among experts?"""
+    """Ask how a token is shared out among experts."""
     ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
     if not ops:
         raise InputError(
@@ -90,23 +90,23 @@ def experts_lesson(scene: Scene) -> list[Exercise]:
     weights = np.exp(scores - scores.max())
     whole = weights[ids].sum() if mixture.normed else weights.sum()
     among = "of these" if mixture.normed else f"of all {len(scores)} experts"
-    asked = ids[:_ASKED].tolist()
+    expert_ids = ids[:_BY_HAND].tolist()
     return [
         Exercise(
             "experts",
             f"Layer {layer} has {len(scores)} experts, and a router that scores them for each "
             f"token. The {len(ids)} of the highest scores compute it, each with a share: exp, over "
             f"the sum {among}, which is {number(float(whole), 3)}. Write the shares of "
-            f"{', '.join(map(str, asked))}.",
-            _scored(scores, weights),
+            f"{', '.join(map(str, expert_ids))}.",
+            _scores_table(scores, weights),
             Numbers(
-                tuple(float(share) for share in shares[:_ASKED]),
-                tuple(f"expert {i}" for i in asked),
+                tuple(float(share) for share in shares[:_BY_HAND]),
+                tuple(f"expert {i}" for i in expert_ids),
                 SHARE,
             ),
             "divide by the sum, as in softmax.",
             (
-                _chosen(ids.tolist(), shares.tolist(), scores, attributions),
+                _shares_table(ids.tolist(), shares.tolist(), scores, attributions),
                 f"Of this layer's experts the matrices of {len(ids)} are read for the token, and "
                 f"{len(scores) - len(ids)} are left alone: so a mixture holds more weights than it "
                 "computes with. The next token may be computed by others.",
@@ -117,8 +117,8 @@ def experts_lesson(scene: Scene) -> list[Exercise]:
     ]
 
 
-def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
-    """The best, the best first."""
+def _scores_table(scores: np.ndarray, weights: np.ndarray) -> Table:
+    """List the best experts, the best first."""
     rows = tuple(
         (str(i), number(float(scores[i])), number(float(weights[i]), 3))
         for i in np.argsort(-scores, kind="stable")[:_ROWS].tolist()
@@ -126,7 +126,7 @@ def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
     return Table(("expert", "score", "exp"), rows)
 
 
-def _chosen(
+def _shares_table(
     ids: list[int], shares: list[float], scores: np.ndarray, attributions: Mapping[int, float]
 ) -> Table:
     return Table(

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.features.practice.start import shortened, step_of, visible
+from cutaway.features.practice.start import shorten, step_of, visible
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -26,29 +26,29 @@ _PATIENCE_S = 20  # a person waits no longer for the question
 class Scene:
     """A step of a recorded run; its figures are computed once, at their first use.
 
-    own  whether the run is the person's own
+    is_own  whether the run is the person's own
     """
 
     llm: "LLM"
     trace: "Trace"
     index: int
-    own: bool = True
+    is_own: bool = True
 
     @cached_property
     def look(self) -> "Look":
-        """Its inside, proven by the row's hash."""
+        """The step's inside, proven by the row's hash."""
         from cutaway.features.inside.look import inside
 
         return inside(self.llm, self.trace, self.index)
 
     @cached_property
     def attribution(self) -> "LogitAttribution":
-        """Toward the token that came, away from the likeliest other."""
+        """The attribution toward the token that came, away from the likeliest other."""
         return self.look.logit_attribution()
 
     @cached_property
     def ablation(self) -> "Ablation":
-        """Each token left out, or as many as there is time for."""
+        """The ablation of each token, or of as many as there is time for."""
         from cutaway.features.inside.ablate import ablate
 
         return ablate(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
@@ -71,17 +71,17 @@ class Scene:
     @property
     def text(self) -> str:
         """The end of the text before the step."""
-        return shortened(self.llm.detokenize(self.ids, special=True))
+        return shorten(self.llm.detokenize(self.ids, special=True))
 
     @property
     def introduction(self) -> str:
         """Which step it is, and the proof that its figures are of what ran."""
-        where = f" at step {self.index} of your run" if self.own else ""
+        place = f" at step {self.index} of your run" if self.is_own else ""
         proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
         if not self.look.is_as_run:
             proof = "in another arithmetic than what ran"
         return (
-            f"Then came {self.token}{where}. What happened in the model before that is computed "
+            f"Then came {self.token}{place}. What happened in the model before that is computed "
             f"again, {proof}."
         )
 
@@ -108,9 +108,10 @@ class Scene:
 def scene(
     llm: "LLM", trace: "Trace | None" = None, index: int | None = None, seed: int | None = None
 ) -> Scene:
-    """A step of a run; None takes the one that was most uncertain.
+    """Take a step of a run; None takes the one that was most uncertain.
 
-    No run: that of ``TEXT``, with this seed or the sample's. InputError where there is no step.
+    Without a run it is that of ``TEXT``, with this seed or the sample's. InputError where there
+    is no step.
     """
     from cutaway.features.inside.steps import unrecorded_trace
 
@@ -120,5 +121,5 @@ def scene(
     settings: dict[str, Any] = {"seed": seed, "max_tokens": 1, "ignore_eos": True}
     done = llm.generate(ids, **settings)
     return Scene(
-        llm, unrecorded_trace(llm, ids, done.token_ids, 0, settings=settings), 0, own=False
+        llm, unrecorded_trace(llm, ids, done.token_ids, 0, settings=settings), 0, is_own=False
     )

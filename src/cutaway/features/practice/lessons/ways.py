@@ -37,7 +37,7 @@ class Ways:
 
 
 def ways(llm: "LLM", seed: int | None = None) -> Ways:
-    """Of a model that writes from left to right, or of one that reveals canvases.
+    """Make questions on a model that writes from left to right, or on one of canvases.
 
     InputError where the model has blocks of its own.
     """
@@ -75,13 +75,13 @@ def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
 
 
 def _late(came: list[int]) -> int:
-    """How many cells were revealed after a later cell, from the pass of each."""
+    """Count the cells that were revealed after a later cell, from the pass of each."""
     return sum(came[i] > min(came[i + 1 :]) for i in range(len(came) - 1))
 
 
 def _direction(runs: dict[str, "Completion"]) -> Exercise:
     by_run = [[*came_in(done.passes).values()] for done in runs.values()]
-    late, came = [_late(each) for each in by_run], by_run[1]
+    late, came = [_late(passes) for passes in by_run], by_run[1]
     order = sorted(range(len(came)), key=lambda cell: (came[cell], cell))
     rows = tuple(
         (name, str(count), visible_text(done))
@@ -113,16 +113,16 @@ def _mistake(llm: "LLM", more: dict[str, Any]) -> Exercise:
     wrong = llm.tokenizer.encode(_WRONG)[-1]
     rows, stays = list[tuple[str, ...]](), 0
     for name, rule in rules.items():
-        passed = _AT if name == "left" else 0  # when the cell has its turn
-        forced = {**rule, "forced_cells": [(passed, _AT, wrong)]}
+        pass_index = _AT if name == "left" else 0  # when the cell has its turn
+        forced = {**rule, "forced_cells": [(pass_index, _AT, wrong)]}
         done = llm.generate(TEXT, denoise=forced, **more)
-        kept = done.token_ids[_AT] == wrong
-        stays += kept
-        rows.append((name, visible_text(done), "stayed" if kept else "was replaced"))
-    shown = visible(llm.tokenizer.token_name(wrong))
+        is_kept = done.token_ids[_AT] == wrong
+        stays += is_kept
+        rows.append((name, visible_text(done), "stayed" if is_kept else "was replaced"))
+    wrong_name = visible(llm.tokenizer.token_name(wrong))
     return Exercise(
         TOPIC,
-        f"A mistake. {shown} is put into cell {_AT}. Three "
+        f"A mistake. {wrong_name} is put into cell {_AT}. Three "
         f"rules go on: from the left; the surest first, {_PASSES} passes; and Mask-Predict, which "
         "masks the least likely of all cells again after each pass. Under how many of the three "
         "is it still there at the end?",
@@ -141,27 +141,27 @@ def _mistake(llm: "LLM", more: dict[str, Any]) -> Exercise:
 
 
 def _latency(runs: dict[str, "Completion"]) -> Exercise:
-    rows = {name: sum(made.rows for made in done.passes) for name, done in runs.items()}
-    one = [*runs.values()][1]
-    each = one.passes[0].rows
+    rows = {name: sum(one_pass.rows for one_pass in done.passes) for name, done in runs.items()}
+    surest_run = [*runs.values()][1]
+    row_count = surest_run.passes[0].rows
     table = tuple(
         (
             name, str(len(done.passes)), str(rows[name]), number(_CELLS / len(done.passes)),
-            number(to_bits(sum(made.bound for made in done.passes))),
+            number(to_bits(sum(one_pass.bound for one_pass in done.passes))),
         )
         for name, done in runs.items()
     )  # fmt: skip
     return Exercise(
         TOPIC,
-        f"Latency. A pass computes {each} rows: prompt and canvas, since every token sees every "
-        f"other. One cell a pass, {_CELLS} cells: how many rows does the whole canvas take?",
+        f"Latency. A pass computes {row_count} rows: prompt and canvas, since every token sees "
+        f"every other. One cell a pass, {_CELLS} cells: how many rows does the whole canvas take?",
         Table(("way", "passes"), tuple((row[0], row[1]) for row in table)),
         Numbers((rows[[*rows][1]],), ("rows",), COUNT),
         "as many passes as cells.",
         (
             Table(("way", "passes", "rows", "tokens per pass", "bound, bits"), table),
-            f"From left to right with a cache it is {each - 1} rows for the same text length: each "
-            "token is computed once. A canvas is faster only where few passes are enough; the "
+            f"From left to right with a cache it is {row_count - 1} rows for the same text length: "
+            "each token is computed once. A canvas is faster only where few passes are enough; the "
             "bound is the most that revealing cells together loses on average.",
         ),
     )
@@ -185,17 +185,17 @@ def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercis
     other = llm.generate(TEXT, forced=[*loop.token_ids[:_AT], instead], **more)
     pairs = zip(loop.token_ids, other.token_ids, strict=False)
     changed = sum(a != b for a, b in list(pairs)[_AT + 1 :])
-    drawn = ("as drawn", visible_text(loop))
+    drawn_row = ("as drawn", visible_text(loop))
     return Exercise(
         TOPIC,
         f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
         f"the model writes on with the same luck. How many of the {_AT} tokens before it "
         "change?",
-        Table(("way", "written"), (drawn,)),
+        Table(("way", "written"), (drawn_row,)),
         Numbers((0,), ("tokens",), COUNT),
         "a written token is never revised.",
         (
-            Table(("way", "written"), (drawn, ("with another token", visible_text(other)))),
+            Table(("way", "written"), (drawn_row, ("with another token", visible_text(other)))),
             f"None before it; of those after it {changed} differ. Writing from left to "
             "right corrects nothing. A masked model fills the gap from both sides, and a "
             "diffusion model may mask the token again: ask toy-canvas (-m toy-canvas).",
@@ -205,7 +205,7 @@ def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercis
 
 def _cost(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
     canvas = llm.generate(TEXT, denoise={"rule": "left", "block": 1}, **more)
-    prompt, rows = len(llm.tokenize(TEXT)), sum(made.rows for made in canvas.passes)
+    prompt, rows = len(llm.tokenize(TEXT)), sum(one_pass.rows for one_pass in canvas.passes)
     same = "the same" if canvas.fingerprint == loop.fingerprint else "other"
     return Exercise(
         TOPIC,
