@@ -33,7 +33,7 @@ class Table:
     def following(self, texts):
         yield from enumerate(map(self.row, texts))
 
-    def known(self, texts, look=None):
+    def score_tokens(self, texts, look=None):
         return [
             [
                 x
@@ -43,7 +43,7 @@ class Table:
             for text in texts
         ]
 
-    def drawn(self, head, count, temperature, seed):
+    def draw_tokens(self, head, count, temperature, seed):
         ids = tuple(head)
         for _ in range(count):
             z = self.row(ids)[0][TOKENS] / np.float32(temperature)

@@ -1,7 +1,7 @@
 """TextWriter: the methods of ``LLM`` that draw: generate, stream, chat, denoise, revise.
 
-Many requests run a few at a time, and each has its result as soon as it ends. An error only affects
-its own request.
+Of many requests a few run at a time, each with its result as soon as it ends. An error belongs to
+its request, and the others continue.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ Result = Completion | list[Completion] | CutawayError
 
 
 class Results(Iterator[tuple[int, Result]]):
-    """Yields (index of the request, its result) in the order in which they end.
+    """(index of the request, its result) in the order in which they end.
 
     Closing it (or leaving its ``with`` block, or dropping it) early aborts what runs.
     on_step: called after every step
@@ -51,14 +51,14 @@ class Results(Iterator[tuple[int, Result]]):
         owner: EngineOwner,
         requests: Iterable[Any],
         start: Callable[[Any], list[Stream]],
-        limit: int,
+        most: int,
     ) -> None:
-        """start: queues a request's sequences, or raises; limit: sequences queued at once."""
-        self._owner, self._start, self._limit = owner, start, limit
+        """start: queues a request's sequences, or raises; most: sequences queued at once."""
+        self._owner, self._start, self._most = owner, start, most
         self._requests = enumerate(requests)
         self._open: dict[int, list[Stream]] = {}
-        self._results: deque[tuple[int, Result]] = deque()
-        self._tokens = 0  # of requests that ended
+        self._ended: deque[tuple[int, Result]] = deque()
+        self._tokens = 0  # of those that ended
         self.stop_asked = False
         self.on_step: Callable[[], object] = lambda: None
 
@@ -69,15 +69,15 @@ class Results(Iterator[tuple[int, Result]]):
 
     def __next__(self) -> tuple[int, Result]:
         try:
-            while not self._results and not self.stop_asked and self._fill():
+            while not self._ended and not self.stop_asked and self._fill():
                 self._owner.turn()
                 self._collect()
                 self.on_step()
         except BaseException:
             self.close()
             raise
-        if self._results:
-            return self._results.popleft()
+        if self._ended:
+            return self._ended.popleft()
         self.close()
         raise StopIteration
 
@@ -101,12 +101,12 @@ class Results(Iterator[tuple[int, Result]]):
             for stream in streams:
                 stream.close()
         self._open.clear()
-        self._results.clear()
+        self._ended.clear()
 
     def _fill(self) -> bool:
-        """Take requests while there is room; return False if nothing is left to do."""
-        room = self._limit - sum(map(len, self._open.values()))
-        while room > 0 and not self._results:
+        """Take requests while there is room; False where nothing is left to do."""
+        room = self._most - sum(map(len, self._open.values()))
+        while room > 0 and not self._ended:
             if (following := next(self._requests, None)) is None:
                 break
             index, request = following
@@ -114,15 +114,15 @@ class Results(Iterator[tuple[int, Result]]):
                 self._open[index] = self._start(request)
                 room -= len(self._open[index])
             except CutawayError as error:
-                self._results.append((index, error))
-        return bool(self._open or self._results)
+                self._ended.append((index, error))
+        return bool(self._open or self._ended)
 
     def _collect(self) -> None:
         for index, streams in list(self._open.items()):
             if all(stream.ended for stream in streams):
                 del self._open[index]
                 self._tokens += _tokens(streams)
-                self._results.append((index, _result(streams)))
+                self._ended.append((index, _result(streams)))
 
 
 def _tokens(streams: list[Stream]) -> int:
@@ -130,7 +130,7 @@ def _tokens(streams: list[Stream]) -> int:
 
 
 def _result(streams: list[Stream]) -> Result:
-    """Return the result of samples that have all ended."""
+    """Of samples that have all ended."""
     for stream in streams:
         if stream.error:
             return as_cutaway_error(stream.error)
@@ -166,21 +166,18 @@ class TextWriter(TextReader):
         Raises InputError for an unknown option or a value out of range.
         """
         parsed = self.parse_options(options)
-        prompts, is_list = one_or_many(prompt)
-        return self.answers(prompts, parsed, is_list=is_list)
+        prompts, many = one_or_many(prompt)
+        return self.answers(prompts, parsed, many=many)
 
     def answers(
         self,
         prompts: Sequence[Prompt],
         options: Options,
         *,
-        is_list: bool,
+        many: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
-        """Generate with parsed options.
-
-        is_list: return a list; grammar: the options' grammar, if it is compiled already
-        """
+        """As generate. many: return a list; grammar: the options', if it is compiled already."""
         traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -191,17 +188,17 @@ class TextWriter(TextReader):
             show = self.progress and len(streams) > 1
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
-            completions = [[s.finish() for s in samples] for samples in texts]
-        return answers(completions, aligned=options.align, is_list=is_list)
+            each = [[s.finish() for s in samples] for samples in texts]
+        return answers(each, aligned=options.align, is_list=many)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
     ) -> Results:
-        """Run many requests in one batch: (index, result) of each as it ends, in any order.
+        """Many requests in one batch: (index, result) of each as it ends, in any order.
 
         requests: prompts, or (prompt, options) pairs whose options override the common ones. Any
-        number of them: they are taken when there is room, about two batches ahead. A CutawayError
-        among them is a request that could not be read, and becomes its result.
+        number of them: they are taken as there is room, about two batches ahead. A CutawayError
+        among them stands for a request that could not be read, and becomes its result.
         A result is what generate returns, a list of n where n > 1, or the CutawayError that
         it would raise; other requests continue. Closing the iterator early aborts them.
         Raises InputError for a bad common option.
@@ -218,8 +215,8 @@ class TextWriter(TextReader):
         if common.draft is not None:
             self.load_draft(common.draft)
         start = partial(self._start_one, options)
-        limit = 2 * self.engine.scheduler.policy.max_num_seqs
-        return Results(self.owner, requests, start, limit)
+        most = 2 * self.engine.scheduler.policy.max_num_seqs
+        return Results(self.owner, requests, start, most)
 
     def _start_one(self, common: Mapping[str, Any], request: Any) -> list[Stream]:
         """Queue one of many requests."""
@@ -228,8 +225,8 @@ class TextWriter(TextReader):
         paired = (
             isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], Mapping)
         )
-        prompt, request_options = request if paired else (request, {})
-        options = self.parse_options({**common, **request_options})
+        prompt, own = request if paired else (request, {})
+        options = self.parse_options({**common, **own})
         if options.draft not in (None, self.draft):
             raise InputError("speculate", ": name the draft model among the common options")
         return self.add(prompt, options)
@@ -246,7 +243,7 @@ class TextWriter(TextReader):
         return self.generate(prompt, **split_rule(settings))
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
-        """Return a Stream for each of n samples, which run in one batch whichever is read.
+        """A Stream for each of n samples, which run in one batch whichever is read.
 
         With a suffix and a model without tokens for it, they have ended: see docs/fill.md.
         With ``align`` the caller chooses among their completions: ``methods.importance.align``.
@@ -270,16 +267,16 @@ class TextWriter(TextReader):
     ) -> Any:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
 
-        tools: what the answer may call: Python functions with types, or tools as in OpenAI's chat;
-        tool_choice and parallel_tool_calls likewise
+        tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
+        has them; tool_choice and parallel_tool_calls as there
         run_tools: call the functions and answer their results, for at most ``max_rounds`` answers;
         calls of the last one are not run. A function's exception is raised. Each answer has a trace
         of its own, as samples have.
-        continue_final_message: continue the last message, which is the assistant's; the first of
-        ``new_messages`` is then this message, whole
-        think: whether the model thinks, or a level that its template knows ("low"); None: the
-        template's default
-        think_budget: the largest number of tokens of the thought, after which it is closed
+        continue_final_message: the last message is the assistant's, and the text goes on from it;
+        the first of ``new_messages`` is then this message, whole
+        think: whether the model thinks, or a level that its template knows ("low"); None: as the
+        template has it
+        think_budget: tokens of the thought at most, after which it is closed
         chat_template_kwargs: variables of the model's chat template
         ``Completion.new_messages`` continue the conversation; ``tool_calls`` are those of the last
         answer. With n > 1 returns a list.
@@ -303,7 +300,7 @@ class TextWriter(TextReader):
         think: bool | str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Return a conversation's token ids in the model's own template, ready to be answered.
+        """The token ids of a conversation in the model's own template, ready to be answered.
 
         Special tokens come from the template alone; in a message they are ordinary text.
         continue_final_message: the prompt ends within the last message, which is the assistant's
@@ -340,23 +337,23 @@ class TextWriter(TextReader):
 
         rule: "gibbs", "metropolis" or "better"; see docs/revise.md
         power: gibbs and metropolis draw from the model's distribution over texts to this power
-        share: the share of tokens that are tried, the most surprising ones; sweeps: how often
+        share: of the tokens, those that are tried, the most surprising ones; sweeps: how often
         surprise: "loop", given the tokens before, or "leave_one_out", also given those after
         candidates: tokens tried in each place; span: tokens that metropolis draws at once
-        filler: for rule "better", a bidirectional model that replaces whole words
+        filler: for better, a bidirectional model that replaces whole words
         progress: called with (activity, done, total); stopped: called between steps, ends the
         revision once true and keeps what was tried; adapter: the name of a loaded adapter
-        options: options of the draft, as for generate
+        options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
         revising = feature("revise.revise")
-        settings = revising.How.of(
+        how = revising.RevisionSettings.check(
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
             candidates=candidates, span=span, filler=filler, seed=seed,
         )  # fmt: skip
         llm = self.with_adapter(adapter)
         revised: Revised = revising.revise(
-            llm, prompt, draft, settings, filler=filler,
+            llm, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
         return revised
@@ -368,7 +365,7 @@ class TextWriter(TextReader):
         traces: Iterator[Path] | None = None,
         grammar: "Compiled | None" = None,
     ) -> list[Stream]:
-        """Add a request; with a suffix and a model without tokens for it, its texts have ended."""
+        """As ``add``; with a suffix and a model without tokens for it, they have ended."""
         if not infills_by_bayes(self, options):
             return self.add(prompt, options, traces, grammar)
         from cutaway.methods.infill import infill_by_bayes
@@ -379,12 +376,12 @@ class TextWriter(TextReader):
         return infill_by_bayes(llm, partial(self.add, prompt), options)
 
     def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
-        """Step until all streams have ended, and call ``update`` with the number that have."""
-        num_ended = 0
-        while num_ended < len(streams):
-            self.owner.wait(lambda: _count_ended(streams) > num_ended)  # noqa: B023 - used at once
-            num_ended = _count_ended(streams)
-            update(num_ended)
+        """Step until all have ended; ``update`` is called with the number that have."""
+        ended = 0
+        while ended < len(streams):
+            self.owner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once
+            ended = _count_ended(streams)
+            update(ended)
 
 
 def _count_ended(streams: list[Stream]) -> int:

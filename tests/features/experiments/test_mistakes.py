@@ -204,7 +204,7 @@ def test_every_figure_is_what_full_logits_say(tiny, exposed):
 
 
 def test_by_position_is_the_mean_over_windows_of_each_band(exposed):
-    first, _, third, *_, last = exposed.by_position("gap")
+    first, _, third, *_, last = exposed.average_bands("gap")
     assert first.mean == pytest.approx(exposed.gap[:, 0].mean())
     assert third.mean == pytest.approx(exposed.gap[:, 2:4].mean())
     assert last.mean == pytest.approx(exposed.gap[:, 8:].mean())

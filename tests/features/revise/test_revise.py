@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.base.progress import silent
 from cutaway.features.revise import rules
-from cutaway.features.revise.revise import How, _plan, _Revision
+from cutaway.features.revise.revise import RevisionSettings, _plan, _Revision
 from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader, RevisedText
 from cutaway.methods.rows import ScoredText
 from support.random_llama import write_tiny_llama
@@ -324,11 +324,11 @@ def test_metropolis_accepts_by_the_ratio_enumerated(table, monkeypatch, power, s
         for values in product(TOKENS, repeat=count):
             asked = []
 
-            def drawn(head, count, temperature, seed, values=values, asked=asked):
+            def draw_tokens(head, count, temperature, seed, values=values, asked=asked):
                 asked.append((head, count, temperature))
                 return values
 
-            monkeypatch.setattr(table, "drawn", drawn)
+            monkeypatch.setattr(table, "draw_tokens", draw_tokens)
             made = rule.propose(text_of(table, x), position, 0)
             assert asked == [(x[:position], count, 1 / power)]
             q = 1.0
@@ -369,8 +369,8 @@ def test_better_climbs_to_a_text_that_no_single_candidate_makes_likelier(table):
                 best = max(pi[replaced(text.ids, position, (v,))] for v in TOKENS)
                 assert (made.log_ratio == 0) == (best > pi[text.ids] * (1 + 1e-9))
                 if made.log_ratio == 0:
-                    assert pi[text.with_(made).ids] == best
-                    text = text.with_(made)
+                    assert pi[text.accept(made).ids] == best
+                    text = text.accept(made)
         neighbours = [replaced(text.ids, i, (v,)) for i in (1, 2, 3) for v in TOKENS]
         assert pi[text.ids] == max(pi[y] for y in neighbours)
 
@@ -379,7 +379,7 @@ def test_better_climbs_to_a_text_that_no_single_candidate_makes_likelier(table):
 
 
 def swept(table, rule, power, *, sweeps, candidates=2, span=None, seed=5):
-    how = How(rule, 1.0, sweeps, candidates, power, span, "loop", None, seed)
+    how = RevisionSettings(rule, 1.0, sweeps, candidates, power, span, "loop", None, seed)
     start = text_of(table, (0, 1, 1))
     revision = _Revision(_plan(table, ALLOWED, how, start), how, silent)
     last = revision.run(start)

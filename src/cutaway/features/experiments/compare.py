@@ -65,7 +65,7 @@ class ComparedText:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Comparable between texts of different tokens and lengths; None without a judge."""
+        """Bits per byte, which compare texts of any tokens and lengths; None without a judge."""
         return None if self.bits is None or not self.text else self.bits / self.text_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class ComparedText:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Of one prompt and one seed. judge: the name of the model that read the texts, or None."""
+    """The texts of a prompt and a seed. judge: the name of the model that read them, or None."""
 
     prompt: str
     seed: int
@@ -114,8 +114,12 @@ def compare(
     """
     if not llms:
         raise InputError("compare needs a model: name one or more")
-    if given := [name for name in ("denoise", "interventions", "n", "trace") if name in options]:
-        raise InputError(given[0], ": every way has one text, as its rule has it: leave it out")
+    if own_options := [
+        name for name in ("denoise", "interventions", "n", "trace") if name in options
+    ]:
+        raise InputError(
+            own_options[0], ": every way has one text, as its rule has it: leave it out"
+        )
     judge = _judge_of(llms, judge, prompt)
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
     planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
@@ -124,12 +128,12 @@ def compare(
         _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
     ways: list[ComparedText] = []
 
-    def arrived(tokens: int) -> None:
+    def report_tokens(tokens: int) -> None:
         progress("writing", len(ways) * max_tokens + tokens, len(planned) * max_tokens)
 
     for llm, (name, rule) in planned:
-        asked = options | {"denoise": rule}
-        way, options["seed"] = _written(llm, prompt, name, asked, arrived)
+        way_options = options | {"denoise": rule}
+        way, options["seed"] = _write_way(llm, prompt, name, way_options, report_tokens)
         ways.append(way)
     for number, way in enumerate(ways if judge else ()):
         assert judge is not None
@@ -160,16 +164,16 @@ def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
 def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, Rule | None]]:
     if llm.config.is_causal:
         return [(LOOP, None)]
-    named = usual_rules(llm, cells) if rules is None else rules
-    if not named:
+    rule_names = usual_rules(llm, cells) if rules is None else rules
+    if not rule_names:
         raise InputError("rules", " must name at least one: leave it out for the usual ones")
-    return [(name, rule_of_text(name)) for name in named]
+    return [(name, rule_of_text(name)) for name in rule_names]
 
 
 def _run(
-    llm: LLM, prompt: str, options: Mapping[str, Any], arrived: Callable[[int], object] = int
+    llm: LLM, prompt: str, options: Mapping[str, Any], report_tokens: Callable[[int], object] = int
 ) -> tuple[Completion, tuple[int, ...]]:
-    """A text, and the tokens after its canvas; ``arrived`` gets the number of tokens so far."""
+    """Write a text; return it, and the tokens after its canvas. arrived: gets the tokens so far."""
     tokens = 0
     with llm.stream(prompt, **options) as stream:
         for event in stream.events():
@@ -177,34 +181,38 @@ def _run(
                 tokens += len(event.revealed) - len(event.masked_again)
             else:  # a canvas's tokens were counted in their pass
                 tokens += options["denoise"] is None
-            arrived(tokens)
+            report_tokens(tokens)
         decoder = stream.request.decoder
         return stream.completion(), decoder.suffix_ids if isinstance(decoder, Denoise) else ()
 
 
-def _written(
-    llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: Callable[[int], object]
+def _write_way(
+    llm: LLM,
+    prompt: str,
+    name: str,
+    options: Mapping[str, Any],
+    report_tokens: Callable[[int], object],
 ) -> tuple[ComparedText, int]:
-    """One way, not yet judged, and the seed."""
-    begun = perf_counter()
-    done, suffix_ids = _run(llm, prompt, options, arrived)
-    ms, passes = 1e3 * (perf_counter() - begun), done.passes
+    """Write a text in one way, not yet judged; return it and the seed."""
+    started = perf_counter()
+    done, suffix_ids = _run(llm, prompt, options, report_tokens)
+    ms, passes = 1e3 * (perf_counter() - started), done.passes
     if options["denoise"]:
-        figures = len(passes), sum(one.rows for one in passes)
-        lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
+        figures = len(passes), sum(run_pass.rows for run_pass in passes)
+        bits_lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
         came = [step.pass_index or 0 for step in done.steps]
     else:
         steps, usage = len(done.steps), done.usage
         figures = steps, usage.prompt_tokens - usage.cached_tokens + steps - 1
-        lost, came = 0.0, [*range(steps)]
+        bits_lost, came = 0.0, [*range(steps)]
     return ComparedText(
         llm.name, name, done.text, done.token_ids, *figures, ms,
-        (_distinct(done.text, 1), _distinct(done.text, 2)), kendall(came), lost,
+        (_distinct(done.text, 1), _distinct(done.text, 2)), kendall(came), bits_lost,
     ), done.seed  # fmt: skip
 
 
 def _bits(judge: LLM, prompt: str, text: str) -> float:
-    """Surprise of the text after the prompt."""
+    """Compute the surprise of the text after the prompt."""
     before, after = judge.tokenize(prompt), judge.tokenizer.encode(text, goes_on=True)
     if not after:
         return 0.0

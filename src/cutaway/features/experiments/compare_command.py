@@ -75,17 +75,17 @@ def run(args: Namespace) -> int:
 
 
 def _models(args: Namespace) -> "dict[str | None, LLM]":
-    """Each by the name that it was given; the default one where there is none."""
+    """Load each model, by its name; the default one where no name is given."""
     if not hasattr(args, "model"):
         return {None: _load(args, None)}
     return {name: _load(args, name) for name in dict.fromkeys(args.model)}
 
 
 def _load(args: Namespace, name: str | None) -> "LLM":
-    """With nothing kept from one way to the next, so that each computes all of its rows."""
-    given = {key: value for key, value in vars(args).items() if key != "model"}
-    named = {} if name is None else {"model": name}
-    return console.load(Namespace(**given, **named, prefix_cache=False))
+    """Load a model that keeps nothing from one way to the next: each computes all its rows."""
+    other_args = {key: value for key, value in vars(args).items() if key != "model"}
+    model_arg = {} if name is None else {"model": name}
+    return console.load(Namespace(**other_args, **model_arg, prefix_cache=False))
 
 
 def _report(done: "Compared") -> list[str]:

@@ -57,7 +57,7 @@ class Exposure:
 
     @property
     def gap(self) -> Curves:
-        """By how much its own text surprises the model more than the human's."""
+        """Bits by which its own text surprises the model more than the human's."""
         return self.writes - self.reads
 
     @property
@@ -66,8 +66,8 @@ class Exposure:
         prefixes are the human's, and everywhere if its texts are like the human's."""
         return self.expects_own - self.expects_human
 
-    def by_position(self, name: str) -> list[Estimate]:
-        """One of ``CURVES``, its mean over windows in each of ``statistics.bands``."""
+    def average_bands(self, name: str) -> list[Estimate]:
+        """Average one of ``CURVES`` over windows, in each of ``statistics.bands``."""
         curves: Curves = getattr(self, name)
         return [estimate(curves[:, band].mean(axis=1)) for band in bands(curves.shape[1])]
 
@@ -78,7 +78,7 @@ class Exposure:
             "windows": [asdict(window) for window in self.windows],
             "curves": {name: getattr(self, name).tolist() for name in CURVES},
             "positions": [[part.start + 1, part.stop] for part in parts],
-            "mean": {name: [asdict(e) for e in self.by_position(name)] for name in CURVES},
+            "mean": {name: [asdict(e) for e in self.average_bands(name)] for name in CURVES},
         }
 
 
@@ -111,14 +111,17 @@ def exposure(
     common |= {"max_tokens": tokens, "candidates": 1, **UNSTOPPED}
     requests = []
     for i, cut in enumerate(cuts):
-        prompt, own = [*_begin(llm), *cut.context], common | {"seed": derive_seed(seed, i)}
-        requests += [(prompt, own | {"forced": cut.human}), (prompt, own)]
+        prompt, window_options = (
+            [*_begin(llm), *cut.context],
+            common | {"seed": derive_seed(seed, i)},
+        )
+        requests += [(prompt, window_options | {"forced": cut.human}), (prompt, window_options)]
     total = tokens * len(requests)
     done = run_together(llm, requests, lambda n: progress("reading and writing", n, total))
-    read, written = done[::2], done[1::2]
-    windows = [replace(c, own=w.token_ids) for c, w in zip(cuts, written, strict=True)]
+    read, own_texts = done[::2], done[1::2]
+    windows = [replace(c, own=w.token_ids) for c, w in zip(cuts, own_texts, strict=True)]
     return Exposure(
-        tuple(windows), _surprise(read), _surprise(written), _entropy(read), _entropy(written)
+        tuple(windows), _surprise(read), _surprise(own_texts), _entropy(read), _entropy(own_texts)
     )
 
 
@@ -152,9 +155,9 @@ def _begin(llm: LLM) -> list[int]:
 
 
 def _surprise(done: list[Completion]) -> Curves:
-    return to_bits(-np.array([[step.logprob for step in each.steps] for each in done]))
+    return to_bits(-np.array([[step.logprob for step in text.steps] for text in done]))
 
 
 def _entropy(done: list[Completion]) -> Curves:
-    observed = [[step.observed for step in each.steps] for each in done]
-    return to_bits(np.array([[o.entropy for o in each if o is not None] for each in observed]))
+    observed = [[step.observed for step in text.steps] for text in done]
+    return to_bits(np.array([[o.entropy for o in text if o is not None] for text in observed]))

@@ -67,7 +67,7 @@ def _report(done: "Exposure", style: Style) -> list[str]:
     from cutaway.features.experiments.exposure import CURVES
     from cutaway.rerun import bands, span
 
-    means = {name: done.by_position(name) for name in CURVES}
+    means = {name: done.average_bands(name) for name in CURVES}
     high = max(e.mean for name in ("reads", "writes") for e in means[name])
     rows = []
     for i, part in enumerate(bands(done.reads.shape[1])):
@@ -88,7 +88,7 @@ def _draw(path: str, done: "Exposure") -> None:
     from cutaway.features.measure import svg
     from cutaway.rerun import bands
 
-    shown = {"reads (human)": "reads", "writes (own)": "writes", "drift": "drift"}
-    lines = {name: done.by_position(curve) for name, curve in shown.items()}
+    curves = {"reads (human)": "reads", "writes (own)": "writes", "drift": "drift"}
+    lines = {name: done.average_bands(curve) for name, curve in curves.items()}
     title = f"Exposure: surprise after {len(done.windows)} cuts"
     svg.write(path, svg.chart(title, "tokens after the cut", bands(done.reads.shape[1]), lines))

@@ -82,16 +82,16 @@ class Repaired:
     @property
     def differ(self) -> Estimate:
         """How many other cells end with another token, on average."""
-        return estimate(np.array([float(one.differ) for one in self.mistakes]))
+        return estimate(np.array([float(mistake.differ) for mistake in self.mistakes]))
 
     @property
     def later(self) -> Estimate | None:
         """The share of the cells masked after the mistake that do; None: none were masked."""
-        shares = [one.later / one.of_later for one in self.mistakes if one.of_later]
+        shares = [mistake.later / mistake.of_later for mistake in self.mistakes if mistake.of_later]
         return estimate(np.array(shares)) if shares else None
 
     def _rate(self, name: str) -> Estimate:
-        return rate(sum(getattr(one, name) for one in self.mistakes), len(self.mistakes))
+        return rate(sum(getattr(mistake, name) for mistake in self.mistakes), len(self.mistakes))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -99,7 +99,7 @@ class Repaired:
         return {
             "rule": self.rule,
             **{name: mean and asdict(mean) for name, mean in means.items()},
-            "mistakes": [asdict(one) for one in self.mistakes],
+            "mistakes": [asdict(mistake) for mistake in self.mistakes],
         }
 
 
@@ -136,15 +136,17 @@ def repair(
 
     Raises InputError for a value out of range, or a rule that the model cannot have.
     """
-    if given := [name for name in ("denoise", "n", "trace") if name in options]:
-        raise InputError(given[0], ": rules and seeds say which canvases there are: leave it out")
+    if own_options := [name for name in ("denoise", "n", "trace") if name in options]:
+        raise InputError(
+            own_options[0], ": rules and seeds say which canvases there are: leave it out"
+        )
     cells = check_int("max_tokens", max_tokens, 2)
     errors = min(_ERRORS, cells) if errors is None else check_int("errors", errors, 1, cells)
     seeds = check_int("seeds", seeds, 1, 64)
-    named = usual_repairs(llm, cells) if rules is None else rules
-    if not named:
+    rule_names = usual_repairs(llm, cells) if rules is None else rules
+    if not rule_names:
         raise InputError("rules", " must name at least one: leave it out for the usual ones")
-    planned = [(name, rule_of_text(name)) for name in named]
+    planned = [(name, rule_of_text(name)) for name in rule_names]
     ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
     options |= {"max_tokens": cells, **UNSTOPPED}
     llm.parse_options(options)
@@ -156,12 +158,14 @@ def repair(
         for n in range(seeds)
     ]
     done = count(1)
-    each = iter(_mistakes(llm, ids, runs, errors, lambda: progress("writing", next(done), total)))
+    run_mistakes = iter(
+        _mistakes(llm, ids, runs, errors, lambda: progress("writing", next(done), total))
+    )
     progress("writing", total, total)
-    return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
+    return tuple(_sum_up(name, islice(run_mistakes, seeds)) for name, _ in planned)
 
 
-def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
+def _sum_up(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
     mistakes = tuple(chain.from_iterable(runs))
     if not mistakes:
         raise InputError("rule", f" {rule!r}: no cell has a likely token that is wrong: add seeds")
@@ -179,66 +183,67 @@ def _mistakes(
     plain = _all(llm, ids, runs, one_done)
     wrong = [_spread(_possible(done), errors) for done in plain]
     forks = [
-        (replace(rule, forced_cells=(one,)), how)
-        for (rule, how), ones in zip(runs, wrong, strict=True)
-        for one in ones
+        (replace(rule, forced_cells=(cell,)), options)
+        for (rule, options), cells in zip(runs, wrong, strict=True)
+        for cell in cells
     ]
-    ended = iter(_all(llm, ids, forks, one_done))
+    forked = iter(_all(llm, ids, forks, one_done))
     return [
-        [_mistake(done, one, next(ended)) for one in ones]
-        for done, ones in zip(plain, wrong, strict=True)
+        [_mistake(done, cell, next(forked)) for cell in cells]
+        for done, cells in zip(plain, wrong, strict=True)
     ]
 
 
 def _all(
     llm: LLM, ids: list[int], runs: Sequence[_Run], one_done: Callable[[], object]
 ) -> list[Completion]:
-    """All canvases, generated in one batch, in the order of the runs."""
-    made: dict[int, Completion] = {}
-    requests = ((ids, {**how, "denoise": rule}) for rule, how in runs)
+    """Generate all canvases in one batch, in the order of the runs."""
+    completions: dict[int, Completion] = {}
+    requests = ((ids, {**options, "denoise": rule}) for rule, options in runs)
     with closing(llm.generate_each(requests)) as results:
         for index, done in results:
             if isinstance(done, CutawayError):
                 raise done
             assert isinstance(done, Completion)  # since n is 1
-            made[index] = done
+            completions[index] = done
             one_done()
-    return [made[index] for index in range(len(runs))]
+    return [completions[index] for index in range(len(runs))]
 
 
 def _possible(done: Completion) -> list[ForcedCell]:
-    """For each cell, in order: the likeliest wrong token, in the pass that revealed it.
+    """Find each cell's likeliest wrong token, in the pass that revealed it, in order.
 
     Neither the revealed token nor the one at the end; cells without a third likely token are left
     out.
     """
-    first, found, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
-    for made in done.passes:
-        for one in made.revealed:
-            cell = one.position - first
-            right = (one.token_id, done.token_ids[cell])
-            wrong = [token_id for token_id, _ in one.likely if token_id not in right]
+    first, mistakes, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
+    for run_pass in done.passes:
+        for revealed in run_pass.revealed:
+            cell = revealed.position - first
+            right = (revealed.token_id, done.token_ids[cell])
+            wrong = [token_id for token_id, _ in revealed.likely if token_id not in right]
             if wrong and cell not in seen:
-                found[cell] = ForcedCell(made.index, cell, wrong[0])
+                mistakes[cell] = ForcedCell(run_pass.index, cell, wrong[0])
             seen.add(cell)
-    return [found[cell] for cell in sorted(found)]
+    return [mistakes[cell] for cell in sorted(mistakes)]
 
 
 def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
-    """``errors`` of them, evenly spread, or all."""
+    """Take ``errors`` of the cells, evenly spread, or all."""
     errors = min(errors, len(cells))
     return [cells[len(cells) * i // errors] for i in range(errors)]
 
 
 def _mistake(plain: Completion, wrong: ForcedCell, fork: Completion) -> Mistake:
-    first, passed, cell = len(plain.prompt_token_ids), wrong.pass_index, wrong.cell
-    known = {c.position - first: c.token_id for c in plain.passes[passed].revealed}
+    first, pass_index, cell = len(plain.prompt_token_ids), wrong.pass_index, wrong.cell
+    token_ids = {c.position - first: c.token_id for c in plain.passes[pass_index].revealed}
     pairs = zip(plain.token_ids, fork.token_ids, strict=True)
-    others = {i for i, (a, b) in enumerate(pairs) if a != b} - {cell}
-    stands = standing(plain.passes[: passed + 1])[-1]
+    differing = {i for i, (a, b) in enumerate(pairs) if a != b} - {cell}
+    stands = standing(plain.passes[: pass_index + 1])[-1]
     masked = {i for i in range(len(plain.token_ids)) if first + i not in stands}
-    own, now = plain.token_ids[cell], fork.token_ids[cell]
+    plain_token, now = plain.token_ids[cell], fork.token_ids[cell]
     return Mistake(
-        plain.seed, cell, passed, wrong.token_id, known[cell], now != wrong.token_id,
-        own != known[cell], now == own, len(others), len(others & masked), len(masked),
+        plain.seed, cell, pass_index, wrong.token_id, token_ids[cell], now != wrong.token_id,
+        plain_token != token_ids[cell], now == plain_token, len(differing), len(differing & masked),
+        len(masked),
     )  # fmt: skip

@@ -62,19 +62,19 @@ def run(args: Namespace) -> int:
 
     with console.progress(show=not args.quiet, figures=texts_done) as progress:
         done = repair(llm, prompt, progress=progress, **options)
-    print_report(args, lambda: [one.to_dict() for one in done], lambda: _report(done))
+    print_report(args, lambda: [repaired.to_dict() for repaired in done], lambda: _report(done))
     return 0
 
 
 def _report(done: "tuple[Repaired, ...]") -> list[str]:
     rows = [
         (
-            one.rule, f"{len(one.mistakes):8d}",
-            _share(one.gone), _share(one.own_gone), _share(one.restored),
-            f"{one.differ.mean:5.1f} [{one.differ.low:.1f}, {one.differ.high:.1f}]",
-            _share(one.later),
+            repaired.rule, f"{len(repaired.mistakes):8d}",
+            _share(repaired.gone), _share(repaired.own_gone), _share(repaired.restored),
+            f"{repaired.differ.mean:5.1f} [{repaired.differ.low:.1f}, {repaired.differ.high:.1f}]",
+            _share(repaired.later),
         )
-        for one in done
+        for repaired in done
     ]  # fmt: skip
     return [*table([_HEAD, *rows]), "", *_COLUMNS.splitlines()]
 

@@ -35,20 +35,20 @@ class Snowball:
 
     def mean(self, name: str) -> Curve:
         """The curve "forced", "cost" or "free", averaged over the forks. (horizon,)"""
-        every: Curve = np.array([getattr(fork, name) for fork in self.forks])
-        return np.asarray(every.mean(axis=0))
+        curves: Curve = np.array([getattr(fork, name) for fork in self.forks])
+        return np.asarray(curves.mean(axis=0))
 
-    def by_position(self, name: str) -> list[Estimate]:
-        """The mean of a curve in each of ``statistics.bands``, with its interval."""
-        every: Curve = np.array([getattr(fork, name) for fork in self.forks])
-        return [estimate(every[:, band].mean(axis=1)) for band in bands(self.horizon)]
+    def average_bands(self, name: str) -> list[Estimate]:
+        """Average a curve in each of ``statistics.bands``, with its interval."""
+        curves: Curve = np.array([getattr(fork, name) for fork in self.forks])
+        return [estimate(curves[:, band].mean(axis=1)) for band in bands(self.horizon)]
 
     @property
     def parted(self) -> Curve:
         """The share of forks whose token is not the original's. (horizon,)"""
-        own = np.array([fork.token_ids for fork in self.forks])
-        theirs = [self.original.token_ids[f.at + 1 :][: self.horizon] for f in self.forks]
-        return np.asarray((own != np.array(theirs)).mean(axis=0))
+        fork_ids = np.array([fork.token_ids for fork in self.forks])
+        original_ids = [self.original.token_ids[f.at + 1 :][: self.horizon] for f in self.forks]
+        return np.asarray((fork_ids != np.array(original_ids)).mean(axis=0))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: the original's document, each fork, and the mean curves."""
@@ -95,16 +95,18 @@ def snowball(
         raise InputError("max_tokens", f": the context has room for {len(text.token_ids)} only")
     bound = bound_to(llm, llm.parse_options(options).interventions, len(ids))
     original, avoid = Original(llm, ids, text.token_ids, bound), [*llm.tokenizer.end_ids]
-    begun = [_with_mistake(original, place, rank, avoid) for place in places]
+    beginnings = [_with_mistake(original, place, rank, avoid) for place in places]
     requests = [
-        (ids, options | {"seed": text.seed, "forced": given, "max_tokens": len(given) + horizon})
-        for given in begun
+        (
+            ids,
+            options
+            | {"seed": text.seed, "forced": beginning, "max_tokens": len(beginning) + horizon},
+        )
+        for beginning in beginnings
     ]
-    written = run_together(
-        llm, requests, lambda done: progress("writing", max_tokens + done, total)
-    )
+    texts = run_together(llm, requests, lambda done: progress("writing", max_tokens + done, total))
     forks: list[Fork] = []
-    for place, fork in zip(places, written, strict=True):
+    for place, fork in zip(places, texts, strict=True):
         forks.append(original.fork(place, fork.token_ids, horizon))
         progress("measuring", horizon * len(forks), horizon * len(places))
     return Snowball(text, tuple(forks))
@@ -126,7 +128,7 @@ def _places(max_tokens: int, errors: int | None, at: Sequence[int] | None) -> li
 
 
 def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> tuple[int, ...]:
-    """The text up to a mistake at this step: the rank-th likeliest token other than its own."""
+    """Take the text up to a mistake at a step: the rank-th likeliest token but its own."""
     row: Logits = original.logits[at].copy()
     row[[original.token_ids[at], *avoid]] = -np.inf
     wrong = int(np.argsort(-row, kind="stable")[rank - 1])

@@ -42,12 +42,12 @@ _FORKS = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway snowball``."""
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
         "--errors", type=int, metavar="N",
         help="number of mistakes, spread over the first half of the text; default 8",
     )  # fmt: skip
-    where.add_argument(
+    places.add_argument(
         "--at", type=arguments.numbers, metavar="STEP,STEP",
         help="make the mistakes at these steps, from 0",
     )  # fmt: skip
@@ -69,21 +69,23 @@ def run(args: Namespace) -> int:
         done = snowball(llm, prompt, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
-    shown, style = partial(text_of, llm.tokenizer), Style.from_stream(sys.stdout)
-    print_report(args, done.to_dict, lambda: _report(done, shown, style))
+    text_of_ids, style = partial(text_of, llm.tokenizer), Style.from_stream(sys.stdout)
+    print_report(args, done.to_dict, lambda: _report(done, text_of_ids, style))
     return 0
 
 
-def _report(done: "Snowball", shown: "Callable[[Sequence[int]], str]", style: Style) -> list[str]:
+def _report(
+    done: "Snowball", text_of_ids: "Callable[[Sequence[int]], str]", style: Style
+) -> list[str]:
     text, count = done.original, len(done.forks)
     mistakes = f"{count} mistakes" if count > 1 else "1 mistake"
     lines = [f"{text.text!r}", f"{len(text.token_ids)} tokens, seed {text.seed}, {mistakes}", ""]
     head = (" at", "original", "bits", "mistake", "bits", "then", "rejoins")
     rows = [
         (
-            f"{fork.at:3d}", quote(shown([fork.instead_of])), f"{fork.instead_bits:4.1f}",
-            quote(shown([fork.token_id])), f"{fork.bits:4.1f}",
-            clip(quote(shown(fork.token_ids)), _TEXT), _rejoins(fork),
+            f"{fork.at:3d}", quote(text_of_ids([fork.instead_of])), f"{fork.instead_bits:4.1f}",
+            quote(text_of_ids([fork.token_id])), f"{fork.bits:4.1f}",
+            clip(quote(text_of_ids(fork.token_ids)), _TEXT), _rejoins(fork),
         )
         for fork in done.forks
     ]  # fmt: skip
@@ -103,7 +105,7 @@ def _draw(path: str, done: "Snowball") -> None:
     from cutaway.features.measure import svg
     from cutaway.rerun import bands
 
-    shown = ("forced", "free")
-    lines = {name: done.by_position(name) for name in shown}
+    curves = ("forced", "free")
+    lines = {name: done.average_bands(name) for name in curves}
     title = f"How a mistake grows: KL after {len(done.forks)} mistakes"
     svg.write(path, svg.chart(title, "tokens after the mistake", bands(done.horizon), lines))

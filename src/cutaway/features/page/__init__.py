@@ -19,7 +19,7 @@ A recorded run as a page: cutaway trace export RUN.jsonl --html PAGE.html
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the arguments of ``cutaway export --page``."""
     parser.add_argument("--page", action="store_true", required=True, help="as a page that runs it")
     parser.add_argument("model", metavar="MODEL", help="an alias, a file or a folder")
     parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write; it must be new")
@@ -44,11 +44,11 @@ def run(args: Namespace) -> int:
         size = sum(info.nbytes for info in file.tensors.values())
     context = args.context or min(model.context, _CONTEXT)
 
-    with ExitStack() as shown:
-        bar = shown.enter_context(Bar(f"exporting {model.name}", size))
+    with ExitStack() as stack:
+        bar = stack.enter_context(Bar(f"exporting {model.name}", size))
 
         def load_for_exercises() -> LLM:
-            shown.close()
+            stack.close()
             say("running the model for the exercises of the page")
             return LLM(model.path, context=context)
 

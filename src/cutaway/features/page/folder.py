@@ -69,7 +69,7 @@ def write_page_folder(
     run: Callable[[], LLM] | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> list[str]:
-    """The page, its core, and the model's plan, weights and tokenizer; what is not in it, in words.
+    """Write the page, its core, the model's plan, weights and tokenizer; say what is missing.
 
     out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
     run: loads the model, for exercises on what it does; without it the page has those of samples.
@@ -80,8 +80,8 @@ def write_page_folder(
             f"{model.name} does not write from left to right, which is all that a page without a "
             "server does: use cutaway serve"
         )
-    made = cores or CORES
-    if not made.is_dir():
+    core_folder = cores or CORES
+    if not core_folder.is_dir():
         raise InputError(
             "this cutaway was built without the page's cores: pip install ziglang, and in a clone "
             "native/web/build.sh src/cutaway/trace/web/cores"
@@ -91,7 +91,7 @@ def write_page_folder(
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
     try:
-        return _write_all(model, out, context, made, run=run, on_progress=on_progress)
+        return _write_all(model, out, context, core_folder, run=run, on_progress=on_progress)
     except BaseException:  # Ctrl-C, too: half a page is none
         shutil.rmtree(out)
         raise
@@ -140,7 +140,7 @@ def _write_all(
 
 
 def _write_page(out: Path) -> None:
-    """The page's own files, and the list of all that it keeps in the browser."""
+    """Write the page's own files, and the list of all that it keeps in the browser."""
     with as_file(WEB) as web:
         for name in ("js", "css"):
             shutil.copytree(web / name, out / "static" / name)
@@ -158,18 +158,18 @@ def _document() -> str:
 
 
 def _offline(out: Path) -> str:
-    """What keeps the page's own files, of this export, in the browser (trace/web/offline.js)."""
+    """Write what keeps this export's own files in the browser (trace/web/offline.js)."""
     names = sorted(
         str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
     )
-    own = [name for name in names if not Path(name).name.startswith("weights-")]
-    name = sha256(b"".join((out / one).read_bytes() for one in own)).hexdigest()[:16]
+    page_files = [name for name in names if not Path(name).name.startswith("weights-")]
+    name = sha256(b"".join((out / file).read_bytes() for file in page_files)).hexdigest()[:16]
     script = (WEB / "offline.js").read_text("utf-8")
-    return script.replace('"FILES"', json.dumps(["./", *own])).replace("NAME", name)
+    return script.replace('"FILES"', json.dumps(["./", *page_files])).replace("NAME", name)
 
 
 def _parts(weights: Path) -> Iterator[dict[str, Any]]:
-    """The file in pieces, each with its hash."""
+    """Cut the file into pieces, each with its hash."""
     with weights.open("rb") as file:
         for number, piece in enumerate(iter(lambda: file.read(PART), b"")):
             name = f"weights-{number:03d}.bin"
@@ -177,24 +177,24 @@ def _parts(weights: Path) -> Iterator[dict[str, Any]]:
             yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
 
 
-def _if_any(made: Callable[[], T], said: str, missing: list[str]) -> T | None:
-    """None where the model is not one for it; the sentence that says why goes to ``missing``."""
+def _if_any(make: Callable[[], T], problem: str, missing: list[str]) -> T | None:
+    """Make a part of the page; None where the model has none, and ``missing`` gets the reason."""
     try:
-        return made()
+        return make()
     except CutawayError as error:
-        missing.append(f"{said}: {error}")
+        missing.append(f"{problem}: {error}")
         return None
 
 
 def _chat(model: LoadedModel) -> dict[str, Any]:
-    """As local/chat.js reads it."""
+    """Describe the chat as local/chat.js reads it."""
     if model.template is None:
         raise InputError("the model has no chat template")
     return asdict(ChatPieces.from_template(model.template))
 
 
 def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
-    """As local/loop.js reads it: what the heads of all traces have, and every setting."""
+    """Describe the model as local/loop.js reads it: the head of traces, and every setting."""
     head = Head(
         cutaway=__version__, model=model.name, weights=model.identity.weights,
         tokenizer=model.identity.tokenizer, backend="cpu", tier="wasm", threads=1,
@@ -203,13 +203,13 @@ def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
         end_ids=tuple(model.tokenizer.end_ids),
         kv_bytes_per_token=model.kv.bytes_per_token, sizes=sizes_of(model),
     )  # fmt: skip
-    told = catalogue()
+    catalogue_data = catalogue()
     return {
         "head": head.to_json(),
         "defaults": defaults,
         "end_ids": [*model.tokenizer.end_ids],
-        "stages": told["stages"],
-        "presets": told["presets"],
+        "stages": catalogue_data["stages"],
+        "presets": catalogue_data["presets"],
     }
 
 
@@ -269,15 +269,15 @@ _NAMES: dict[type[Op], str] = {DeltaNet: "delta nets", Mamba2: "Mamba 2"}
 
 
 def page_inside(graph: Graph, read: Readable) -> Data:
-    """As local/inside.js reads it. InputError where a page cannot look into this model."""
+    """Describe the model as local/inside.js reads it; InputError where that cannot be."""
     anatomy = Anatomy(graph)
     anatomy.check_paths()
-    made = _PageInside(anatomy, read)
+    page = _PageInside(anatomy, read)
     layers = len(anatomy.stream) - 1
-    attends = {op.layer: made.attention(op) for op in anatomy.attends}
+    attends = {op.layer: page.attention(op) for op in anatomy.attends}
     if unseen := [op for op in graph.states if not isinstance(op, Conv)]:
         raise InputError(f"its layers have {_NAMES.get(type(unseen[0]), unseen[0].kind)}")
-    convolves = {op.layer: made.convolution(op) for op in graph.states}
+    convolves = {op.layer: page.convolution(op) for op in graph.states}
     if len({of["heads"] for of in attends.values()}) != 1:
         raise InputError("its layers do not have equally many heads")
     return {
@@ -285,10 +285,10 @@ def page_inside(graph: Graph, read: Readable) -> Data:
         "attends": [attends.get(layer) for layer in range(layers)],
         "convolves": [convolves.get(layer) for layer in range(layers)],
         "longest": STEP_ROWS,
-        "parts": [made.part(part) for part in anatomy.parts],
-        "norm": made.norm(anatomy.norm),
+        "parts": [page.part(part) for part in anatomy.parts],
+        "norm": page.norm(anatomy.norm),
         "normed": read.tensors[anatomy.norm.out.name],
-        "head": made.linear(anatomy.head) | {"out": read.tensors[anatomy.head.out.name]},
+        "head": page.linear(anatomy.head) | {"out": read.tensors[anatomy.head.out.name]},
     }
 
 
@@ -374,5 +374,5 @@ class _PageInside:
         name = op.weights.get(role)
         if name is None:
             return None
-        found: list[float] = np.asarray(self._read.vectors[name], np.float32).ravel().tolist()
-        return found
+        vector: list[float] = np.asarray(self._read.vectors[name], np.float32).ravel().tolist()
+        return vector

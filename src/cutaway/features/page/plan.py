@@ -24,11 +24,11 @@ from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 
 Calls = list[list[Any]]
-"""Each is its name, then its arguments: numbers, words, truths and lists of these."""
+"""A call is its name, then its arguments: numbers, words, truths and lists of these."""
 
 
 class PagePlan(NamedTuple):
-    """What a core needs beside the packed weights.
+    """What a core needs with the packed weights.
 
     matrices  of each, as they lie: its format, rows, columns, and the factor of its products
     calls     that make the plan
@@ -44,7 +44,7 @@ class PagePlan(NamedTuple):
 
 
 class Readable(NamedTuple):
-    """What is read by its name beside a plan.
+    """What is read by its name, with a plan.
 
     tensors   of the tap: the number of its buffer, and its width
     matrices  by their slices of the file's: their numbers, and whether they read unrounded floats
@@ -63,7 +63,7 @@ def write_plan(
     context: int,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> tuple[PagePlan, Readable]:
-    """Pack a model's matrices into a file; the plan that reads them, and what it has by name.
+    """Pack a model's matrices into a file; return the plan that reads them, and its names.
 
     InputError where the model needs what the core does not have.
     """

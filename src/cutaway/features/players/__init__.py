@@ -76,7 +76,7 @@ class Player:
             self._press(key)
 
     def tick(self) -> None:
-        """The pause is over: show the next."""
+        """Show the next step or pass: the pause is over."""
         self._go(self.at + 1)
         if self.at == self.last:
             self.pause_s = None
@@ -90,19 +90,19 @@ class Player:
         raise NotImplementedError
 
     def _press(self, key: str) -> None:
-        """A key that only this player has."""
+        """Do what a key that only this player has asks."""
         raise NotImplementedError
 
     def _go(self, index: int) -> None:
         self.at = max(min(index, self.last), 0)
 
-    def _search(self, what: str, wanted: Callable[[int], bool], *, ahead: bool) -> None:
+    def _search(self, target: str, is_wanted: Callable[[int], bool], *, ahead: bool) -> None:
         order = range(self.at + 1, self.last + 1) if ahead else range(self.at - 1, -1, -1)
-        found = next((i for i in order if wanted(i)), None)
-        if found is None:
-            self.message = f"no {what} {'after' if ahead else 'before'} this one"
+        index = next((i for i in order if is_wanted(i)), None)
+        if index is None:
+            self.message = f"no {target} {'after' if ahead else 'before'} this one"
         else:
-            self._go(found)
+            self._go(index)
 
 
 def _help(signs: Sequence[tuple[str, str]], columns: int, style: Style) -> Iterator[str]:
@@ -112,18 +112,18 @@ def _help(signs: Sequence[tuple[str, str]], columns: int, style: Style) -> Itera
 
 
 def _keys(keys: Sequence[str], columns: int, style: Style) -> str:
-    """As many keys as fit."""
-    shown = keys[0]
+    """Write as many keys as fit."""
+    line = keys[0]
     for key in keys[1:]:
-        longer = f"{shown} · {key}"
+        longer = f"{line} · {key}"
         if width(style.text(longer)) >= columns:
             break
-        shown = longer
-    return shown
+        line = longer
+    return line
 
 
-def wrapped(widths: list[int], cells: int) -> list[range]:
-    """Which tokens or cells are on each row."""
+def wrap_rows(widths: list[int], cells: int) -> list[range]:
+    """Divide tokens or cells among rows."""
     rows, start, used = [], 0, 0
     for i, wide in enumerate(widths):
         if used + wide > cells and i > start:
@@ -134,7 +134,7 @@ def wrapped(widths: list[int], cells: int) -> list[range]:
 
 
 def spark_row(label: str, marks: list[str], here: int, looks: list[str] | None = None) -> Line:
-    """A figure, and a mark for each step or pass; that of ``here`` stands out."""
+    """Write a figure, and a mark for each step or pass; that of ``here`` is highlighted."""
     looks = list(looks or [PLAIN] * len(marks))
     looks[here] = REVERSE
     return [(f" {label:<{LABEL - 1}}", PLAIN), *zip(marks, looks, strict=True)]

@@ -18,7 +18,7 @@ from cutaway.cli.terminal.drawing import (
     window,
 )  # fmt: skip
 from cutaway.engine.events import Pass
-from cutaway.features.players import LABEL, Player, spark_row, wrapped
+from cutaway.features.players import LABEL, Player, spark_row, wrap_rows
 from cutaway.trace.canvas import cell_life, find_edited_cells, standing
 from cutaway.trace.figures import percent, probability, to_bits
 
@@ -60,19 +60,19 @@ class CanvasPlayer(Player):
 
     @cached_property
     def positions(self) -> range:
-        """Of all cells."""
+        """The positions of all cells."""
         first = len(self.trace.head.prompt_token_ids)
         return range(first, first + self.trace.head.cells)
 
     @cached_property
     def guesses(self) -> list[dict[int, int]]:
-        """After each pass, the likeliest token of each cell that was looked at."""
-        known: dict[int, int] = {}
-        found = []
-        for made in self.trace.passes:
-            known = known | {c.position: c.likely[0][0] for c in made.cells if c.likely}
-            found.append(known)
-        return found
+        """The likeliest token of each cell that was looked at, after each pass."""
+        guesses: dict[int, int] = {}
+        guesses_by_pass = []
+        for run_pass in self.trace.passes:
+            guesses = guesses | {c.position: c.likely[0][0] for c in run_pass.cells if c.likely}
+            guesses_by_pass.append(guesses)
+        return guesses_by_pass
 
     def _press(self, key: str) -> None:
         if key == " ":
@@ -80,12 +80,12 @@ class CanvasPlayer(Player):
             if self.pause_s and self.at == self.last:
                 self.at = 0
         elif key in ("up", "down"):
-            moved = self.cell + (1 if key == "down" else -1)
-            self.cell = max(min(moved, len(self.positions) - 1), 0)
+            cell = self.cell + (1 if key == "down" else -1)
+            self.cell = max(min(cell, len(self.positions) - 1), 0)
         elif key in ("e", "E"):
             passes = self.trace.passes
-            what = "pass that edits or masks again"
-            self._search(what, lambda n: undoes(passes[n]), ahead=key == "e")
+            target = "pass that edits or masks again"
+            self._search(target, lambda n: undoes(passes[n]), ahead=key == "e")
 
     def _lines(self, columns: int, rows: int, style: Style) -> list[Line]:
         below = [[], *_sparks(self, columns, style), [], *_cell(self, style)]
@@ -93,51 +93,56 @@ class CanvasPlayer(Player):
         return [_header(self), [], *_text(self, columns, room, style), *below]
 
 
-def undoes(made: Pass) -> bool:
+def undoes(run_pass: Pass) -> bool:
     """Whether a pass edits a cell or masks one again."""
-    return bool(find_edited_cells(made) or made.masked_again)
+    return bool(find_edited_cells(run_pass) or run_pass.masked_again)
 
 
 def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
-    """One pass in one line: what it did, and the canvas after it."""
-    made, stands = player.trace.passes[index], player.states[index]
+    """Write a pass in one line: what it did, and the canvas after it."""
+    run_pass, stands = player.trace.passes[index], player.states[index]
     names = [
         visible(style, player.trace.name_of(stands[p])) if p in stands else _mask(style)
         for p in player.positions
     ]
     between = " " * any(len(name) > 1 for name in names)
-    return f"{index:>5}  {_what(made):<42}  {between.join(names)}"
+    return f"{index:>5}  {_describe_pass(run_pass):<42}  {between.join(names)}"
 
 
 def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
-    """One pass as JSON; cells are counted from 0."""
-    made, stands, first = player.trace.passes[index], player.states[index], player.positions.start
+    """Make JSON of a pass; cells are counted from 0."""
+    run_pass, stands, first = (
+        player.trace.passes[index],
+        player.states[index],
+        player.positions.start,
+    )
     name = player.trace.name_of
     return {
         "pass": index,
-        "block": [place - first for place in made.block],
-        "rows": made.rows,
-        "revealed": [cell.position - first for cell in made.revealed],
-        "edited": [cell.position - first for cell in find_edited_cells(made)],
-        "masked_again": [position - first for position in made.masked_again],
-        "bound_bits": to_bits(made.bound),
+        "block": [place - first for place in run_pass.block],
+        "rows": run_pass.rows,
+        "revealed": [cell.position - first for cell in run_pass.revealed],
+        "edited": [cell.position - first for cell in find_edited_cells(run_pass)],
+        "masked_again": [position - first for position in run_pass.masked_again],
+        "bound_bits": to_bits(run_pass.bound),
         "cells": [name(stands[p]) if p in stands else None for p in player.positions],
-        "fingerprint": f"{made.fingerprint:016x}",
+        "fingerprint": f"{run_pass.fingerprint:016x}",
     }
 
 
-def _what(made: Pass) -> str:
-    parts, replaced = [f"{len(made.revealed)} revealed"], len(find_edited_cells(made))
+def _describe_pass(run_pass: Pass) -> str:
+    parts, replaced = [f"{len(run_pass.revealed)} revealed"], len(find_edited_cells(run_pass))
     parts += [f"{replaced} edited"] * bool(replaced)
-    parts += [f"{len(made.masked_again)} masked again"] * bool(made.masked_again)
-    return ", ".join([*parts, f"bound {to_bits(made.bound):.2f}"])
+    parts += [f"{len(run_pass.masked_again)} masked again"] * bool(run_pass.masked_again)
+    return ", ".join([*parts, f"bound {to_bits(run_pass.bound):.2f}"])
 
 
 def _header(player: CanvasPlayer) -> Line:
-    made, first = player.trace.passes[player.at], player.positions.start
-    start, end = (place - first for place in made.block)
-    ms = sum((made.phases.schedule, made.phases.run, made.phases.sample)) * 1e3
-    figures = f" · cells {start} to {end - 1} · {made.rows} rows · {ms:.1f} ms · {_what(made)} bits"
+    run_pass, first = player.trace.passes[player.at], player.positions.start
+    start, end = (place - first for place in run_pass.block)
+    ms = sum((run_pass.phases.schedule, run_pass.phases.run, run_pass.phases.sample)) * 1e3
+    figures = f" · cells {start} to {end - 1} · {run_pass.rows} rows · {ms:.1f} ms"
+    figures += f" · {_describe_pass(run_pass)} bits"
     playing = " · playing" if player.pause_s else ""
     return [(f" pass {player.at}/{player.last}", BOLD), (figures + playing, PLAIN)]
 
@@ -150,10 +155,10 @@ def _mask(style: Style) -> str:
 
 
 def _text(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[Line]:
-    """The rows of cells around the one that is looked at."""
+    """Write the rows of cells around the one that is looked at."""
     looks = [_look(player, position, style) for position in player.positions]
     spans = [(clip(name, max(columns - 3, 1)), look) for name, look in looks]
-    lines = wrapped([width(name) + 1 for name, _ in spans], columns - 1)
+    lines = wrap_rows([width(name) + 1 for name, _ in spans], columns - 1)
     here = next(n for n, row in enumerate(lines) if player.cell in row)
     edges = dict.fromkeys(range(len(spans)), " ") | {player.cell: style.pick("▸", ">")}
     return [
@@ -163,7 +168,7 @@ def _text(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[L
 
 
 def _look(player: CanvasPlayer, position: int, style: Style) -> tuple[str, str]:
-    """What is shown of a cell, and how."""
+    """Find what is shown of a cell, and how."""
     trace, stands = player.trace, player.states[player.at]
     before = player.states[player.at - 1] if player.at else {}
     if (token_id := stands.get(position)) is not None:
@@ -191,21 +196,23 @@ def _sparks(player: CanvasPlayer, columns: int, style: Style) -> list[Line]:
 
 
 def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
-    """What this pass made of the cell; three lines."""
+    """Write what this pass made of the cell; three lines."""
     position = player.positions[player.cell]
-    made = player.trace.passes[player.at]
+    run_pass = player.trace.passes[player.at]
     title: Line = [(f" cell {player.cell}", BOLD), (f" · position {position}", PLAIN)]
-    own = next((cell for cell in made.cells if cell.position == position), None)
-    if own is None:
-        again = "masked again" if position in made.masked_again else "not looked at in this pass"
+    pass_cell = next((cell for cell in run_pass.cells if cell.position == position), None)
+    if pass_cell is None:
+        again = (
+            "masked again" if position in run_pass.masked_again else "not looked at in this pass"
+        )
         return [[*title, (f" · {again}", PLAIN)], [], []]
-    moment = next(m for m in cell_life(player.trace, player.cell) if m.index == made.index)
+    moment = next(m for m in cell_life(player.trace, player.cell) if m.index == run_pass.index)
     place = "" if moment.place is None else f" · {moment.place} of {moment.masked} in order"
-    event = moment.event or ("stays masked" if own.now is None else "stays")
+    event = moment.event or ("stays masked" if pass_cell.now is None else "stays")
     name = player.trace.name_of
     likely = "  ".join(
         f"{fit(visible(style, name(token)), 14)} {percent(probability(logprob)):>8}"
-        for token, logprob in own.likely
+        for token, logprob in pass_cell.likely
     )
     margin = ""
     if moment.margin is not None:
@@ -213,6 +220,7 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
     return [
         [*title, (f" · {event}{place}", PLAIN)],
         [(f"   {likely}", PLAIN)],
-        [(f"   drawn {visible(style, name(own.token_id))} · entropy {to_bits(own.entropy):.2f} bits"
-          f" · figure {own.figure:.4g}{margin}", PLAIN)],
+        [(f"   drawn {visible(style, name(pass_cell.token_id))}"
+          f" · entropy {to_bits(pass_cell.entropy):.2f} bits"
+          f" · figure {pass_cell.figure:.4g}{margin}", PLAIN)],
     ]  # fmt: skip

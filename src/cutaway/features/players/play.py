@@ -42,9 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--pass", dest="passed", type=int, metavar="N",
         help="of a canvas: begin at, or print, pass N, from 0",
     )  # fmt: skip
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--static", action="store_true", help="print lines, even on a terminal")
-    how.add_argument("--json", action="store_true", help="print a JSON document per step")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--static", action="store_true", help="print lines, even on a terminal")
+    form.add_argument("--json", action="store_true", help="print a JSON document per step")
     arguments.add_loading_arguments(parser)
 
 
@@ -96,14 +96,14 @@ def _print(args: Namespace, trace: Trace) -> None:
 
 def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
     player = CanvasPlayer(trace)
-    which = range(len(trace.passes)) if args.passed is None else [args.passed]
+    indices = range(len(trace.passes)) if args.passed is None else [args.passed]
     if args.json:
-        for index in which:
+        for index in indices:
             print_json(pass_document(player, index))
         return
     if args.passed is None:
         print(step_player.summary(style, trace))
-    for index in which:
+    for index in indices:
         print(pass_line(style, player, index))
     if args.passed is None:
         print(step_player.ending(style, trace))
@@ -119,7 +119,7 @@ def _play(player: Player) -> None:
             if isinstance(player, StepPlayer) and player.waits:
                 player.find()
                 continue
-            keys, pause_s = terminal.pressed(player.pause_s), player.pause_s
+            keys, pause_s = terminal.wait_for_keys(player.pause_s), player.pause_s
             for key in keys:
                 player.press(key)
             if pause_s and not keys:

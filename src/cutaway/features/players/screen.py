@@ -34,15 +34,15 @@ _UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
 
 
 def keys_of(typed: str) -> list[str]:
-    """The names of the keys in what was typed; a printable key is its own name."""
-    found = [
+    """Name the keys in what was typed; a printable key is its own name."""
+    names = [
         plain or _KEYS.get(sequence, "unknown") for sequence, plain in _SEQUENCE.findall(typed)
     ]
-    return [name for name in found if name != "unknown"]
+    return [name for name in names if name != "unknown"]
 
 
 class Screen:
-    """The terminal while it is ours: ``draw`` lines, wait for what is ``pressed``."""
+    """The terminal while it is ours: ``draw`` lines, wait for keys (``wait_for_keys``)."""
 
     def __init__(self, wake: int) -> None:
         self._wake = wake  # becomes readable when a signal came: the size may have changed
@@ -60,7 +60,7 @@ class Screen:
         sys.stdout.write(f"\x1b[H{rows}\x1b[J{lines[-1]}")
         sys.stdout.flush()
 
-    def pressed(self, timeout_s: float | None = None) -> list[str]:
+    def wait_for_keys(self, timeout_s: float | None = None) -> list[str]:
         """Wait for keys and name them; none where the size changed, or the time is over.
 
         Raises EOFError at the end of the input.
@@ -71,12 +71,12 @@ class Screen:
             os.read(self._wake, 4096)
         if stdin not in ready:
             return []
-        typed = self._typed(stdin)
+        typed = self._read_input(stdin)
         while _UNFINISHED.search(typed) and select.select([stdin], [], [], _ESCAPE_S)[0]:
-            typed += self._typed(stdin)
+            typed += self._read_input(stdin)
         return keys_of(typed)
 
-    def _typed(self, stdin: int) -> str:
+    def _read_input(self, stdin: int) -> str:
         try:
             data = os.read(stdin, 1024)
         except OSError as error:  # the terminal is gone
@@ -111,7 +111,7 @@ def _leave(give_back: Callable[[], None]) -> None:
 
 
 def _write(text: str) -> None:
-    """At once: a signal may come while ``draw`` is writing, when its buffer takes nothing."""
+    """Write at once: a signal may come while ``draw`` writes, when its buffer takes nothing."""
     os.write(sys.stdout.fileno(), text.encode())
 
 

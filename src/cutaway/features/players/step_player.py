@@ -24,7 +24,7 @@ from cutaway.cli.terminal.drawing import (
 )
 from cutaway.engine.events import Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.players import LABEL, Player, spark_row, wrapped
+from cutaway.features.players import LABEL, Player, spark_row, wrap_rows
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import EndTokenStatus, end_token_status, ends_thought
@@ -73,7 +73,7 @@ class StepPlayer(Player):
 
     scroll   candidates above the first that is shown; None: as many as it takes to show the chosen
     look     lines on the inside of a step; raises CutawayError where there is no model for it
-    inside   whether those are shown; found: step -> its lines
+    inside   whether those are shown; inside_lines: step -> its lines
     """
 
     unit, keys, signs = "step", _KEYS, _HELP
@@ -81,7 +81,7 @@ class StepPlayer(Player):
     scroll: int | None = None
     look: Callable[[int], list[str]] | None = None
     inside: bool = False
-    found: dict[int, list[str]] = field(default_factory=dict)
+    inside_lines: dict[int, list[str]] = field(default_factory=dict)
     finders: dict[str, tuple[str, Callable[[Step], bool]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,20 +103,22 @@ class StepPlayer(Player):
         elif key in ("up", "down"):
             self.scroll = max((self.scroll or 0) + (1 if key == "down" else -1), 0)
         elif key.lower() in self.finders:
-            what, wanted = self.finders[key.lower()]
-            self._search(what, lambda i: wanted(self.trace.steps[i]), ahead=key.islower())
+            target, is_wanted = self.finders[key.lower()]
+            self._search(target, lambda i: is_wanted(self.trace.steps[i]), ahead=key.islower())
 
     @property
     def waits(self) -> bool:
         """Whether the inside of this step is to be looked for."""
-        return self.inside and not self.helping and not self.done and self.at not in self.found
+        return (
+            self.inside and not self.helping and not self.done and self.at not in self.inside_lines
+        )
 
     def find(self) -> None:
         """Look for it; where there is none, say why and leave."""
         try:
             if self.look is None:
                 raise InputError("the inside of a step needs the model")
-            self.found[self.at] = self.look(self.at)
+            self.inside_lines[self.at] = self.look(self.at)
         except CutawayError as error:
             self.inside, self.message = False, str(error)
 
@@ -129,17 +131,17 @@ class StepPlayer(Player):
         return moment is not None and moment.survived
 
     def _lines(self, columns: int, rows: int, style: Style) -> list[Line]:
-        return _inside(self, rows, style) if self.inside else _step(self, columns, rows, style)
+        return _draw_inside(self, rows, style) if self.inside else _step(self, columns, rows, style)
 
 
-def _inside(player: StepPlayer, rows: int, style: Style) -> list[Line]:
+def _draw_inside(player: StepPlayer, rows: int, style: Style) -> list[Line]:
     view = step_view(player.trace, player.trace.steps[player.at])
-    lines = player.found.get(player.at, ["the model computes this step again …"])
+    lines = player.inside_lines.get(player.at, ["the model computes this step again …"])
     room = max(rows - 2, 1)
     player.scroll = min(player.scroll or 0, max(len(lines) - room, 0))
     seen = lines[player.scroll : player.scroll + room]
-    shown: list[Line] = [[(f" {style.text(line)}", PLAIN)] for line in seen]
-    return [header(view, player.last), [], *shown]
+    shown_lines: list[Line] = [[(f" {style.text(line)}", PLAIN)] for line in seen]
+    return [header(view, player.last), [], *shown_lines]
 
 
 def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
@@ -155,12 +157,12 @@ def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Lin
         chain = []
     room = max(rows - len(top) - len(chain) - 3, 1)
     if player.scroll is None:
-        chosen = next(i for i, c in enumerate(view.candidates) if c.chosen)
-        player.scroll = max(chosen - room + 1, 0)
+        chosen_row = next(i for i, c in enumerate(view.candidates) if c.chosen)
+        player.scroll = max(chosen_row - room + 1, 0)
     player.scroll = min(player.scroll, max(len(view.candidates) - room, 0))
     seen = view.candidates[player.scroll : player.scroll + room]
-    shown = [candidate(style, c, columns) for c in seen]
-    return [*top, [], candidate_head(columns), *shown, [], *chain]
+    rows_shown = [candidate(style, c, columns) for c in seen]
+    return [*top, [], candidate_head(columns), *rows_shown, [], *chain]
 
 
 # -- the text, and how surprising each token was -----------------------------------------------
@@ -177,9 +179,9 @@ def _prompt(trace: Trace, columns: int, style: Style) -> list[Line]:
 
 def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
     """The rows of text around the step; under each token its surprise."""
-    trace, most = player.trace, max(columns - 2, 1)
-    names = [clip(style.text(trace.name_of(s.token_id)) or "<>", most) for s in trace.steps]
-    lines_of = wrapped([width(name) + 1 for name in names], columns - 1)
+    trace, widest = player.trace, max(columns - 2, 1)
+    names = [clip(style.text(trace.name_of(s.token_id)) or "<>", widest) for s in trace.steps]
+    lines_of = wrap_rows([width(name) + 1 for name in names], columns - 1)
     here = next(i for i, row in enumerate(lines_of) if player.at in row)
     lines: list[Line] = []
     for i in window(len(lines_of), here, rows):
@@ -245,8 +247,8 @@ def summary(style: Style, trace: Trace) -> str:
     parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
     if head.parent:
         token = head.parent.token_id
-        given = "changes" if token is None else visible(style, trace.name_of(token))
-        parts.append(f"fork at step {head.parent.step} with {given}")
+        token_name = "changes" if token is None else visible(style, trace.name_of(token))
+        parts.append(f"fork at step {head.parent.step} with {token_name}")
     if head.interventions:
         parts.append(f"changed: {'; '.join(map(str, head.interventions))}")
     parts.append(f"{len(trace.steps)} steps")
@@ -257,15 +259,16 @@ def summary(style: Style, trace: Trace) -> str:
 
 def _canvas(trace: Trace) -> list[str]:
     """The figures of a canvas."""
-    of = canvas_figures(trace)
+    figures = canvas_figures(trace)
     assert trace.head.decoder is not None
-    tau = "" if of.order is None else f", order {of.order:+.2f} (1: left to right)"
-    undone = f", {of.edited} edited" * bool(of.edited)
-    undone += f", {of.masked_again} masked again" * bool(of.masked_again)
+    tau = "" if figures.order is None else f", order {figures.order:+.2f} (1: left to right)"
+    undone = f", {figures.edited} edited" * bool(figures.edited)
+    undone += f", {figures.masked_again} masked again" * bool(figures.masked_again)
     return [
         rule_label(trace.head.decoder.rule),
-        f"{of.passes} passes of {of.rows} rows, {of.tokens_per_pass:.2f} tokens each{tau}{undone}",
-        f"bound {of.bound_bits:.2f} bits",
+        f"{figures.passes} passes of {figures.rows} rows, {figures.tokens_per_pass:.2f} tokens each"
+        f"{tau}{undone}",
+        f"bound {figures.bound_bits:.2f} bits",
     ]
 
 
@@ -273,9 +276,9 @@ def ending(style: Style, trace: Trace) -> str:
     """How the record ends, in one line."""
     if trace.end is None:
         return "no end on record: the run was cut short, or is still going on"
-    matched = trace.end.matched
-    by = trace.name_of(matched) if isinstance(matched, int) else repr(matched)
-    because = "" if matched is None else f" {by}"
+    match = trace.end.matched
+    by = trace.name_of(match) if isinstance(match, int) else repr(match)
+    because = "" if match is None else f" {by}"
     error = f": {trace.end.error}" if trace.end.error else ""
     return style.text(f"ended: {trace.end.reason}{because}{error}")
 

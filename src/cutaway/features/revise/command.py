@@ -57,8 +57,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="given which text a token's surprise is measured: loop (default): before it; "
         "leave_one_out: also after it, which takes long",
     )  # fmt: skip
-    tried = "tokens that are tried in a place, for gibbs and better"
-    arguments.add_number(group, "--candidates", 16, tried, metavar="K", dest="tried")
+    candidates = "tokens that are tried in a place, for gibbs and better"
+    arguments.add_number(group, "--candidates", 16, candidates, metavar="K", dest="tried")
     group.add_argument(
         "--span", type=int, metavar="N", help="tokens that metropolis draws anew; default: all"
     )
@@ -110,11 +110,13 @@ def _trials(done: int, total: int, seconds: float) -> str:
 
 
 def _figures(done: "Revised") -> str:
-    cost, made = done.cost, len(done.trials)
-    taken = sum(trial.accepted and trial.was != trial.proposed for trial in done.trials)
-    of = f"{made} of {done.planned}" if made < done.planned else f"{made}"
+    cost, trial_count = done.cost, len(done.trials)
+    change_count = sum(trial.accepted and trial.was != trial.proposed for trial in done.trials)
+    trials_text = (
+        f"{trial_count} of {done.planned}" if trial_count < done.planned else f"{trial_count}"
+    )
     return (
-        f"[{of} trials, {taken} changed the text; "
+        f"[{trials_text} trials, {change_count} changed the text; "
         f"{done.bits_before:.1f} bits before, {done.bits_after:.1f} after; {cost.passes} passes, "
         f"{cost.rows} rows, {cost.seconds:.1f} s; seed {done.seed}]"
     )
@@ -126,21 +128,21 @@ def _figures(done: "Revised") -> str:
 def _side_by_side(pieces: "list[Piece]", style: Style, cells: int) -> Iterator[str]:
     """Draft and revision, what changed in reverse or in brackets."""
     room = max((cells - width(_GAP)) // 2, 12)
-    left = _wrapped([("draft", False)], style, room)
-    right = _wrapped([("revision", False)], style, room)
-    left += _wrapped([(piece.was, piece.changed) for piece in pieces], style, room)
-    right += _wrapped([(piece.now, piece.changed) for piece in pieces], style, room)
+    left = _wrap([("draft", False)], style, room)
+    right = _wrap([("revision", False)], style, room)
+    left += _wrap([(piece.was, piece.changed) for piece in pieces], style, room)
+    right += _wrap([(piece.now, piece.changed) for piece in pieces], style, room)
     nothing: Line = []
-    for one, other in zip_longest(left, right, fillvalue=nothing):
-        padding = (" " * (room - sum(width(text) for text, _ in one)) + _GAP, PLAIN)
-        yield style.render([*one, padding, *other], 2 * room + width(_GAP)).rstrip()
+    for draft_line, revised_line in zip_longest(left, right, fillvalue=nothing):
+        padding = (" " * (room - sum(width(text) for text, _ in draft_line)) + _GAP, PLAIN)
+        yield style.render([*draft_line, padding, *revised_line], 2 * room + width(_GAP)).rstrip()
 
 
-def _wrapped(texts: list[tuple[str, bool]], style: Style, room: int) -> list[Line]:
-    """Lines of at most ``room`` cells, broken before words where possible."""
+def _wrap(texts: list[tuple[str, bool]], style: Style, room: int) -> list[Line]:
+    """Break texts into lines of at most ``room`` cells, before words where possible."""
     lines: list[Line] = [[]]
     left = room
-    for word, look in (word for one in texts for word in _words(*one, style)):
+    for word, look in (word for span in texts for word in _words(*span, style)):
         fits = width(word) <= left
         if not fits and left < room:
             lines.append([])
@@ -155,7 +157,7 @@ def _wrapped(texts: list[tuple[str, bool]], style: Style, room: int) -> list[Lin
 
 
 def _cut(word: str, room: int) -> Iterator[str]:
-    """A word in pieces that fit into a line."""
+    """Cut a word into pieces that fit into a line."""
     while word:
         part = clip(word, room)
         yield part
@@ -163,12 +165,12 @@ def _cut(word: str, room: int) -> Iterator[str]:
 
 
 def _words(text: str, changed: bool, style: Style) -> Iterator[Span]:
-    shown = style.text(text)
-    bare = shown.lstrip(" ")
+    text_shown = style.text(text)
+    bare = text_shown.lstrip(" ")
     if changed and not style.ansi:
         opened, closed = style.pick("‹", "<"), style.pick("›", ">")
-        shown = shown[: len(shown) - len(bare)] + opened + bare + closed
-    for word in re.findall(r" *[^ ]+| +", shown):
+        text_shown = text_shown[: len(text_shown) - len(bare)] + opened + bare + closed
+    for word in re.findall(r" *[^ ]+| +", text_shown):
         start = word.lstrip(" ") if changed else word
         if start != word:
             yield word[: len(word) - len(start)], PLAIN

@@ -1,4 +1,4 @@
-"""Revises a draft: its most surprising tokens are drawn again, one place at a time.
+"""Revise a draft: its most surprising tokens are drawn again, one place at a time.
 
 Knows the sequence: draft, rank, try, accept; and its record, as plain data. Which tokens are tried,
 and in which order, is decided once, on the draft: choices that depended on the changing text would
@@ -45,10 +45,10 @@ from cutaway.text import Tokenizer
 __all__ = [
     "RULES",
     "SURPRISES",
-    "How",
     "Piece",
     "Revised",
     "RevisionCost",
+    "RevisionSettings",
     "RevisionTrial",
     "revise",
 ]
@@ -93,7 +93,7 @@ class RevisionTrial:
     @property
     @plainly
     def gain(self) -> float:
-        """By how many bits the proposal lowers the draft's surprise."""
+        """The bits by which the proposal lowers the draft's surprise."""
         return (self.logprob_after - self.logprob_before) / log(2)
 
     @property
@@ -161,26 +161,26 @@ class Revised:
         """Both texts, cut into parts that are equal or differ."""
         was, now = self.draft_token_ids, self.token_ids
         for kind, *(a, b, c, d) in SequenceMatcher(None, was, now, False).get_opcodes():
-            both = added(tokenizer, was[a:b]), added(tokenizer, now[c:d])
-            yield Piece(*both, changed=kind != "equal")
+            texts = text_of(tokenizer, was[a:b]), text_of(tokenizer, now[c:d])
+            yield Piece(*texts, changed=kind != "equal")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         first, last = ("text", "token_ids"), ("settings",)
         middle = (f.name for f in fields(self) if f.name not in (*first, *last))
-        shown = {name: getattr(self, name) for name in (*first, *middle, *last)}
-        shown["trials"] = [trial.to_dict() for trial in self.trials]
-        shown["cost"] = self.cost._asdict()
-        return shown
+        document = {name: getattr(self, name) for name in (*first, *middle, *last)}
+        document["trials"] = [trial.to_dict() for trial in self.trials]
+        document["cost"] = self.cost._asdict()
+        return document
 
 
-def added(tokenizer: Tokenizer, ids: Ids) -> str:
+def text_of(tokenizer: Tokenizer, ids: Ids) -> str:
     """The text that tokens add to a text before them."""
     return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 
 @plainly
-def in_bits(logprob: float) -> float:
+def to_bits(logprob: float) -> float:
     """Surprise in bits of a natural log-probability."""
     return max(-logprob, 0.0) / log(2)
 
@@ -193,7 +193,7 @@ SURPRISES = ("loop", "leave_one_out")
 """A token's surprise given the tokens before it, or also those after it, with a pass for each."""
 
 
-class How(NamedTuple):
+class RevisionSettings(NamedTuple):
     """How a draft is revised, checked; see ``LLM.revise``."""
 
     rule: str
@@ -207,37 +207,37 @@ class How(NamedTuple):
     seed: int
 
     @classmethod
-    def of(cls, **given: Any) -> "How":
-        """InputError for a value out of range."""
-        check_choice("rule", given["rule"], RULES)
-        check_choice("surprise", given["surprise"], SURPRISES)
+    def check(cls, **settings: Any) -> "RevisionSettings":
+        """Check the settings; InputError for a value out of range."""
+        check_choice("rule", settings["rule"], RULES)
+        check_choice("surprise", settings["surprise"], SURPRISES)
         for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
-            given[name] = _number(name, given[name], low, high)
+            settings[name] = _number(name, settings[name], low, high)
         for name, high in (("sweeps", 1000), ("candidates", 1000)):
-            given[name] = check_int(name, given[name], 1, high)
-        if given["span"] is not None:
-            given["span"] = check_int("span", given["span"], 1)
-            if given["rule"] != "metropolis":
+            settings[name] = check_int(name, settings[name], 1, high)
+        if settings["span"] is not None:
+            settings["span"] = check_int("span", settings["span"], 1)
+            if settings["rule"] != "metropolis":
                 raise InputError("span", " is for the rule metropolis; the others try one token")
-        filler = given["filler"]
+        filler = settings["filler"]
         if filler is not None:
-            given["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
-        if filler is not None and given["rule"] != "better":
+            settings["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
+        if filler is not None and settings["rule"] != "better":
             raise InputError(
                 "filler", " is for the rule better; the others draw from the model itself"
             )
-        if given["seed"] is None:
-            given["seed"] = randbits(32)
-        given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
-        return cls(**given)
+        if settings["seed"] is None:
+            settings["seed"] = randbits(32)
+        settings["seed"] = check_int("seed", settings["seed"], 0, MAX_SEED)
+        return cls(**settings)
 
 
 @plainly
 def revise(
     llm: SyncLLM,
     prompt: Prompt,
-    given: Prompt | None,
-    how: How,
+    given_draft: Prompt | None,
+    settings: RevisionSettings,
     *,
     filler: SyncLLM | None,
     options: Mapping[str, Any],
@@ -246,15 +246,9 @@ def revise(
 ) -> Revised:
     """See ``LLM.revise``."""
     limits_of(llm.model).check_causal()
-    head = _read(llm, "prompt", prompt, add_bos=None)
-    if given is None:
-        drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)
-    elif options:
-        raise InputError(
-            min(options), ": leave it out, since the draft is given and nothing is drafted"
-        )
-    else:
-        drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
+    head, drafted = _read_texts(
+        llm, prompt, given_draft, options, seed=settings.seed, stopped=stopped
+    )
     ids = (*head, *drafted)
     _check_length(llm, len(drafted), len(ids))
     began, passes = perf_counter(), llm.engine.steps
@@ -264,31 +258,46 @@ def revise(
     [logprobs] = model.score_tokens([ScoredText(ids, first)])
     start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
     plan = (
-        _plan(model, allowed, how, start)
+        _plan(model, allowed, settings, start)
         if filler is None
-        else _plan_of_words(model, llm, filler, how, start)
+        else _plan_of_words(model, llm, filler, settings, start)
     )
-    done = _Revision(plan, how, progress or silent)
+    done = _Revision(plan, settings, progress or silent)
     text = done.run(start)
-    written = partial(added, llm.tokenizer) if len(prompt) else llm.detokenize
+    to_text = partial(text_of, llm.tokenizer) if len(prompt) else llm.detokenize
     return Revised(
         model=llm.name,
         prompt_token_ids=head,
         draft_token_ids=drafted,
         token_ids=text.ids[len(head) :],
-        draft=written(drafted),
-        text=written(text.ids[len(head) :]),
-        settings=how._asdict(),
+        draft=to_text(drafted),
+        text=to_text(text.ids[len(head) :]),
+        settings=settings._asdict(),
         surprises=tuple(done.surprises.get(i) for i in range(len(head), len(ids))),
-        trials=tuple(_trial(llm, n, made) for n, made in enumerate(done.trials)),
+        trials=tuple(_trial(llm, n, trial) for n, trial in enumerate(done.trials)),
         planned=done.planned,
-        bits_before=in_bits(start.logprob),
-        bits_after=in_bits(text.logprob),
+        bits_before=to_bits(start.logprob),
+        bits_after=to_bits(text.logprob),
         cost=RevisionCost(llm.engine.steps - passes, model.rows, perf_counter() - began),
     )
 
 
-class _Tried(NamedTuple):
+def _read_texts(
+    llm: SyncLLM, prompt: Prompt, given_draft: Prompt | None, options: Mapping[str, Any],
+    *, seed: int, stopped: Callable[[], bool],
+) -> tuple[Ids, Ids]:  # fmt: skip
+    """Return the prompt's and the draft's tokens; the model writes a draft where none is given."""
+    head = _read(llm, "prompt", prompt, add_bos=None)
+    if given_draft is None:
+        return head, draft(llm, head, {"seed": seed, **options}, stopped)
+    if options:
+        raise InputError(
+            min(options), ": leave it out, since the draft is given and nothing is drafted"
+        )
+    return head, _read(llm, "draft", given_draft, add_bos=False, goes_on=bool(len(prompt)))
+
+
+class _Trial(NamedTuple):
     """A trial: what was proposed for a text, and whether it was taken."""
 
     text: RevisedText
@@ -308,10 +317,10 @@ class _Plan(NamedTuple):
 class _Revision:
     """The revision of one draft by one rule; if stopped, the trials so far are kept."""
 
-    def __init__(self, plan: _Plan, how: How, progress: Progress) -> None:
-        self._plan, self._how, self._progress = plan, how, progress
+    def __init__(self, plan: _Plan, settings: RevisionSettings, progress: Progress) -> None:
+        self._plan, self._settings, self._progress = plan, settings, progress
         self.surprises: dict[int, float] = {}
-        self.trials: list[_Tried] = []
+        self.trials: list[_Trial] = []
         self.planned = 0
 
     def run(self, text: RevisedText) -> RevisedText:
@@ -322,15 +331,15 @@ class _Revision:
                 "nothing of the draft can be replaced: tokens without text stay, and so does the "
                 "first of a text that nothing is before"
             )
-        worst = max(1, ceil(self._how.share * len(cells) - 1e-9))  # 0.07 · 100 is above 7
-        self.planned = worst * self._how.sweeps
+        worst = max(1, ceil(self._settings.share * len(cells) - 1e-9))  # 0.07 · 100 is above 7
+        self.planned = worst * self._settings.sweeps
         try:
             for n, i in enumerate(cells):
-                if self._how.surprise != "loop":  # that one takes no time
+                if self._settings.surprise != "loop":  # that one takes no time
                     self._progress("ranking", n, len(cells))
-                self.surprises[i] = in_bits(-self._plan.surprise(text, i))
+                self.surprises[i] = to_bits(-self._plan.surprise(text, i))
             order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
-            for position in order * self._how.sweeps:
+            for position in order * self._settings.sweeps:
                 text = self._try(text, position)
             self._progress("revising", self.planned, self.planned)
         except Stopped:
@@ -340,51 +349,60 @@ class _Revision:
     def _try(self, text: RevisedText, position: int) -> RevisedText:
         index = len(self.trials)
         self._progress("revising", index, self.planned)
-        seed = trial_seed(self._how.seed, index)
-        made = self._plan.rule.propose(text, position, seed)
-        least = np.array([min(made.log_ratio, 0.0)])
-        chance = 0.0 if made.log_ratio == -inf else float(exp(least)[0])
+        seed = trial_seed(self._settings.seed, index)
+        proposal = self._plan.rule.propose(text, position, seed)
+        least = np.array([min(proposal.log_ratio, 0.0)])
+        chance = 0.0 if proposal.log_ratio == -inf else float(exp(least)[0])
         luck = coin(seed, position)
-        self.trials.append(_Tried(text, made, chance, luck))
-        return text.with_(made) if luck < chance else text
+        self.trials.append(_Trial(text, proposal, chance, luck))
+        return text.accept(proposal) if luck < chance else text
 
 
-def _plan(model: RevisionModel, allowed: Mask, how: How, draft: RevisedText) -> _Plan:
-    places = PlaceReader(model, allowed, how.candidates)
+def _plan(
+    model: RevisionModel, allowed: Mask, settings: RevisionSettings, draft: RevisedText
+) -> _Plan:
+    places = PlaceReader(model, allowed, settings.candidates)
     rules: Mapping[str, RevisionRule] = {
-        "gibbs": Gibbs(places, how.power),
-        "metropolis": Metropolis(model, allowed, how.power, how.span),
+        "gibbs": Gibbs(places, settings.power),
+        "metropolis": Metropolis(model, allowed, settings.power, settings.span),
         "better": Better(places),
     }
-    cells = [i for i in range(draft.given, len(draft.ids)) if allowed[draft.ids[i]]]
-    each = {"loop": lambda text, i: -text.from_(i)[0], "leave_one_out": places.surprise}
-    return _Plan(rules[how.rule], cells, each[how.surprise])
+    cells = [i for i in range(draft.fixed, len(draft.ids)) if allowed[draft.ids[i]]]
+    surprises = {
+        "loop": lambda text, i: -text.logprobs_from(i)[0],
+        "leave_one_out": places.surprise,
+    }
+    return _Plan(rules[settings.rule], cells, surprises[settings.surprise])
 
 
 def _plan_of_words(
-    model: RevisionModel, llm: SyncLLM, filler: SyncLLM, how: How, draft: RevisedText
+    model: RevisionModel,
+    llm: SyncLLM,
+    filler: SyncLLM,
+    settings: RevisionSettings,
+    draft: RevisedText,
 ) -> _Plan:
-    words = WordRule(model, llm, filler, how.candidates, draft)
-    each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
-    return _Plan(words, words.cells(), each[how.surprise])
+    words = WordRule(model, llm, filler, settings.candidates, draft)
+    surprises = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
+    return _Plan(words, words.cells(), surprises[settings.surprise])
 
 
-def _trial(llm: SyncLLM, index: int, made: _Tried) -> RevisionTrial:
-    text, proposal = made.text, made.proposal
+def _trial(llm: SyncLLM, index: int, trial: _Trial) -> RevisionTrial:
+    text, proposal = trial.text, trial.proposal
     at, ids = proposal.position, proposal.ids
     was = text.ids[at : proposal.end]
-    texts = added(llm.tokenizer, was), added(llm.tokenizer, ids)
+    texts = text_of(llm.tokenizer, was), text_of(llm.tokenizer, ids)
     return RevisionTrial(
         index, at, was, ids, *texts, text.logprob,
-        text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
+        text.accept(proposal).logprob, proposal.forward, proposal.reverse, trial.chance, trial.luck,
     )  # fmt: skip
 
 
 def _read(
-    llm: SyncLLM, name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+    llm: SyncLLM, name: str, prompt: Prompt, *, add_bos: bool | None, goes_on: bool = False
 ) -> Ids:
     """Token ids of a prompt, or of a draft that continues one."""
-    checked = check_prompt(given, name)
+    checked = check_prompt(prompt, name)
     if not isinstance(checked, str):
         limits_of(llm.model).check_ids(name, checked)
         return tuple(map(int, checked))

@@ -36,7 +36,7 @@ class RevisionModel(Protocol):
         """See ``Causal``."""
         ...
 
-    def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
+    def draw_tokens(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
         """See ``Loop``."""
         ...
 
@@ -62,29 +62,29 @@ class Proposal(NamedTuple):
 class RevisedText:
     """A text under revision.
 
-    given     how many of the first tokens are never replaced
+    fixed     how many of the first tokens are never replaced
     logprobs  of each token from there on, given those before it
     """
 
     ids: Ids
-    given: int
+    fixed: int
     logprobs: tuple[float, ...]
 
     @property
     @plainly
     def logprob(self) -> float:
-        """The log-probability of all tokens after the given ones."""
+        """The log-probability of all tokens after the fixed ones."""
         return fsum(self.logprobs)
 
-    def from_(self, position: int) -> tuple[float, ...]:
-        """Log-probabilities of the tokens from ``position`` on."""
-        return self.logprobs[position - self.given :]
+    def logprobs_from(self, position: int) -> tuple[float, ...]:
+        """Return log-probabilities of the tokens from ``position`` on."""
+        return self.logprobs[position - self.fixed :]
 
-    def with_(self, proposal: Proposal) -> "RevisedText":
-        """The text with a proposal accepted."""
+    def accept(self, proposal: Proposal) -> "RevisedText":
+        """Return the text with a proposal accepted."""
         at = proposal.position
         ids = (*self.ids[:at], *proposal.ids, *self.ids[proposal.end :])
-        return RevisedText(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)
+        return RevisedText(ids, self.fixed, self.logprobs[: at - self.fixed] + proposal.logprobs)
 
 
 # -- one token given all others --------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Place:
         return (float(self.prior[token_id]), *self.after[token_id])
 
     def logprob(self, token_id: int) -> float:
-        """Their sum."""
+        """Return the sum of these log-probabilities."""
         return fsum(self.logprobs(token_id))
 
 
@@ -123,31 +123,33 @@ class PlaceReader:
     def __init__(self, model: RevisionModel, allowed: Mask, candidates: int) -> None:
         self._model, self.allowed, self._candidates = model, allowed, candidates
 
-    def at(self, text: RevisedText, position: int) -> Place:
-        """The candidates at a position."""
+    def read(self, text: RevisedText, position: int) -> Place:
+        """Read a position with its candidates tried."""
         [(_, row)] = self._model.following([text.ids[:position]])
-        considered = likeliest(row[0], self.allowed, self._candidates)
-        return self.tried(text, position, Place(all_logprobs(row), {}), considered)
+        candidates = likeliest(row[0], self.allowed, self._candidates)
+        return self.try_tokens(text, position, Place(all_logprobs(row), {}), candidates)
 
-    def tried(self, text: RevisedText, position: int, place: Place, token_ids: list[int]) -> Place:
-        """The place with these tokens tried, too."""
-        own = text.ids[position]  # its log-probabilities are known
-        asked = [v for v in token_ids if v != own and v not in place.after]
+    def try_tokens(
+        self, text: RevisedText, position: int, place: Place, token_ids: list[int]
+    ) -> Place:
+        """Return the place with these tokens tried, too."""
+        current = text.ids[position]  # its log-probabilities are known
+        untried = [v for v in token_ids if v != current and v not in place.after]
         head, rest = text.ids[:position], text.ids[position + 1 :]
-        known = self._model.score_tokens(
-            [ScoredText((*head, v, *rest), position + 1) for v in asked]
+        logprobs = self._model.score_tokens(
+            [ScoredText((*head, v, *rest), position + 1) for v in untried]
         )
-        found = dict(zip(asked, map(tuple, known), strict=True))
-        if own in token_ids:
-            found[own] = text.from_(position + 1)
-        return replace(place, after=place.after | found)
+        after = dict(zip(untried, map(tuple, logprobs), strict=True))
+        if current in token_ids:
+            after[current] = text.logprobs_from(position + 1)
+        return replace(place, after=place.after | after)
 
     def surprise(self, text: RevisedText, position: int) -> float:
         """-log p of the current token among the candidates and itself; natural."""
-        own = text.ids[position]
-        place = self.tried(text, position, self.at(text, position), [own])
-        each = np.array([place.logprob(v) for v in sorted(place.after)])
-        return log_sum_exp(each) - place.logprob(own)
+        current = text.ids[position]
+        place = self.try_tokens(text, position, self.read(text, position), [current])
+        sums = np.array([place.logprob(v) for v in sorted(place.after)])
+        return log_sum_exp(sums) - place.logprob(current)
 
 
 # -- the rules -------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class RevisionRule(Protocol):
 class Gibbs:
     """A token drawn from what fits in its place: always accepted.
 
-    Tried are the candidates and one other token: the one that is there, where it is no
+    It tries the candidates and one other token: the one that is there, where it is no
     candidate, else one that is drawn from the rest with r(w) ~ p(w | before)^α. The draw is among
     these, the other's weight divided by r(w). It is the exact conditional of both, of the pair's
 
@@ -179,28 +181,28 @@ class Gibbs:
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
         """See ``RevisionRule``."""
-        place, own = self._places.at(text, position), text.ids[position]
-        other, log_r = self._other(place, own, position, trial_seed(seed, 0))
-        place = self._places.tried(text, position, place, [other])
+        place, current = self._places.read(text, position), text.ids[position]
+        other, log_r = self._other(place, current, position, trial_seed(seed, 0))
+        place = self._places.try_tokens(text, position, place, [other])
         ids = np.array(sorted(place.after))
         weights = np.array([self._power * place.logprob(v) for v in ids.tolist()])
         weights -= np.where(ids == other, log_r, 0.0)
         best = int(np.argmax(weights + gumbel(seed, position, ids)))
-        shares, drawn = weights - log_sum_exp(weights), int(ids[best])
+        shares, drawn_id = weights - log_sum_exp(weights), int(ids[best])
         return Proposal(
-            position, position + 1, (drawn,), place.logprobs(drawn), log_ratio=0.0,
-            forward=float(shares[best]), reverse=float(shares[ids == own][0]),
+            position, position + 1, (drawn_id,), place.logprobs(drawn_id), log_ratio=0.0,
+            forward=float(shares[best]), reverse=float(shares[ids == current][0]),
         )  # fmt: skip
 
-    def _other(self, place: Place, own: int, position: int, seed: int) -> tuple[int, float]:
-        """The token tried besides the candidates, and its log r; if there is none, own and 0."""
+    def _other(self, place: Place, current: int, position: int, seed: int) -> tuple[int, float]:
+        """Choose a token besides the candidates, and its log r; ``current`` and 0 without one."""
         rest = np.flatnonzero(self._places.allowed)
         rest = rest[~np.isin(rest, [*place.after])]
         if not len(rest):
-            return own, 0.0
+            return current, 0.0
         weights = self._power * place.prior[rest]
-        drawn = int(rest[np.argmax(weights + gumbel(seed, position, rest))])
-        other = drawn if own in place.after else own
+        drawn_id = int(rest[np.argmax(weights + gumbel(seed, position, rest))])
+        other = drawn_id if current in place.after else current
         return other, self._power * float(place.prior[other]) - log_sum_exp(weights)
 
 
@@ -212,10 +214,10 @@ class Better:
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
         """See ``RevisionRule``."""
-        place, own = self._places.at(text, position), text.ids[position]
+        place, current = self._places.read(text, position), text.ids[position]
         best = max(sorted(place.after), key=place.logprob)
-        place = self._places.tried(text, position, place, [own])
-        ratio = 0.0 if place.logprob(best) > place.logprob(own) else -inf
+        place = self._places.try_tokens(text, position, place, [current])
+        ratio = 0.0 if place.logprob(best) > place.logprob(current) else -inf
         return Proposal(position, position + 1, (best,), place.logprobs(best), ratio)
 
 
@@ -235,7 +237,7 @@ class Metropolis:
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
         """See ``RevisionRule``."""
         head, end = text.ids[:position], self._end(text, position)
-        ids = self._model.drawn(head, end - position, 1 / self._power, seed)
+        ids = self._model.draw_tokens(head, end - position, 1 / self._power, seed)
         [logprobs] = self._model.score_tokens(
             [ScoredText((*head, *ids, *text.ids[end:]), position)]
         )
@@ -244,7 +246,7 @@ class Metropolis:
             self._drawn_as,
         )
         forward, reverse = map(fsum, q)
-        gain = fsum(logprobs) - fsum(text.from_(position))
+        gain = fsum(logprobs) - fsum(text.logprobs_from(position))
         ratio = self._power * gain + reverse - forward
         return Proposal(position, end, ids, tuple(logprobs), ratio, forward, reverse)
 
@@ -276,7 +278,7 @@ class Loop(Causal):
         super().__init__(llm)
         self._allowed = np.flatnonzero(allowed).tolist()
 
-    def drawn(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
+    def draw_tokens(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
         """Draw ``count`` tokens after a text."""
         stream = self._llm.stream(
             head, max_tokens=count, temperature=temperature, top_p=1.0, seed=seed,

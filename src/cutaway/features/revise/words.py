@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM
 
 _WORD = re.compile(r"\w+")
-_MOST = 1000  # candidates among which whole words are looked for
+_MAX_CANDIDATES = 1000  # candidates among which whole words are looked for
 
 
 class _Word(NamedTuple):
@@ -55,9 +55,9 @@ class WordRule:
         self._judge, self._filler, self._candidates = judge, filler, candidates
         self._tokenizer, self._context = llm.tokenizer, llm.model.context
         adds_text = [bool(self._tokenizer.token_bytes(i)) for i in draft.ids]
-        own = [i for i in range(draft.given, len(draft.ids)) if adds_text[i]]
-        end = own[-1] + 1 if own else len(draft.ids)
-        if own != [*range(draft.given, end)]:
+        with_text = [i for i in range(draft.fixed, len(draft.ids)) if adds_text[i]]
+        end = with_text[-1] + 1 if with_text else len(draft.ids)
+        if with_text != [*range(draft.fixed, end)]:
             raise InputError("filler", ": the draft must be text, without special tokens in it")
         self._tail = draft.ids[end:]
         self._numbers = {word.first: n for n, word in reversed([*enumerate(self._words(draft))])}
@@ -69,39 +69,39 @@ class WordRule:
     def surprise(self, draft: RevisedText, position: int) -> float:
         """-log p of a word given the text before it, by the judge; natural."""
         word = self._words(draft)[self._numbers[position]]
-        return -fsum(draft.logprobs[word.first - draft.given : word.last - draft.given])
+        return -fsum(draft.logprobs[word.first - draft.fixed : word.last - draft.fixed])
 
     def masked_surprise(self, draft: RevisedText, position: int) -> float:
         """-log p of a word given all others, by the filler; natural."""
         whole, word = self._text(draft), self._words(draft)[self._numbers[position]]
-        [[one]] = self._filled(whole, word, [whole[word.start : word.end]]).masks
-        return -log(one.score) if one.score else inf
+        [[fill_choice]] = self._fill(whole, word, [whole[word.start : word.end]]).masks
+        return -log(fill_choice.score) if fill_choice.score else inf
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:  # noqa: ARG002
         """See ``RevisionRule``."""
         whole, word = self._text(text), self._words(text)[self._numbers[position]]
-        own = whole[word.start : word.end]
+        current = whole[word.start : word.end]
         texts = [
             ids
-            for one in self._considered(self._filled(whole, word), own)
-            if len(ids := self._read(text, whole[: word.start] + one + whole[word.end :]))
+            for candidate in self._choose_words(self._fill(whole, word), current)
+            if len(ids := self._read(text, whole[: word.start] + candidate + whole[word.end :]))
             <= self._context
         ]
         if not texts:
-            return Proposal(word.first, word.first, (), text.from_(word.first), -inf)
-        parted = [_parted(text.ids, ids, text.given) for ids in texts]
-        known = self._judge.score_tokens([*map(ScoredText, texts, parted)])
-        made = [
+            return Proposal(word.first, word.first, (), text.logprobs_from(word.first), -inf)
+        starts = [_first_difference(text.ids, ids, text.fixed) for ids in texts]
+        logprob_lists = self._judge.score_tokens([*map(ScoredText, texts, starts)])
+        proposals = [
             _proposal(text, ids, first, tuple(logprobs))
-            for ids, first, logprobs in zip(texts, parted, known, strict=True)
+            for ids, first, logprobs in zip(texts, starts, logprob_lists, strict=True)
         ]
-        each = [text.with_(one).logprob for one in made]
-        best = max(range(len(made)), key=each.__getitem__)
-        return made[best]._replace(log_ratio=0.0 if each[best] > text.logprob else -inf)
+        sums = [text.accept(candidate).logprob for candidate in proposals]
+        best = max(range(len(proposals)), key=sums.__getitem__)
+        return proposals[best]._replace(log_ratio=0.0 if sums[best] > text.logprob else -inf)
 
     def _text(self, text: RevisedText) -> str:
         end = len(text.ids) - len(self._tail)
-        data = b"".join(map(self._tokenizer.token_bytes, text.ids[text.given : end]))
+        data = b"".join(map(self._tokenizer.token_bytes, text.ids[text.fixed : end]))
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
@@ -109,47 +109,49 @@ class WordRule:
 
     def _words(self, text: RevisedText) -> list[_Word]:
         whole = self._text(text)
-        each = (len(self._tokenizer.token_bytes(i)) for i in text.ids[text.given :])
-        ends = [*accumulate(each)]
-        found = []
-        for one in _WORD.finditer(whole):
-            start, end = (len(whole[:at].encode()) for at in one.span())
+        lengths = (len(self._tokenizer.token_bytes(i)) for i in text.ids[text.fixed :])
+        ends = [*accumulate(lengths)]
+        words = []
+        for match in _WORD.finditer(whole):
+            start, end = (len(whole[:at].encode()) for at in match.span())
             first = next((n for n, x in enumerate(ends) if x > start), len(ends) - 1)
             last = next((n for n, x in enumerate(ends) if x >= end), len(ends) - 1)
-            found.append(_Word(*one.span(), text.given + first, text.given + last + 1))
-        return found
+            words.append(_Word(*match.span(), text.fixed + first, text.fixed + last + 1))
+        return words
 
     def _read(self, text: RevisedText, draft: str) -> Ids:
         ids = self._tokenizer.encode(draft, add_bos=False, goes_on=True)
-        return (*text.ids[: text.given], *ids, *self._tail)
+        return (*text.ids[: text.fixed], *ids, *self._tail)
 
-    def _filled(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
+    def _fill(self, whole: str, word: _Word, targets: Sequence[str] | None = None) -> Filled:
         before, after = whole[: word.start], whole[word.end :]
         if MARK in before + after:
             raise InputError("filler", f": the draft must not have {MARK} in it")
         text = f"{before}{MARK}{after}"
-        return fill(self._filler, text, top=_MOST, targets=targets, candidates=_MOST)
+        return fill(
+            self._filler, text, top=_MAX_CANDIDATES, targets=targets, candidates=_MAX_CANDIDATES
+        )
 
-    def _considered(self, filled: "Filled", own: str) -> list[str]:
-        """Whole words, best first; capitalized if the current word is."""
-        names = (one.token[1:] for one in filled.masks[0] if one.token.startswith(" "))
+    def _choose_words(self, fills: "Filled", current: str) -> list[str]:
+        """Choose whole words, best first; capitalized if the current word is."""
+        names = (choice.token[1:] for choice in fills.masks[0] if choice.token.startswith(" "))
         words = [name for name in names if _WORD.fullmatch(name)]
-        if own[0].isupper():
+        if current[0].isupper():
             words = [name[0].upper() + name[1:] for name in words]
-        return [word for word in dict.fromkeys(words) if word != own][: self._candidates]
+        return [word for word in dict.fromkeys(words) if word != current][: self._candidates]
 
 
-def _parted(ids: Ids, others: Ids, given: int) -> int:
-    """The first position at which two texts differ, at least ``given``."""
-    pairs = enumerate(zip(ids, others, strict=False))
-    shorter = min(len(ids), len(others))
-    return max(given, next((i for i, (a, b) in pairs if a != b), shorter))
+def _first_difference(ids: Ids, other_ids: Ids, fixed: int) -> int:
+    """Find the first position at which two texts differ, at least ``fixed``."""
+    pairs = enumerate(zip(ids, other_ids, strict=False))
+    shorter = min(len(ids), len(other_ids))
+    return max(fixed, next((i for i, (a, b) in pairs if a != b), shorter))
 
 
 def _proposal(text: RevisedText, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
-    """A proposal of the tokens that differ."""
-    most = min(len(ids), len(text.ids)) - first
-    same = next((n for n in range(most) if ids[-1 - n] != text.ids[-1 - n]), most)
+    """Propose the tokens that differ."""
+    length = min(len(ids), len(text.ids)) - first
+    same = next((n for n in range(length) if ids[-1 - n] != text.ids[-1 - n]), length)
     return Proposal(
         first, len(text.ids) - same, ids[first : len(ids) - same], logprobs, log_ratio=-inf
     )
