@@ -127,7 +127,7 @@ def test_it_computes_what_its_definition_says(path, tmp_path, backend, most, nam
     embedding = w.get("embed_tokens.weight", llm.backend.weight("token_embd.weight"))
     hidden = streams.astype(float) @ w["fc.weight"].T
     own, told = by_definition(w, embedding[TEXT], hidden, bool(config))
-    given = head._of_model(streams)
+    given = head._inputs_from_model(streams)
     found, gave = head._compute(batch._replace(given=given))
     ids = w["d2t"] + np.arange(len(w["d2t"]))
     assert np.abs(found[:, ids] - told).max() < most * np.abs(told).max()
@@ -136,7 +136,7 @@ def test_it_computes_what_its_definition_says(path, tmp_path, backend, most, nam
     _, then = by_definition(
         w, embedding[TEXT], np.concatenate([hidden[:-1], own[:1]]), bool(config)
     )
-    given[-1] = head._of_itself(gave[:1], given)
+    given[-1] = head._inputs_from_itself(gave[:1], given)
     found, _ = head._compute(batch._replace(given=given))
     assert np.abs(found[-1, ids] - then[-1]).max() < most * np.abs(told).max()
 

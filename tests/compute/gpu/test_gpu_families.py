@@ -30,7 +30,7 @@ def test_its_logits_are_those_of_the_cpu(device, monkeypatch, name, tmp_path):
     random_models.save(name, tmp_path / "model")
     model = LoadedModel.open(str(tmp_path / "model"), Setup(), weights=False)
     options = {"kv_blocks": 24, "context": 64, "threads": 1}
-    with model.opened() as file:
+    with model.open_file() as file:
         cpu = backends.load("cpu", model.graph, file, **options)
         gpu = GpuBackend(model.graph, file, device=device, **options)
     start, rng = 0, np.random.default_rng(5)
