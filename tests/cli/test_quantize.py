@@ -238,7 +238,7 @@ def test_what_a_signal_interrupts_goes_on(plain, written, tmp_path, name, code):
     number, out = getattr(signal, name), tmp_path / "out.gguf"
     args = ("--to", "q4_k_m")
     done = interrupted(plain, out, number, 4, *args)
-    assert done.returncode == code and "the same command goes on" in done.stderr
+    assert done.returncode == code and "the same command continues" in done.stderr
     assert "Traceback" not in done.stderr and not out.exists()
     again = interrupted(plain, out, 0, 0, *args)
     assert again.returncode == 0 and "continuing after" in again.stderr
@@ -264,7 +264,7 @@ def test_only_the_same_is_gone_on_with(plain, tmp_path):
     out = tmp_path / "out.gguf"
     interrupted(plain, out, signal.SIGINT, 9, "--to", "q4_k_m")
     other = interrupted(plain, out, 0, 0, "--to", "q4_k_s")
-    assert other.returncode == 0 and "going on" not in other.stderr
+    assert other.returncode == 0 and "continuing after" not in other.stderr
     assert int(other.stdout.split()[-1]) == 21
 
 

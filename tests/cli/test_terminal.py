@@ -157,7 +157,7 @@ def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(chat.Conversation, "_written", interrupted)
+    monkeypatch.setattr(chat.Conversation, "_write_answer", interrupted)
     toolbox = SimpleNamespace(use=lambda *_, **__: None)
     talk = chat.Conversation(None, Namespace(system=None, quiet=True, price=None), {}, toolbox)
     talk._messages = [{"role": "user", "content": "before"}]
