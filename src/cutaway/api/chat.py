@@ -44,7 +44,7 @@ def answer(
         use.set_prompt(prompt, conversation.pop() if goes_on else None)
         round_options: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(round_options))
-        done = answers([prompt], parsed, many=False, grammar=use.grammar)
+        done = answers([prompt], parsed, is_list=False, grammar=use.grammar)
         done = use.read(done, f"{len(conversation) + len(new)}")
         if isinstance(done, list):
             return done
