@@ -167,7 +167,7 @@ class TextWriter(TextReader):
         """
         parsed = self.parse_options(options)
         prompts, many = one_or_many(prompt)
-        return self.answers(prompts, parsed, many=many)
+        return self.answers(prompts, parsed, is_list=many)
 
     def answers(
         self,
