@@ -174,7 +174,7 @@ class TextWriter(TextReader):
         prompts: Sequence[Prompt],
         options: Options,
         *,
-        many: bool,
+        is_list: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
         """As generate. many: return a list; grammar: the options', if it is compiled already."""
@@ -189,7 +189,7 @@ class TextWriter(TextReader):
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
             each = [[s.finish() for s in samples] for samples in texts]
-        return answers(each, aligned=options.align, is_list=many)
+        return answers(each, aligned=options.align, is_list=is_list)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
