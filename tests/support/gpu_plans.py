@@ -6,8 +6,8 @@ from cutaway.base import _native
 from cutaway.compute import calls
 from cutaway.compute.backends import DRAFT_STATES, Batch
 from cutaway.compute.backends.gpu.batches import Bounds
+from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.memory import Memory, stored_layer
-from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.run import Runner
 from cutaway.compute.backends.gpu.weights import Weights
 
@@ -26,7 +26,7 @@ def run_both(device, plan, matrices, batches, *, kv="f16", blocks=24):
     layers = [stored_layer(call.shape, kv) for call in attends if call.shape.reads < 0]
     memory = Memory(device, layers, [], blocks, blocks + DRAFT_STATES)
     memory.window = max((call.shape.window for call in attends), default=0)
-    program = Program(plan, weights, memory, kv, Bounds(0, 0, CONTEXT, blocks))
+    program = compile_plan(plan, weights, memory, kv, Bounds(0, 0, CONTEXT, blocks))
     gpu = Runner(device, program, [])
     return [(cpu.run(batch).copy(), gpu.run(batch)) for batch in batches]
 

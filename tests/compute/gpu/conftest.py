@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutaway.compute.backends.gpu.device import open_device
+from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.errors import CutawayError
 
 pytest.importorskip("wgpu", reason="needs wgpu: pip install '.[gpu]'")

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.compute.backends import Batch
-from cutaway.compute.backends.gpu import device as devices
+from cutaway.compute.backends.gpu import adapters as devices
 from cutaway.compute.backends.gpu import shaders
 from cutaway.errors import CutawayError
 

@@ -16,9 +16,11 @@ from cutaway import sampling
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Edit, Logits, reorder_columns
+from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.check import check
-from cutaway.compute.backends.gpu.device import Device, open_device
+from cutaway.compute.backends.gpu.compile import compile_plan
+from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.memory import Memory, stored_layer
 from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.run import Runner
@@ -87,7 +89,7 @@ class GpuBackend:
     def make_runner(self, plan: Sequence[Call]) -> Runner:
         """Return what runs a plan on the device, over this backend's weights and memory."""
         bounds = Bounds(vocab=0, types=0, context=self.context, kv_blocks=self.kv_blocks)
-        program = Program(plan, self._weights, self._memory, self.kv_format, bounds)
+        program = compile_plan(plan, self._weights, self._memory, self.kv_format, bounds)
         return Runner(self.device, program, [*self._stored.values()])
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:

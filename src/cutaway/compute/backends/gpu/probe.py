@@ -162,11 +162,12 @@ def _compare(operation: Operation, results: Words, triple: Triple) -> Finding:
 
 
 def _is_denormal(words: Words) -> NDArray[np.bool_]:
-    is_small: NDArray[np.bool_] = words & np.uint32(0x7F800000) == 0
-    return is_small & (words & np.uint32(0x7FFFFF) != 0)
+    exponents, fractions = words & np.uint32(0x7F800000), words & np.uint32(0x7FFFFF)
+    is_tiny: NDArray[np.bool_] = (exponents == 0) & (fractions != 0)
+    return is_tiny
 
 
-def choose(device: Device) -> None:
+def choose_fused(device: Device) -> None:
     """Take the fastest way of a multiply-add that is rounded once on the device, and note flushing.
 
     CutawayError where an operation has other bits in every way.

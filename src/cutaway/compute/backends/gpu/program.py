@@ -1,30 +1,26 @@
-"""A plan's calls as dispatches: which kernel computes each call, with which numbers, in which grid.
+"""A program: dispatches of kernels, with their numbers, their grids, and the tensors between them.
 
-Knows where numbers lie and the calls that are one kernel each; matrices, attention, states and
-experts are added by the modules of these names. What a kernel computes is known to its file in
-wgsl/ alone, and how dispatches are run to ``run.py``.
+Knows how dispatches, tensors and tables are added; which a call becomes is known to ``compile.py``,
+and how they are run to ``run.py``.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute import calls
-from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.memory import Memory
-from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
+from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.compute.backends.gpu.weights import Weights
 from cutaway.compute.backends.layout import keys_and_values
-from cutaway.compute.calls import Call, View
+from cutaway.compute.calls import View
 
 NONE = 0xFFFFFFFF  # in the place of a buffer or a vector that a kernel does without
 SPLIT_ROWS = 8
 """The most rows of which each chunk of 256 tokens has a workgroup of its own in attention."""
 THREADS = 64  # of a workgroup of most kernels
-_EMBED_BY = ("token", "position", "type")  # in the order of embed.wgsl
 
 
 class At(NamedTuple):
@@ -99,9 +95,7 @@ class Program:
     ends          by op: how many dispatches there are after it
     """
 
-    def __init__(
-        self, plan: Sequence[Call], weights: Weights, memory: Memory, kv: str, bounds: Bounds
-    ) -> None:
+    def __init__(self, weights: Weights, memory: Memory, kv: str, bounds: Bounds) -> None:
         """kv: as ``check_kv`` gave it; bounds: of batches, of which the plan's tables say more."""
         self.bounds = bounds
         self.weights, self.memory = weights, memory
@@ -119,12 +113,6 @@ class Program:
         self._tables: list[NDArray[np.uint32]] = []
         self._table_words = 0
         self._shared: dict[str, int] = {}
-        adders = _adders()
-        for call in plan:
-            adders[type(call)](self, call)
-            if not isinstance(call, calls.AddBuffer | calls.SetInput | calls.SetOutput):
-                self.ends.append(len(self.dispatches))
-        self.tensors[self.output[0]] = self.tensors[self.output[0]]._replace(rows="logits")
 
     @property
     def tables(self) -> NDArray[np.uint32]:
@@ -194,117 +182,3 @@ def no_view(name: str) -> Numbers:
 def divide_up(a: int, b: int) -> int:
     """Divide, and round up."""
     return -(-a // b)
-
-
-# -- calls that are one kernel each ----------------------------------------------------------------
-
-
-def _add_buffer(program: Program, call: calls.AddBuffer) -> None:
-    program.add_tensor(call.width, quantised=call.quantised)
-
-
-def _set_input(program: Program, call: calls.SetInput) -> None:
-    program.input = call.x
-
-
-def _set_output(program: Program, call: calls.SetOutput) -> None:
-    program.output = call.x
-
-
-def _embed_rows(program: Program, call: calls.EmbedRows) -> None:
-    m = program.matrices[call.matrix]
-    if call.by == "token":
-        program.bounds = program.bounds._replace(vocab=m.rows)
-    if call.by == "type":
-        program.bounds = program.bounds._replace(types=m.rows)
-    is_float = shaders.is_float(m.format)
-    for piece in m.pieces:
-        numbers = program.view("out", call.out) | {
-            "list": _EMBED_BY.index(call.by), "matrix": piece.word, "panel_words": m.panel_words,
-            "columns": m.cols, "factor": float_bits(m.factor), "first": piece.first * 16,
-            "last": (piece.first + piece.count) * 16,
-        }  # fmt: skip
-        kernel = Kernel("embed_float" if is_float else "embed", format=m.format)
-        grid = Grid(divide_up(m.cols, THREADS if is_float else 4 * THREADS))
-        program.add(kernel, numbers, grid, weights=piece.buffer)
-
-
-def _embed_stored(program: Program, call: calls.EmbedStoredCall) -> None:
-    source = program.add_tensor(call.cols)
-    program.file_tables[source] = call.table, call.cols
-    numbers = program.view("a", (source, 0)) | program.view("out", call.out)
-    numbers |= {"a_size": call.cols, "b": 0, "b_width": 0, "b_size": 0}
-    program.add_by_number("join", numbers, call.cols)
-
-
-def _gather(program: Program, call: calls.Gather) -> None:
-    numbers = program.view("x", call.x) | program.view("out", call.out)
-    program.add_by_number("gather", numbers, call.width, late=True)
-
-
-def _join(program: Program, call: calls.JoinCall) -> None:
-    (a, a_size), (b, b_size) = call.a, call.b
-    numbers = program.view("a", a) | program.view("b", b) | program.view("out", call.out)
-    numbers |= {"a_size": a_size, "b_size": b_size}
-    program.add_by_number("join", numbers, call.groups * (a_size + b_size), late=call.late)
-
-
-def _reorder(program: Program, call: calls.ReorderCall) -> None:
-    numbers = program.view("x", call.x) | program.view("out", call.out)
-    numbers["order"] = program.add_table(call.order, np.int32)
-    program.add_by_number("reorder", numbers, len(call.order), late=call.late)
-
-
-def _normalise(program: Program, call: calls.Normalise) -> None:
-    norm, (floats, act) = call.norm, call.out
-    size = norm.group if norm.weight.size else call.width
-    numbers = program.view("x", call.x) | {
-        "norm": bool(norm.weight.size) + bool(norm.bias.size), "size": size,
-        "weight": program.add_table(norm.weight), "bias": program.add_table(norm.bias),
-        "eps": float_bits(norm.eps), "apart": size if norm.weight.size == call.width else 0,
-        "quants": At(act) if act >= 0 else NONE,
-        "quant_blocks": program.tensors[act].width // 32 if act >= 0 else 0,
-    }  # fmt: skip
-    numbers |= program.view("out", floats) if floats[0] >= 0 else no_view("out")
-    program.add(Kernel("normalise"), numbers, Grid(call.width // size, late=call.late))
-
-
-def _rotate(program: Program, call: calls.RotateCall) -> None:
-    numbers = program.view("x", call.x) | program.view("out", call.out)
-    numbers |= program.rotation(call.rotation) | {"heads": call.heads, "head_dim": call.head_dim}
-    program.add(Kernel("rotate"), numbers, Grid(call.heads))
-
-
-def _elementwise(program: Program, call: calls.Elementwise) -> None:
-    numbers = program.view("a", call.a) | program.view("out", call.out)
-    numbers |= program.view("b", call.b if call.b[0] >= 0 else call.a)
-    numbers |= {"number": float_bits(call.number), "spread": int(call.spread)}
-    program.add_by_number("elementwise", numbers, call.width, late=call.late, kind=call.kind)
-
-
-def _adders() -> dict[type, Callable[[Program, Any], None]]:
-    """Return what adds each kind of call to a program."""
-    from cutaway.compute.backends.gpu.attention import add_attention
-    from cutaway.compute.backends.gpu.experts import add_experts
-    from cutaway.compute.backends.gpu.matrices import add_linear
-    from cutaway.compute.backends.gpu.states import add_conv, add_delta_net, add_mamba
-
-    return {
-        calls.AddBuffer: _add_buffer,
-        calls.SetInput: _set_input,
-        calls.SetOutput: _set_output,
-        calls.EmbedRows: _embed_rows,
-        calls.EmbedStoredCall: _embed_stored,
-        calls.Gather: _gather,
-        calls.JoinCall: _join,
-        calls.ReorderCall: _reorder,
-        calls.Normalise: _normalise,
-        calls.RotateCall: _rotate,
-        calls.Elementwise: _elementwise,
-        calls.LinearCall: add_linear,
-        calls.AttendCall: add_attention,
-        calls.ExpertsCall: add_experts,
-        calls.ConvCall: add_conv,
-        calls.DeltaNetCall: add_delta_net,
-        calls.Mamba: add_mamba,
-    }
