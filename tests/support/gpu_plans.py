@@ -7,9 +7,9 @@ from cutaway.compute import calls
 from cutaway.compute.backends import DRAFT_STATES, Batch
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.compile import compile_plan
-from cutaway.compute.backends.gpu.memory import Memory, stored_layer
-from cutaway.compute.backends.gpu.run import Runner
-from cutaway.compute.backends.gpu.weights import Weights
+from cutaway.compute.backends.gpu.memory import DeviceMemory, stored_layer
+from cutaway.compute.backends.gpu.run import DeviceRunner
+from cutaway.compute.backends.gpu.weights import DeviceWeights
 
 CONTEXT = 512
 
@@ -18,16 +18,16 @@ def run_both(device, plan, matrices, batches, *, kv="f16", blocks=24):
     """The outputs of each batch, on the CPU and on the GPU; matrices: (format, packed)."""
     cpu = _native.Plan(_native.Pool(1), "", blocks, CONTEXT, "", kv)
     cpu.add(calls.plain(plan), [packed for _, packed in matrices])
-    weights = Weights(device)
+    weights = DeviceWeights(device)
     for i, (format, packed) in enumerate(matrices):
         words = sum(_native.packed(later).nbytes for _, later in matrices[i:]) // 4
         weights.matrices["matrix", i, i] = weights._put(packed, format, words)
     attends = [call for call in plan if isinstance(call, calls.AttendCall)]
     layers = [stored_layer(call.shape, kv) for call in attends if call.shape.reads < 0]
-    memory = Memory(device, layers, [], blocks, blocks + DRAFT_STATES)
+    memory = DeviceMemory(device, layers, [], blocks, blocks + DRAFT_STATES)
     memory.window = max((call.shape.window for call in attends), default=0)
     program = compile_plan(plan, weights, memory, kv, Bounds(0, 0, CONTEXT, blocks))
-    gpu = Runner(device, program, [])
+    gpu = DeviceRunner(device, program, [])
     return [(cpu.run(batch).copy(), gpu.run(batch)) for batch in batches]
 
 

@@ -1,4 +1,4 @@
-"""The state of one text under a grammar: the mask of its next token, and forced tokens.
+"""The state of one text under a grammar: the grammar mask of its next token, and forced tokens.
 
 Knows what llguidance's masks wrongly let through: a key twice in one object, and a call that an
 answer repeats. Does not know how grammars are compiled.

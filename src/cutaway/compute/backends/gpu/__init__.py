@@ -21,11 +21,11 @@ from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.check import check
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
-from cutaway.compute.backends.gpu.memory import Memory, stored_layer
+from cutaway.compute.backends.gpu.memory import DeviceMemory, stored_layer
 from cutaway.compute.backends.gpu.program import Program
-from cutaway.compute.backends.gpu.run import Runner
-from cutaway.compute.backends.gpu.tap import Tap
-from cutaway.compute.backends.gpu.weights import Weights
+from cutaway.compute.backends.gpu.run import DeviceRunner
+from cutaway.compute.backends.gpu.tap import DeviceTap
+from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
 from cutaway.compute.calls import AttendCall, Call, ConvCall, DeltaNetCall, Floats, Mamba, View
 from cutaway.compute.lowering import read_vectors
@@ -65,7 +65,7 @@ class GpuBackend:
         self.device = device or open_device(os.environ.get("CUTAWAY_GPU_FMA") or None)
         self.tier = f"webgpu {self.device.fused}"
         self._after = graph.pooled_graph()
-        self._weights = Weights(self.device)
+        self._weights = DeviceWeights(self.device)
         self._weights.add(graph, file, self.pool, on_progress)
         self._vectors, self._stored = read_vectors(graph, file), _file_tables(graph, file)
         self._graph = spell_out_orders(graph.body() if self._after else graph, self._vectors)
@@ -86,11 +86,11 @@ class GpuBackend:
         table = self._weights.table(self._vectors, [*self._stored])
         return lower_graph(graph, table, self.context, **options)
 
-    def make_runner(self, plan: Sequence[Call]) -> Runner:
+    def make_runner(self, plan: Sequence[Call]) -> DeviceRunner:
         """Return what runs a plan on the device, over this backend's weights and memory."""
         bounds = Bounds(vocab=0, types=0, context=self.context, kv_blocks=self.kv_blocks)
         program = compile_plan(plan, self._weights, self._memory, self.kv_format, bounds)
-        return Runner(self.device, program, [*self._stored.values()])
+        return DeviceRunner(self.device, program, [*self._stored.values()])
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
@@ -142,7 +142,7 @@ class GpuBackend:
         return self._runner.run(batch)
 
     @cached_property
-    def _body(self) -> Runner:
+    def _body(self) -> DeviceRunner:
         """The program without the head."""
         if not self._graph.has_head:
             return self._runner
@@ -153,7 +153,7 @@ class GpuBackend:
         return self._body.run(batch)
 
     @cached_property
-    def _wholes(self) -> dict[tuple[str, ...], tuple[Runner, list[tuple[View, int]]]]:
+    def _wholes(self) -> dict[tuple[str, ...], tuple[DeviceRunner, list[tuple[View, int]]]]:
         """Programs in which all rows reach the head, and what is read of them; by the names."""
         return {}
 
@@ -172,7 +172,7 @@ class GpuBackend:
         return logits, np.concatenate([runner.read(view, rows, width) for view, width in views], 1)
 
     @cached_property
-    def _finish(self) -> Runner:
+    def _finish(self) -> DeviceRunner:
         """The program of what follows pooling."""
         assert self._after is not None
         return self.make_runner(self.lower(self._after).calls)
@@ -184,7 +184,7 @@ class GpuBackend:
         return self._finish.run_on(np.ascontiguousarray(x, np.float32))
 
     @cached_property
-    def _head(self) -> Runner:
+    def _head(self) -> DeviceRunner:
         """The program of the head alone."""
         return self.make_runner(self.lower(self._graph.head_graph()).calls)
 
@@ -193,7 +193,7 @@ class GpuBackend:
         return self._head.run_on(np.ascontiguousarray(x, np.float32))
 
     @cached_property
-    def _taps(self) -> "dict[tuple[str, ...], Tap]":
+    def _taps(self) -> "dict[tuple[str, ...], DeviceTap]":
         """Programs without fusions, by the names of what is read of them."""
         return {}
 
@@ -203,7 +203,7 @@ class GpuBackend:
         """See ``Inspectable``."""
         read = tuple(dict.fromkeys(names))
         if read not in self._taps:
-            self._taps[read] = Tap(self, self._graph, read)
+            self._taps[read] = DeviceTap(self, self._graph, read)
         tap = self._taps[read]
         return tap.run(batch, edits), {name: tap.read(name, batch) for name in read}
 
@@ -295,14 +295,16 @@ def _file_tables(graph: Graph, file: ModelFile) -> dict[str, _native.StoredTable
     return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
 
 
-def _memory(device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph) -> Memory:
+def _memory(
+    device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph
+) -> DeviceMemory:
     layers = [
         stored_layer(call.shape, kv)
         for call in plan
         if isinstance(call, AttendCall) and call.shape.reads < 0
     ]
     states = [_state_floats(c) for c in plan if isinstance(c, ConvCall | DeltaNetCall | Mamba)]
-    memory = Memory(device, layers, states, blocks, blocks + DRAFT_STATES)
+    memory = DeviceMemory(device, layers, states, blocks, blocks + DRAFT_STATES)
     memory.window = max((op.mask.window for op in graph.stores), default=0)
     return memory
 

@@ -15,7 +15,7 @@ from cutaway.compute.backends.gpu.attention import add_attention
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.experts import add_experts
 from cutaway.compute.backends.gpu.matrices import add_linear
-from cutaway.compute.backends.gpu.memory import Memory
+from cutaway.compute.backends.gpu.memory import DeviceMemory
 from cutaway.compute.backends.gpu.program import (
     NONE,
     THREADS,
@@ -27,14 +27,14 @@ from cutaway.compute.backends.gpu.program import (
 )  # fmt: skip
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.compute.backends.gpu.states import add_conv, add_delta_net, add_mamba
-from cutaway.compute.backends.gpu.weights import Weights
+from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.calls import Call
 
 _EMBED_BY = ("token", "position", "type")  # in the order of embed.wgsl
 
 
 def compile_plan(
-    plan: Sequence[Call], weights: Weights, memory: Memory, kv: str, bounds: Bounds
+    plan: Sequence[Call], weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds
 ) -> Program:
     """Return the program of a plan; see ``Program``."""
     program = Program(weights, memory, kv, bounds)

@@ -34,7 +34,7 @@ class Home(NamedTuple):
     stride: int
 
 
-class Records:
+class DeviceRecords:
     """Records of equal size, each at a place: parts side by side, in as many buffers as they need.
 
     The buffers grow, up to ``capacity`` places.
@@ -109,7 +109,7 @@ class Sparse:
 
     def __init__(self, device: Device, sizes: Sequence[int], capacity: int) -> None:
         """capacity: their numbers are below it."""
-        self.records = Records(device, sizes, capacity, min(capacity, _FIRST_PLACES))
+        self.records = DeviceRecords(device, sizes, capacity, min(capacity, _FIRST_PLACES))
         self.places = np.full(capacity, -1, np.int32)
         self._free: list[int] = []
         self._next = 0
@@ -164,7 +164,7 @@ def stored_layer(shape: AttendShape, kv: str) -> Layer:
     return Layer(shape.layer, _lines(keys), _lines(values), shape.window > 0)
 
 
-class Memory:
+class DeviceMemory:
     """The KV blocks and states of a model and of its twins.
 
     version  grows whenever buffers are new ones, so that who bound them binds them anew
@@ -185,7 +185,7 @@ class Memory:
         windowed = [layer for layer in layers if layer.windowed]
         self._parts = {layer.layer: i for of in (whole, windowed) for i, layer in enumerate(of)}
         sizes = [[layer.keys + layer.values for layer in of] for of in (whole, windowed)]
-        self.whole = Records(device, sizes[0], blocks, blocks)
+        self.whole = DeviceRecords(device, sizes[0], blocks, blocks)
         self.windows = Sparse(device, sizes[1], blocks)
         self.states = Sparse(device, [4 * _lanes(n) for n in states], slots)
         self.has_states, self.window = bool(states), 0

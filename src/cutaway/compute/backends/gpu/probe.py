@@ -75,7 +75,7 @@ OPERATIONS = (
 )
 
 
-class Finding(NamedTuple):
+class ProbeResult(NamedTuple):
     """How many results of an operation were wrong, and how many of these have no denormals."""
 
     operation: str
@@ -123,7 +123,7 @@ def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
     yield a, b, c
 
 
-def examine(device: Device, per_kind: int = _PER_KIND) -> list[Finding]:
+def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
     """Ask a device for every operation of all triples."""
     triples = list(hard_triples(per_kind))
     x, y, z = (np.concatenate([triple[i] for triple in triples]) for i in range(3))
@@ -146,7 +146,7 @@ def examine(device: Device, per_kind: int = _PER_KIND) -> list[Finding]:
     return findings
 
 
-def _compare(operation: Operation, results: Words, triple: Triple) -> Finding:
+def _compare(operation: Operation, results: Words, triple: Triple) -> ProbeResult:
     floats = [words.view(np.float32) for words in triple]
     with np.errstate(all="ignore"):
         right = np.ascontiguousarray(operation.right(*floats))
@@ -158,7 +158,7 @@ def _compare(operation: Operation, results: Words, triple: Triple) -> Finding:
     if operation.name == "round":
         wrong &= (results | words) & np.uint32(0x7FFFFFFF) != 0  # the sign of 0 is not relied on
     is_tiny = np.logical_or.reduce([_is_denormal(part) for part in (*triple, words)])
-    return Finding(operation.name, int(wrong.sum()), int((wrong & ~is_tiny).sum()))
+    return ProbeResult(operation.name, int(wrong.sum()), int((wrong & ~is_tiny).sum()))
 
 
 def _is_denormal(words: Words) -> NDArray[np.bool_]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cutaway.compute import calls
 from cutaway.compute.backends.gpu.batches import Bounds
-from cutaway.compute.backends.gpu.memory import Memory
+from cutaway.compute.backends.gpu.memory import DeviceMemory
 from cutaway.compute.backends.gpu.shaders import Kernel
-from cutaway.compute.backends.gpu.weights import Weights
+from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import keys_and_values
 from cutaway.compute.calls import View
 
@@ -34,7 +34,7 @@ Numbers = dict[str, int | At]
 """An op's numbers, by their names in its kernel's file."""
 
 
-class Tensor(NamedTuple):
+class DeviceTensor(NamedTuple):
     """Rows that ops read and write.
 
     width      numbers of a row
@@ -95,13 +95,15 @@ class Program:
     ends          by op: how many dispatches there are after it
     """
 
-    def __init__(self, weights: Weights, memory: Memory, kv: str, bounds: Bounds) -> None:
+    def __init__(
+        self, weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds
+    ) -> None:
         """kv: as ``check_kv`` gave it; bounds: of batches, of which the plan's tables say more."""
         self.bounds = bounds
         self.weights, self.memory = weights, memory
         self.matrices = [*weights.matrices.values()]
         self.kv_formats = keys_and_values(kv)
-        self.tensors: list[Tensor] = []
+        self.tensors: list[DeviceTensor] = []
         self.dispatches: list[Dispatch] = []
         self.rotations: dict[str, tuple[calls.Rotation, int]] = {}
         self.file_tables: dict[int, tuple[int, int]] = {}
@@ -134,7 +136,7 @@ class Program:
 
     def add_tensor(self, width: int, *, quantised: bool = False, rows: str = "rows") -> int:
         """Add a tensor, and return its number."""
-        self.tensors.append(Tensor(width, quantised, rows))
+        self.tensors.append(DeviceTensor(width, quantised, rows))
         return len(self.tensors) - 1
 
     def share_tensor(

@@ -42,7 +42,7 @@ class Segment(NamedTuple):
     sequence: int
 
 
-class Runner:
+class DeviceRunner:
     """A program with its memory on the device."""
 
     def __init__(
@@ -254,7 +254,7 @@ class Runner:
     def _spans(
         self, batch: Batch, limits: Ints, segments: list[Segment]
     ) -> list[tuple[int, int, int, int]]:
-        """See ``Memory.window_tables``."""
+        """See ``DeviceMemory.window_tables``."""
         spans, window = [], self.program.memory.window
         for first, rows, sequence in segments:
             begin, end = int(batch.positions[first]), int(batch.positions[first + rows - 1])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutaway.compute.backends.gpu import GpuBackend
 
 
-class Tap:
+class DeviceTap:
     """A program in which some tensors have floats of their own."""
 
     def __init__(self, backend: "GpuBackend", graph: Graph, names: tuple[str, ...]) -> None:

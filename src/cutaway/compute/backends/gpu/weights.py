@@ -23,7 +23,7 @@ LANES = 16  # rows of a panel
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 
 
-class Piece(NamedTuple):
+class PanelRange(NamedTuple):
     """Some panels of a matrix that lie in one buffer.
 
     buffer  its number
@@ -45,10 +45,10 @@ class PackedMatrix(NamedTuple):
     cols: int
     factor: float
     panel_words: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PanelRange, ...]
 
 
-class Weights:
+class DeviceWeights:
     """The matrices of a model, by the rows of a tensor that an op reads."""
 
     def __init__(self, device: Device) -> None:
@@ -56,9 +56,9 @@ class Weights:
         self.matrices: dict[Slice, PackedMatrix] = {}
         self._used = 0  # words of the last buffer
 
-    def share(self, is_new: Callable[[str], bool] | None) -> "Weights":
+    def share(self, is_new: Callable[[str], bool] | None) -> "DeviceWeights":
         """The same buffers and matrices, but for those of tensors that are new."""
-        twin = Weights(self.device)
+        twin = DeviceWeights(self.device)
         twin.buffers = self.buffers
         twin.matrices = {
             part: m for part, m in self.matrices.items() if is_new is None or not is_new(part[0])
@@ -127,7 +127,7 @@ class Weights:
         capacity = self.device.binding // 4
         panel = _native.panel_bytes(format, packed.cols) // 4
         panels, data = -(-packed.rows // LANES), _native.packed(packed)
-        pieces, done = list[Piece](), 0
+        pieces, done = list[PanelRange](), 0
         while done < panels:
             room = self.buffers[-1].size // 4 - self._used if self.buffers else 0
             if room < min(panels - done, capacity // panel) * panel:
@@ -135,7 +135,7 @@ class Weights:
                 self.buffers.append(self.device.storage(min(max(rest, panel), capacity)))
                 self._used, room = 0, self.buffers[-1].size // 4
             count = min(panels - done, room // panel)
-            piece = Piece(len(self.buffers) - 1, self._used, done, count)
+            piece = PanelRange(len(self.buffers) - 1, self._used, done, count)
             at = done * panel * 4
             self.device.write(self.buffers[-1], 4 * self._used, data[at : at + count * panel * 4])
             pieces.append(piece)
