@@ -154,7 +154,7 @@ class Request:
         return self.but(sampling=self.sampling.with_seed(seed))
 
     def but(self, **parts: Any) -> "Request":
-        """Return the same request with other parts, which have been checked."""
+        """Return a copy with these parts replaced, unchecked: the caller has checked them."""
         request = object.__new__(type(self))  # replace() would check 100,000 tokens for each sample
         request.__dict__.update(self.__dict__, **parts)
         return request

@@ -197,7 +197,7 @@ class Lowering(Protocol):
         """Numbers by name; none for None."""
 
     def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
-        """The matrices that an op reads in a role."""
+        """The matrices an op reads under this name of its weights: "weight", or "up", "gate", …."""
 
     def table(self, name: str) -> int:
         """The number of a table that stays in the file."""

@@ -193,7 +193,7 @@ class BudgetedThought(Constraint):
         return data or b"\xff%d\xff" % token_id
 
     def _whole_in_time(self) -> Allowed:
-        """Allow tokens after which the remaining ones suffice to complete their last character."""
+        """Allow tokens whose unfinished character the rest of the budget can still complete."""
         if not missing_bytes(self._data):
             return self._vocabulary.missing_bytes < self._left
         tail, data = self._data[1 - LONGEST_CHARACTER :], self._vocabulary.data

@@ -194,7 +194,7 @@ class Replicas(Protocol):
     """How a Front calls its replicas: Ray's handle, or a test's."""
 
     async def write(self, job: Job) -> None:
-        """Have a replica generate the job and send its events to the Front; returns at its end.
+        """Send the job to a replica, whose events go to the Front; return when the job has ended.
 
         Raises ReplicaLostError where the replica is lost, and the error of a refused job.
         """

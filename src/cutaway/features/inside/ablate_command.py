@@ -62,7 +62,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--other", metavar="TOKEN", help="with --how other: this token, as text or id"
     )
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="after this time, print what is done"
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="stop after this many seconds, and print the parts that are done",
     )
     arguments.add_model_arguments(parser)
     arguments.add_report_arguments(parser)

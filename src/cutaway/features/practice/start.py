@@ -180,7 +180,10 @@ def _checked_run(run: RunStep) -> RunStep:
 
 
 def step_of(trace: Trace, index: int | None) -> Step:
-    """A step of a trace; None takes the most uncertain. InputError where there is none."""
+    """Return the trace's step at this index; for None, the most uncertain one.
+
+    InputError if the trace has no such step.
+    """
     if not trace.steps:
         raise InputError("this trace has no steps: nothing was generated")
     if index is None:

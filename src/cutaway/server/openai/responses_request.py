@@ -428,7 +428,7 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
 
     @property
     def goes_on(self) -> bool:
-        """Whether the last message is an answer that was cut, which this one continues."""
+        """Whether the last message is an answer that was cut, which this request continues."""
         return is_cut(self.input[-1])
 
     def follow(self, kept_responses: KeptResponses) -> None:

@@ -141,7 +141,7 @@ def alike(value: Any) -> Any:
 
 
 def as_written(text: str) -> str:
-    """Return a string as masks make models write it, without its quotes."""
+    """Escape a string as a model writes it in JSON under a grammar mask; without the quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", r"\u007f")
 
 

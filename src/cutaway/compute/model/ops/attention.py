@@ -107,7 +107,7 @@ class Mask(NamedTuple):
         return np.maximum(positions + 1 - self.window, 0)
 
     def unseen(self, positions: Positions, history: Positions) -> NDArray[np.bool_]:
-        """Which of the positions `history` rows do not see, (R, T)."""
+        """Whether each position in `history` (T) is hidden from each row (R) by the window: (R, T)."""
         unseen: NDArray[np.bool_] = history < self.first_seen(positions)[:, None]
         if self.reach:
             unseen |= abs(history - positions[:, None]) > self.reach

@@ -24,7 +24,10 @@ _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 
 class TokenWords:
-    """Token ids by bytes: the lowest of tokens with the same bytes, ordinary ones first."""
+    """Token ids by their bytes.
+
+    Where several share them: the lowest id, and a byte token (<0x0A>) only if there is no other.
+    """
 
     def __init__(self, llm: BaseLLM) -> None:
         self.llm = llm

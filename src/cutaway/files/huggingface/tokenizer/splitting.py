@@ -147,7 +147,7 @@ _PREFIX = "tokenizer.ggml."
 
 
 def scored_pieces(model: JsonObject) -> list[tuple[str, float]]:
-    """Return (text, score) by id. `FormatError` unless it is a list of different texts."""
+    """Return (text, score) by id. `FormatError` if ``vocab`` is malformed or repeats a text."""
     pieces = model.get("vocab")
     if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         model.fail("vocab", "a list of pieces, each with its score")
