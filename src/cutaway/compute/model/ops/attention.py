@@ -107,7 +107,7 @@ class Mask(NamedTuple):
         return np.maximum(positions + 1 - self.window, 0)
 
     def unseen(self, positions: Positions, history: Positions) -> NDArray[np.bool_]:
-        """Whether each position in `history` (T) is hidden from each row (R) by the window: (R, T)."""
+        """Whether the window hides each position in `history` (T) from each row (R): (R, T)."""
         unseen: NDArray[np.bool_] = history < self.first_seen(positions)[:, None]
         if self.reach:
             unseen |= abs(history - positions[:, None]) > self.reach
