@@ -5,12 +5,11 @@ import pytest
 from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.errors import CutawayError
 
-pytest.importorskip("wgpu", reason="needs wgpu: pip install '.[gpu]'")
-
 
 @pytest.fixture(scope="session")
 def device():
     """An opened device, which keeps the kernels that were compiled."""
+    pytest.importorskip("wgpu", reason="needs wgpu: pip install '.[gpu]'")
     try:
         return open_device()
     except CutawayError as error:
