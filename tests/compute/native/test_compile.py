@@ -383,7 +383,7 @@ def test_what_becomes_the_output_has_a_buffer_of_its_own():
         op(["logits"], [("capped", 64, False)], in_place="logits"),
     ]
     placed = check(lowered, "capped")
-    assert placed.slot_of["capped"] == placed.where["logits"]
+    assert placed.slot_of["capped"] == placed.slot_of["logits"]
     assert placed.slots[placed.slot_of["capped"]] == (64, False)
 
 
