@@ -102,7 +102,7 @@ def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
     field.fill("word " * 4000)
     field.press("Enter")
     page.tab.locator("chat-box").get_by_role("button", name="Stop").click()
-    page.tab.get_by_text("no run yet").wait_for(state="attached")
+    page.tab.get_by_text("Example (recorded)").wait_for(state="attached")
     page.settle()
     assert page.tab.locator("chat-box li").count() == 0
     assert field.input_value() == ("word " * 4000).strip()
@@ -179,7 +179,7 @@ def test_another_address_is_another_page(page):
     page.settle()
     tokens, address = page.tokens, page.address
     page.go()
-    page.tab.get_by_text("no run yet").wait_for(state="attached")
+    page.tab.get_by_text("Example (recorded)").wait_for(state="attached")
     page.tab.evaluate("(address) => { location.hash = address; }", address)
     page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 39")
     assert page.tokens == tokens

@@ -60,7 +60,7 @@ def server(paths, lora):
 
 def has_counted(server, name, tokens):
     """Whether a model's tokens are so many, which it counts once a text's last event is sent."""
-    counted = server.models.find_service(name).metrics.registry.get_sample_value
+    counted = server.models.resolve(name).metrics.registry.get_sample_value
     return counted("cutaway_tokens_total", {"kind": "completion"}) == tokens
 
 
