@@ -1,8 +1,8 @@
-"""A canvas: cells that are revealed in any order, and the rules that say which and when.
+"""A canvas of masked cells, and how a rule decides which of them a pass reveals.
 
-Here are the cells of one text, the block of them that is being revealed, and how a rule is applied
-to it: pure functions of the cells' figures give their order, how many are revealed, and which are
-masked again. Ties go to the lowest position.
+This module has the cells of one text, the current block, and the rule's arithmetic: pure functions
+of the cells' figures order the cells, count those to reveal and choose those to mask again. Between
+equal cells the lowest position comes first.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Figures:
     entropy: Floats
 
     def select(self, indices: NDArray[np.int64]) -> "Figures":
-        """The figures of these cells."""
+        """Return the figures of the cells at these indices."""
         return Figures(
             self.positions[indices], self.p_drawn[indices], self.p_best[indices],
             self.p_second[indices], self.entropy[indices],
@@ -63,10 +63,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class BlockProgress:
-    """How far a block is when a pass has been computed.
+    """Where one pass is in the schedule of its block.
 
-    index          of the pass among the ``passes`` of the block's schedule
-    cells          how many cells of the block were masked at its beginning
+    index          the pass's index among the ``passes`` of the block's schedule
+    cells          number of cells of the block
     passes_before  passes over the canvas before this one
     """
 
@@ -77,7 +77,7 @@ class BlockProgress:
 
 
 def figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) -> Floats:
-    """The figure by which cells are ordered, (n,): the highest goes first."""
+    """Return the value of each cell, (n,), by which cells are ordered: the highest goes first."""
     values = _figure(rule, figures, seed, progress)
     if rule.order_temperature > 0:
         places = [place_of(int(p), progress.passes_before) for p in figures.positions]
@@ -101,17 +101,17 @@ def _figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) ->
 
 
 def confidence(rule: Rule, figures: Figures) -> Floats:
-    """The probability of the drawn token, or of the likeliest."""
+    """Return each cell's confidence, (n,): p_drawn if the rule draws first, else p_best."""
     return figures.p_drawn if rule.draws_first else figures.p_best
 
 
 def rank(values: Floats, positions: Positions) -> NDArray[np.int64]:
-    """Return the indices of cells, the highest value first."""
+    """Return the indices that sort cells by value, the highest first."""
     return np.lexsort((positions, -values))
 
 
 def count_revealed(rule: Rule, best_first: Figures, progress: BlockProgress) -> int:
-    """Return how many of these masked cells are revealed, the first ones of them."""
+    """Return how many masked cells to reveal, from the first of ``best_first`` on."""
     masked, sure = len(best_first.positions), confidence(rule, best_first)
     if rule.threshold is not None:
         return max(1, int(np.count_nonzero(sure >= rule.threshold)))
@@ -171,7 +171,7 @@ def choose_masked_again(
 ) -> list[int]:
     """Return the positions of revealed cells that are masked again.
 
-    positions, p_drawn: of the block's revealed cells, with the probability of each when drawn
+    positions, p_drawn: of the block's revealed cells; p_drawn is from the pass that revealed each
     """
     if rule.remask == "lowest":
         number = progress.cells * (progress.passes - progress.index - 1) // progress.passes
@@ -184,19 +184,22 @@ def choose_masked_again(
 
 
 def find_edits(rule: Rule, figures: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which cells get the drawn token; other: which of them have another token, (n,)."""
+    """Return a mask, (n,), of the cells that get their drawn token in place of their own.
+
+    other: the revealed cells whose token differs from the drawn one, (n,)
+    """
     return other & (figures.p_drawn > rule.edit_threshold) & (rule.remask == "edit")
 
 
 def bound(entropies: Floats) -> float:
-    """The most nats that revealing cells together can lose: all entropies except the largest."""
+    """Return the most nats lost by revealing cells together: all entropies but the largest."""
     return ordered_sum(entropies) - float(np.max(entropies)) if len(entropies) else 0.0
 
 
 # -- the cells -------------------------------------------------------------------------------------
 
 MOST_EDITS = 16
-"""How many passes look for edits at most, once no cell of a block is masked."""
+"""The most passes that look for edits once no cell of a block is masked."""
 
 
 @dataclass(slots=True)
@@ -219,7 +222,7 @@ class Cell:
 class Revealed(NamedTuple):
     """What a pass did to the cells that it computed.
 
-    figures       of each cell; the rule's order follows them
+    figures       the value of each computed cell, by which the rule orders cells
     masked_again  cells that were masked again
     bound         see ``bound``
     """
@@ -233,7 +236,7 @@ class Revealed(NamedTuple):
 class Canvas:
     """The state of one canvas. Cells are counted from 0.
 
-    rule     how it is revealed
+    rule     the rule that reveals the cells
     first    position of the first cell
     blocks   (first cell, one after the last), in the order in which they are finished
     passes   how many passes the schedule of each block has
@@ -287,7 +290,7 @@ class Canvas:
         }
 
     def token_ids(self, mask_id: int) -> list[int]:
-        """The token of each cell, or the mask."""
+        """Return each cell's token; ``mask_id`` for a masked cell."""
         return [mask_id if cell.sampled is None else cell.sampled.token_id for cell in self.cells]
 
     def reveal(self, sampled: Sequence[Sampled], figures: Figures, seed: int) -> Revealed:
@@ -338,7 +341,7 @@ class Canvas:
         return BlockProgress(self.step, self.passes[self.block], end - start, self.index)
 
     def _mask_again(self, seed: int) -> list[int]:
-        """Mask the cells that the rule does not keep; return them in order."""
+        """Mask the cells again that the rule chooses; return them in order."""
         cells = [i for i in range(*self.span) if self.cells[i].sampled]
         if self.rule.remask == "sigma":  # not those of this pass
             cells = [i for i in cells if self.cells[i].pass_index < self.index]
@@ -359,8 +362,8 @@ class Canvas:
 def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = None) -> Canvas:
     """Return an empty canvas at a position.
 
-    model_block: the block size of a model with block attention, whose blocks are counted from
-    position 0; the canvas then has the same blocks
+    model_block: the block size of a block-causal model. Its blocks count from position 0, and the
+    canvas's blocks end where they do
     """
     if model_block is None:
         size = rule.block or length
@@ -376,7 +379,7 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
 
 
 def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[int]:
-    """Each block's share of the steps, at most its number of cells if each step must reveal one."""
+    """Return each block's number of passes; at most its cells if each pass must reveal one."""
     sizes, steps = [end - start for start, end in blocks], rule.steps
     if steps is None:
         return sizes

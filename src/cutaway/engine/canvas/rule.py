@@ -1,8 +1,8 @@
 """Rules as data: in which order cells are revealed, how many in a pass, and what may be undone.
 
-The settings are those of published samplers, and the names say which: LLaDA (arXiv 2502.09992),
-Dream (2508.15487), Fast-dLLM (2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM
-(2503.00307), LLaDA 2.1 (2602.08676). Flags, fields and docs have their words from here.
+Each setting is one of a published sampler: LLaDA (arXiv 2502.09992), Dream (2508.15487), Fast-dLLM
+(2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM (2503.00307), LLaDA 2.1
+(2602.08676). Flags, fields and docs take their words from this module.
 """
 
 from collections.abc import Mapping
@@ -51,18 +51,18 @@ class Rule:
     schedule       how many cells each of the ``steps`` reveals: "even" (LLaDA), "dream", or a
                    masking schedule in the manner of MDLM, "linear" or "cosine"
     threshold      reveal all cells whose confidence is at least this, and at least one (Fast-dLLM)
-    factor         reveal the most cells, n, of which the last has a confidence of at least
-                   1 - factor / (n + 1) (Fast-dLLM)
+    factor         reveal the n surest cells, for the largest n whose last cell has a confidence of
+                   at least 1 - factor / (n + 1) (Fast-dLLM)
     entropy_bound  reveal the most cells whose entropies, except the largest, add up to at most
                    this many nats (EB)
-    draws_first    confidence is the probability of the token that was drawn, so that lucky draws
-                   go first; else of the likeliest token, and the order does not depend on the draw
-    after_chain    figures are of the distribution after the sampling stages (Dream)
+    draws_first    true: a cell's confidence is the probability of its drawn token, so that lucky
+                   draws go first. False: that of its likeliest token, whatever is drawn
+    after_chain    compute figures from the distribution after the sampling stages (Dream)
     order_temperature  the order is drawn, in proportion to exp(figure / this); 0: the best first
-    remask         "lowest": of all that were revealed, the least likely are masked again, fewer in
-                   each pass (Mask-Predict). "sigma": each at random, with a probability of at most
-                   ``remask_rate`` (ReMDM). "edit": another token with more than
-                   ``edit_threshold`` replaces a revealed one (LLaDA 2.1)
+    remask         "lowest": mask the least likely of all revealed cells again, fewer in each pass
+                   (Mask-Predict). "sigma": mask each again at random, with a probability of at most
+                   ``remask_rate`` (ReMDM). "edit": replace the token of a revealed cell by another
+                   with a probability above ``edit_threshold`` (LLaDA 2.1)
     cache          "exact": each pass computes all rows that can have changed. The others compute
                    fewer rows and other bits: with "prefix", keys and values before the block are
                    those of the block's first pass (Fast-dLLM); with "dual", also those after it
@@ -161,9 +161,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 
 def read_rule(value: Any) -> Rule:
-    """Return the rule of a name, of a mapping of ``SETTINGS``, or of True.
+    """Return the rule that a name, a mapping of ``SETTINGS`` or True (the default) gives.
 
-    InputError where the value is none of these.
+    InputError for any other value.
     """
     if isinstance(value, Rule):
         return value
@@ -194,9 +194,9 @@ def read_rule(value: Any) -> Rule:
 class Setting(NamedTuple):
     """What a user reads about a setting.
 
-    type     of its value: int, float, str, bool
+    type     type of its value: int, float, str, bool
     metavar  the value's name in help texts
-    choices  of a text; (): the value is no text
+    choices  the values that a str may have; () for other types
     """
 
     type: type
@@ -266,7 +266,7 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
 
 
 def rule_of_text(text: str) -> Rule:
-    """Return the rule of a line such as "llada,steps=8,block=4": a name and other settings.
+    """Return the rule of a line such as "llada,steps=8,block=4": a name, then other settings.
 
     InputError where the line is no rule.
     """

@@ -1,8 +1,8 @@
-"""Constraint: the seam between the loop and what forbids tokens (constrained decoding).
+"""Constraint: the protocol that tells the loop which tokens may come (constrained decoding).
 
-Beside it the vocabulary as constraints need it: masks over it, and the bytes of its tokens. A mask
-has a bit for each token, set where the token may come. The other modules of this folder have the
-constraints, and params.py makes them from a request's settings.
+This module also has the vocabulary as constraints need it: the bytes of each token, and masks. A
+mask has a bit for each token, set where the token is allowed. The other modules of this folder
+define the constraints, and params.py makes them from a request's settings.
 """
 
 import re
@@ -25,8 +25,8 @@ Allowed = NDArray[np.bool_]
 
 _MOST_KEPT = 64
 _MOST_AUTOMATON_BYTES = 32 << 20
-_MOST_MASKS = 64  # of an automaton
-_TAIL = 512  # tokens of a prompt that checks see
+_MOST_MASKS = 64  # that an automaton keeps
+_TAIL = 512  # the last tokens of a prompt, which checks read
 
 LONGEST_CHARACTER = 4
 """The most bytes of a character in UTF-8."""
@@ -38,8 +38,8 @@ LONGEST_CHARACTER = 4
 class Constraint(Protocol):
     """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
 
-    An exception in a method ends its own sequence alone (guest_code.py). The methods with a body
-    suit a constraint that forces nothing, ends nothing and has no checks.
+    An exception in a method ends only its own sequence (guest_code.py). The default methods suit a
+    constraint that forces no token, ends no sequence and has no checks.
     """
 
     def mask(self) -> Mask | None:
@@ -47,7 +47,7 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token_id: int) -> None:
-        """Advance by a token. A forced token need not be in the mask, except in a grammar's."""
+        """Advance by a token. A forced token may lie outside the mask, except a grammar's."""
         ...
 
     def fork(self) -> Self:
@@ -55,12 +55,12 @@ class Constraint(Protocol):
         return copy(self)
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the next tokens where the masks leave no other; they become draft tokens."""
+        """Return the next tokens, as long as masks allow only one each; they become draft tokens."""
         return ()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but the end may come: the sequence ends without another step."""
+        """Whether only an end token may come; the sequence then ends without another step."""
         return False
 
     @property
@@ -79,7 +79,7 @@ def masks_along(
 ) -> list[Mask | None]:
     """Return the mask before each of these tokens and after the last, up to a forbidden token.
 
-    forced: the tokens come whether they are allowed or not
+    forced: accept the tokens even where a mask forbids them
     """
     masks = [constraint.mask()]
     ahead = constraint.fork() if token_ids else constraint
@@ -101,26 +101,26 @@ def masks_along(
 
 
 def pack_mask(allowed: Allowed) -> Mask:
-    """Return the mask of one truth value for each token, (vocab,)."""
+    """Pack one truth value per token, (vocab,), into a mask."""
     words = np.zeros(-(-len(allowed) // 32) * 32, np.bool_)
     words[: len(allowed)] = allowed
     return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def allows(mask: Mask | None, token_id: int) -> bool:
-    """Whether a token may come."""
+    """Return whether a mask allows a token; None allows all."""
     return mask is None or bool(mask[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
 
 
 def unpack_mask(mask: Mask, size: int) -> Allowed:
-    """Return the truth value of each token, (size,)."""
+    """Return the truth value of each token, (size,), that a mask has."""
     return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
         np.bool_
     )
 
 
 def missing_bytes(data: bytes) -> int:
-    """How many bytes the last character of a text in UTF-8 lacks."""
+    """Return how many bytes the last character of UTF-8 data lacks; 0 if it is complete."""
     for size, byte in enumerate(reversed(data[1 - LONGEST_CHARACTER :]), 1):
         if byte < 0x80 or byte >= 0xF8:
             return 0
@@ -152,11 +152,11 @@ class ConstraintVocabulary:
         return pack_mask(allowed)
 
     def tail(self, token_ids: Sequence[int]) -> bytes:
-        """Return the last bytes of a text, as many as checks see."""
+        """Return the last bytes of a text, as many as checks read."""
         return b"".join(map(self.token_bytes, token_ids[-_TAIL:]))
 
     def words(self, words: tuple[str, ...]) -> "WordAutomaton":
-        """Return the automaton of some strings; the last few automata are kept."""
+        """Return the automaton of these strings; the newest automata are kept."""
         if words not in self._automata:
             automaton = WordAutomaton([word.encode() for word in words], self)
             while (
@@ -171,22 +171,22 @@ class ConstraintVocabulary:
 
     @cached_property
     def data(self) -> list[bytes]:
-        """What each token adds to a text."""
+        """The bytes of each token, by token id."""
         return [self.token_bytes(i) for i in range(self.limits.vocab_size)]
 
     @cached_property
     def missing_bytes(self) -> NDArray[np.int8]:
-        """How many bytes each token lacks of its last character."""
+        """How many bytes the last character of each token lacks, (vocab,)."""
         return np.array([missing_bytes(data) for data in self.data], np.int8)
 
     @cached_property
     def byte_tokens(self) -> dict[int, int]:
-        """The token that is one byte alone, by this byte."""
+        """Byte → the token that consists of this byte alone."""
         return {data[0]: i for i, data in reversed([*enumerate(self.data)]) if len(data) == 1}
 
     @cached_property
     def alike(self) -> dict[bytes, list[int]]:
-        """Tokens that differ only in the white space around them, by their bytes without it."""
+        """Tokens that differ only in white space at their ends, by their bytes without it."""
         groups: dict[bytes, list[int]] = {}
         for i, data in enumerate(self.data):
             if data:
@@ -194,7 +194,7 @@ class ConstraintVocabulary:
         return groups
 
     def heads(self, length: int) -> NDArray[np.int64]:
-        """Return the first bytes of each token as a number; -1 for a token that is not longer."""
+        """Return each token's first ``length`` bytes as a number, (vocab,); -1 if it has no more."""
         if length not in self._heads:
             heads = [
                 int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
@@ -203,7 +203,7 @@ class ConstraintVocabulary:
         return self._heads[length]
 
     def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
-        """Return which tokens have bytes that a pattern is found in; None: any bytes at all."""
+        """Return which tokens' bytes match a pattern anywhere; None: which tokens have bytes."""
         if pattern not in self._holding:
             while len(self._holding) >= _MOST_KEPT:
                 del self._holding[next(iter(self._holding))]
@@ -228,8 +228,8 @@ class ConstraintVocabulary:
 class WordAutomaton:
     """Finds any of some byte strings in a stream of tokens (Aho & Corasick 1975).
 
-    A state is how much of a word the stream ends with. ``_complete`` is the state after a whole
-    word, from which no byte leads away.
+    A state is the part of a word with which the stream ends. ``_complete`` is the state after a
+    whole word; no byte leaves it.
     """
 
     def __init__(self, words: Sequence[bytes], vocabulary: ConstraintVocabulary) -> None:
@@ -240,7 +240,7 @@ class WordAutomaton:
 
     @property
     def most_bytes(self) -> int:
-        """The memory that it takes once it has masks of many states."""
+        """The most bytes of memory that its table and masks take."""
         masks = min(len(self._next), _MOST_MASKS) * self._vocabulary.limits.vocab_size // 8
         return self._next.nbytes + masks
 

@@ -1,7 +1,7 @@
-"""Checks as a constraint: what no grammar can say, judged token by token, a user's own included.
+"""Checks as a constraint: rules that no grammar can state, a user's own included.
 
-Backtracking: where a check leaves no token, tokens are taken back and others drawn instead. Since
-the last steps of such a text may be taken back, the engine emits them with a delay.
+A check judges one token after another. Backtracking: where checks allow no token, the engine takes
+tokens back and draws others. It emits steps with a delay, since it may still take them back.
 """
 
 from collections import deque
@@ -26,15 +26,15 @@ from cutaway.sampling.observe import START
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
-"""The most tokens that are tried one by one; of more, the first bytes are tried before."""
+"""With more tokens than this to judge, their first bytes are judged before them."""
 
 
 class CheckConstraint(Constraint):
-    """Another constraint without the tokens that checks refuse.
+    """The mask of another constraint, without the tokens that checks refuse.
 
-    The checks judge only tokens that the other allows.
+    The checks judge only tokens that the other constraint allows.
 
-    prompt  its last bytes, for checks that read it
+    prompt  the last bytes of the prompt, for checks that read it
     healed  the bytes of the prompt that token healing takes back
     """
 
@@ -56,7 +56,7 @@ class CheckConstraint(Constraint):
         return [check.name for check in self._checks]
 
     def mask(self) -> Mask | None:
-        """Which tokens both allow."""
+        """Return the tokens that the other constraint and all checks allow."""
         if self._mask is None:
             self._mask = self._judge()
         return self._mask
@@ -78,12 +78,12 @@ class CheckConstraint(Constraint):
         return fork
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the tokens that the other forces; the masks may refuse one of them."""
+        """Return the other constraint's forced tokens; a check may refuse one of them."""
         return self._inner.find_forced_tokens() if self._inner else ()
 
     @property
     def is_over(self) -> bool:
-        """Whether the text is whole for both; if only for the other, every token is refused."""
+        """Whether the other constraint is over and each check accepts the text as complete."""
         over = self._inner is not None and self._inner.is_over
         return over and all(check.allows(self._text_for(check), b"") for check in self._checks)
 
@@ -130,7 +130,7 @@ class CheckConstraint(Constraint):
         allowed[refused_ids] = False
 
     def _allows(self, check: Check, text: bytes, token: bytes) -> bool:
-        """Ask a check, if it has time left: all texts of the step wait for it."""
+        """Ask a check; InputError past its time limit, since all sequences of the step wait."""
         if check.limit_s is not None and thread_time() - self._began > check.limit_s:
             raise InputError(
                 check.name,
@@ -149,7 +149,7 @@ MAX_REWINDS = 64
 
 
 class Rewind(NamedTuple):
-    """What the output goes back to: its length in tokens, and its fingerprint there."""
+    """The point to which the output goes back: its length in tokens, its fingerprint there."""
 
     length: int
     fingerprint: int
@@ -184,7 +184,7 @@ class Backtracker:
         return steps
 
     def follow(self, steps: Items[Step], before: "Backtracker") -> None:
-        """Take the state that another had when it had released these steps, and no more."""
+        """Take another backtracker's state as it was when it had released just these steps."""
         if steps:
             self._fingerprint = steps[-1].fingerprint
             self._counts = before._counts[: len(steps)]
@@ -224,7 +224,7 @@ class Backtracker:
         return None
 
     def _tokens_like(self, token_id: int) -> set[int]:
-        """The token, and those that differ only in white space, which would fail as well."""
+        """Return the token and those that differ only in white space: they would fail as well."""
         vocabulary = self._vocabulary
         return {token_id, *vocabulary.alike.get(vocabulary.data[token_id].strip(), ())}
 

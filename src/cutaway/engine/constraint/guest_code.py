@@ -1,9 +1,9 @@
-"""Code that a request brings along or causes to run: constraints, checks, processors.
+"""Guest code: the constraints, checks and processors that a request brings.
 
-An Exception that such code raises is the error of its request, and ends no other. Any other
-BaseException, such as a KeyboardInterrupt, may have been thrown into the thread: it is raised
-there, and the step that it interrupts is undone (``Engine.begin_change``). If one is raised again
-before the text has more events, it is the code's own, as a panic of a native library is.
+An Exception from guest code becomes the error of its request, and ends no other. Any other
+BaseException, such as a KeyboardInterrupt, may have been thrown into the thread: it is raised as it
+is, and the interrupted step is undone (``Engine.begin_change``). If one comes again before the text
+has more events, it is the code's own, like the panic of a native library: a CutawayError.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ T = TypeVar("T")
 class GuestCode:
     """Calls code that one sequence's request brought.
 
-    outbox          its length is how far the text has come
-    interrupted_at  how far the text was when such code last raised what is no Exception
+    outbox          the sequence's events; their number is the text's progress
+    interrupted_at  the progress when guest code last raised a BaseException that is no Exception
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -32,7 +32,7 @@ class GuestCode:
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what the function returns, or raise the Exception that it raises.
 
-        Another BaseException is raised as it is, and as a CutawayError where it comes again.
+        Any other BaseException passes through; a second one at the same event is a CutawayError.
         """
         try:
             return function(*args, **kwargs)
@@ -45,7 +45,7 @@ class GuestCode:
             raise CutawayError(f"{type(error).__name__}: {error}") from error
 
     def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function as ``call`` does, but make a CutawayError of an Exception."""
+        """Call a function as ``call`` does, but turn an Exception into a CutawayError."""
         try:
             return self.call(function, *args, **kwargs)
         except CutawayError:
@@ -54,7 +54,7 @@ class GuestCode:
             raise as_cutaway_error(error) from error
 
     def guard_processors(self, params: SamplingParams) -> SamplingParams:
-        """Return the same settings with processors that are called by ``call``."""
+        """Return the same settings, with processors that ``call`` calls."""
         if not params.processors:
             return params
         guarded = tuple([self._guard(processor) for processor in params.processors])
@@ -65,7 +65,7 @@ class GuestCode:
 
 
 class GuestConstraint(Constraint):
-    """A constraint whose methods raise nothing but CutawayError; the loop calls no other."""
+    """A constraint whose methods raise only CutawayError; the loop calls no other."""
 
     def __init__(self, inner: Constraint, code: GuestCode) -> None:
         self._inner, self._code = inner, code

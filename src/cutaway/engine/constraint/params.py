@@ -36,7 +36,7 @@ _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
 class ConstraintParams:
     """Which tokens may come at all.
 
-    allowed_token_ids  only these tokens; an end token only if it is one of them
+    allowed_token_ids  only these tokens may come; an end token only if it is one of them
     bad_words          strings that must not appear in the output, however cut into tokens
     min_tokens         no end token and no stop token before this many new tokens; a stop string
                        that is completed earlier is text
@@ -143,7 +143,7 @@ class ConstraintParams:
 
     @property
     def source(self) -> Grammar | None:
-        """The grammar of the text, where it has one."""
+        """The grammar of the text; None without one."""
         for name in KINDS:
             if (text := getattr(self, name)) not in (None, ()):
                 text = text if isinstance(text, str) else json.dumps(text)
@@ -168,7 +168,7 @@ class ConstraintParams:
         """Make the constraint of one sequence; None where every token may come.
 
         ending: the tokens that end the sequence
-        banned_token_ids: tokens that are never drawn, whatever the request
+        banned_token_ids: tokens that may not be drawn for any request
         grammar: ``source``, compiled
         """
         if not (self.is_set or banned_token_ids):
@@ -220,7 +220,7 @@ def _combine(parts: list[Constraint]) -> Constraint | None:
 class GrammarConstraint(Constraint):
     """Only tokens after which the text can still match a grammar (grammar-constrained decoding).
 
-    ending: the tokens that end the sequence; the grammar knows only the model's own of them
+    ending: the tokens that end the sequence; the grammar knows only the model's own end tokens
     """
 
     def __init__(self, matcher: "Matcher", ending: frozenset[int]) -> None:

@@ -10,9 +10,9 @@ from cutaway.errors import CutawayError
 
 
 class TokenHealing(Constraint):
-    """Tokens that spell what was taken back, then another constraint, which sees only new bytes.
+    """Spells the bytes taken back, then follows another constraint, which sees only new bytes.
 
-    Where a token goes beyond the bytes taken back, the other sees the rest of it as byte tokens.
+    The other constraint sees what a token adds beyond the bytes taken back as byte tokens.
 
     healed  the bytes that were taken back
     """
@@ -23,7 +23,7 @@ class TokenHealing(Constraint):
         self._inner, self._left, self._vocabulary = inner, healed, vocabulary
 
     def mask(self) -> Mask | None:
-        """The tokens that spell the bytes still to be written; after these, the other's mask."""
+        """The tokens that spell the remaining bytes; after these, the other constraint's mask."""
         if not self._left:
             return self._inner.mask() if self._inner else None
         allowed = np.array([self._is_allowed(data) for data in self._vocabulary.data], np.bool_)
@@ -45,12 +45,12 @@ class TokenHealing(Constraint):
         return fork
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the tokens that the other forces, once the bytes taken back are written."""
+        """Return the other constraint's forced tokens once the bytes taken back are written."""
         return self._inner.find_forced_tokens() if self._inner and not self._left else ()
 
     @property
     def is_over(self) -> bool:
-        """Whether the other is over."""
+        """Whether the other constraint is over."""
         return not self._left and self._inner is not None and self._inner.is_over
 
     def _is_allowed(self, data: bytes) -> bool:

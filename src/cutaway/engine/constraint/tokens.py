@@ -1,8 +1,8 @@
-"""Constraints that look at tokens alone: which ids, which strings, how many; where a thought ends.
+"""Constraints on tokens: which ids, which strings, how many; and the thinking budget.
 
-The thinking budget: after a number of tokens a thought is ended by the tokens that close it. The
-text is not cut: the closing mark is the only token that may come, so that it is on record, and
-other constraints see it.
+After a number of tokens the thinking budget ends a thought with the tokens of its closing mark. It
+does not cut the text: it makes the mark the only token that may come, so that the record shows it
+and other constraints see it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class AllowedTokens(Constraint):
 
 
 class MinTokens(Constraint):
-    """Forbids tokens that end a sequence until it has a number of tokens."""
+    """Forbids end tokens until the sequence has a number of tokens."""
 
     def __init__(self, mask: Mask, left: int) -> None:
         self._mask, self._left = mask, left
@@ -61,7 +61,7 @@ class BadWords(Constraint):
         self._words, self._state = words, state
 
     def mask(self) -> Mask | None:
-        """All tokens that complete no word."""
+        """Return the tokens that complete none of the words."""
         return self._words.mask(self._state)
 
     def accept(self, token_id: int) -> None:
@@ -72,7 +72,7 @@ class BadWords(Constraint):
 # -- the thinking budget ---------------------------------------------------------------------------
 
 NAME = "thinking_budget"
-"""The name in ``Step.refused_by`` where the budget left no other token."""
+"""The name in ``Step.refused_by`` of a step where the budget allowed one token only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class ThinkingBudget:
 
     opening, closing  the token ids of the marks
     begun             whether the prompt has opened the thought
-    opens             whether the text begins with the opening mark, whatever is drawn
+    opens             whether the text must begin with the opening mark
     """
 
     tokens: int
@@ -92,7 +92,7 @@ class ThinkingBudget:
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Return a budget, given as such or as JSON; InputError for anything else."""
+        """Return a budget from a budget or its JSON; InputError for anything else."""
         if isinstance(value, cls):
             return value
         names = [field.name for field in fields(cls)]
@@ -150,7 +150,7 @@ class BudgetedThought(Constraint):
             self._think()
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the tokens still missing of the mark that has to come now."""
+        """Return the tokens that still lack of the mark that has to come now."""
         if self._state == "thought" and self._left <= 0:
             return self._rest_of_mark(self._budget.closing)
         if self._state == "beginning" and self._budget.opens:
@@ -159,7 +159,7 @@ class BudgetedThought(Constraint):
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """The budget's name, where it leaves one token only."""
+        """The budget's name, where it allows one token only."""
         return (NAME,) if self.find_forced_tokens() else ()
 
     def _begin(self) -> None:
