@@ -1,12 +1,12 @@
-"""The events of a request, in order: Started, Scored…, Pass…, Step…, Ended; and the outbox of them.
+"""The events of a request, in order: Started, Scored…, Pass…, Step…, Ended; and their outbox.
 
 Events are the engine's only output: a trace, an answer of the server, a page and a ``Completion``
 are made of them. They can be pickled and do not refer to the engine. They are tuples, since every
 token makes one.
 
-An ``Outbox`` has all events of a sequence, from the first on. They are added to it all or none, and
-each reader has a place of its own in it. Since readers know nothing else of a sequence, it is also
-restored from its outbox after an exception has interrupted a step (``Sequence.restore``).
+An ``Outbox`` has all events of a sequence, from the first on. It adds events all or none, and each
+reader has its own place in it. Readers know a sequence only by its events, so the outbox is enough
+to restore the sequence after an exception has interrupted a step (``Sequence.restore``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Phases:
 
 
 class Usage(NamedTuple):
-    """Tokens in and out. ``cached_tokens`` of the prompt were not computed again."""
+    """Tokens in and out. ``cached_tokens``: the prompt's tokens that were not computed again."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -69,7 +69,7 @@ class Started(NamedTuple):
     cached_tokens  tokens of the prompt whose keys and values were found in the prefix cache
     queued_s       seconds in the queue
     chain          the sampling stages in force, in order: {"stage": name, …its rule}
-    window         how many of its last steps are delayed: the backtracking window, 0 without
+    window         how many of the last steps are delayed: the backtracking window; 0 without
                    checks
     """
 
@@ -83,10 +83,10 @@ class Started(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """How likely the model's own logits make some prompt tokens, those of one step.
+    """How likely the model's own logits make the prompt's tokens that one step scores.
 
-    position  of the first token that is scored
-    rows      for each token, its log-probability, its rank and the likeliest in its place
+    position  of the first scored token
+    rows      for each token: its log-probability, its rank, and the likeliest token there
     logits    float32 (n, vocab) where the request wants them: row i, at position
               ``position - 1 + i``, predicts the token at the next position. Where attention is
               not causal: those that the decoder wants, from number ``position - 1`` on
@@ -99,7 +99,7 @@ class Scored(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """The vector of a text: float64 (hidden,), not normalised."""
+    """The embedding of a text: float64 (hidden,), not normalised."""
 
     id: int
     vector: NDArray[np.float64]
@@ -119,14 +119,14 @@ class Step(NamedTuple):
     released_bytes  how many bytes became certain with this token
     logprob         natural log-probability under the model's own logits, before the chain
     survivors       how many tokens the chain left to draw from
-    observed        what the request's ``Observe`` names
+    observed        the values that the request's ``Observe`` names
     phases          how long the engine's step took; the tokens of one step share it
     logits_hash     hash of the bits of this row's logits
     fingerprint     hash of the bits of the logits of all steps up to this one
-    unconstrained_id  what the same luck would have drawn here without the constraint, where the
-                    request has the ledger; None where the constraint forbade nothing
-    refused_by      names of the checks that refused tokens which the rest allowed; thinking_budget
-                    where a thought's budget left this token alone
+    unconstrained_id  the token that the same luck would have drawn without the constraint, where
+                    the request has the ledger; None where the constraint forbade nothing
+    refused_by      names of the checks that refused tokens which the other constraints allowed;
+                    thinking_budget where a thought's budget allowed this token only
     pass_index      of a canvas: the pass that revealed the token
     """
 
@@ -157,15 +157,15 @@ class Step(NamedTuple):
 class PassCell(NamedTuple):
     """A cell that a pass looked at.
 
-    token_id     what was drawn for it, whether or not it was revealed
+    token_id     the token that was drawn for it, whether or not the cell was revealed
     logprob      of that token, natural, under the model's own logits
     entropy      of the row, in nats
-    figure       what the rule's order follows: the highest goes first
+    figure       the value by which the rule orders cells: the highest goes first
     was, now     the token there before and after the pass; None where it is masked
     logits_hash  of the bits of the row
     likely       the two likeliest tokens but the mask, under the model's own logits, with the
                  natural log-probability of each
-    observed     what the request's ``Observe`` names
+    observed     the values that the request's ``Observe`` names
     """
 
     position: int
@@ -185,12 +185,12 @@ class Pass(NamedTuple):
 
     index         0 for the first pass
     block         positions of the block: its first, and the one after its last
-    rows          how many were computed
-    cells         those that were looked at, in the order of their positions
+    rows          how many rows were computed
+    cells         the cells that were looked at, in the order of their positions
     masked_again  positions of cells that go back to being masked
     bound         the most that revealing the pass's cells together can lose, in nats; see
                   ``canvas.bound``
-    redraw        which noise of its positions it drew with: 0 the first, n the n-th redrawn
+    redraw        which noise of its positions it used: 0 the first, n the n-th redrawn
     fingerprint   of the logits of all cells that passes up to this one looked at
     """
 
@@ -243,7 +243,7 @@ Event = Started | Scored | Embedded | Pass | Step | Ended
 
 @plainly
 def neg_log_z(steps: Iterable[Step]) -> float | None:
-    """Return the sum of a text's -ln Z, in nats: minus the logarithm of its importance weight.
+    """Return the sum of a text's -ln Z, in nats: minus the log of its importance weight.
 
     None where no step has one.
     """
@@ -252,7 +252,7 @@ def neg_log_z(steps: Iterable[Step]) -> float | None:
 
 
 _NO_DATA = ("processors", "breakers")
-"""Parts of a stage's rule that are functions, or that the trace's settings have anyway."""
+"""Parts of a stage's rule that are functions, or that the trace's settings already have."""
 
 
 def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
@@ -263,7 +263,7 @@ def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
 
 
 def as_cutaway_error(error: Exception) -> CutawayError:
-    """Return the error itself, or a CutawayError that names what a user's processor raised."""
+    """Return the error itself, or a CutawayError that describes a user's processor's error."""
     if isinstance(error, CutawayError):
         return error
     cutaway_error = CutawayError(f"{type(error).__name__}: {error}")
@@ -275,10 +275,10 @@ def as_cutaway_error(error: Exception) -> CutawayError:
 
 
 class Emission(NamedTuple):
-    """An event, as it left the engine.
+    """An event and when it left the engine.
 
     emitted_at   the time, in seconds of ``perf_counter``
-    speculation  draft tokens of the sequence until then
+    speculation  the sequence's draft tokens until then
     """
 
     event: Event
@@ -310,7 +310,7 @@ class Outbox:
         return last if isinstance(last, Ended) else None
 
     def drop_logits(self, place: int) -> None:
-        """Replace logits, which a reader has taken, with empty rows: restoring counts the rows."""
+        """Replace logits that a reader has taken with empty rows: restoring counts the rows."""
         emission = self.emissions[place]
         if isinstance(event := emission.event, Scored) and event.logits is not None:
             rows = np.empty((len(event.logits), 0), np.float32)
@@ -325,16 +325,16 @@ class OutboxReader:
 
     @property
     def has_news(self) -> bool:
-        """Whether an event is there that was not taken."""
+        """Whether there is an event that the reader has not taken."""
         return self._at < len(self._emissions)
 
     @property
     def end(self) -> Ended | None:
-        """The sequence's last event, taken or not; None until it comes."""
+        """The sequence's last event, taken or not; None until the sequence ends."""
         return self._outbox.end
 
     def take(self) -> Emission | None:
-        """Take the next event; None where it has not come."""
+        """Take the next event; None while there is none."""
         if self._at >= len(self._emissions):
             return None
         emission = self._emissions[self._at]
@@ -345,5 +345,5 @@ class OutboxReader:
 
     @property
     def news(self) -> Sequence[Event]:
-        """The events that were not taken yet."""
+        """The events that the reader has not taken."""
         return list(self._outbox)[self._at :]

@@ -8,7 +8,7 @@ from cutaway.errors import InputError, Name, TooLongError
 
 
 def last_seen(attention: str | int, position: int, length: int) -> int:
-    """Return the last position, below ``length``, that a token attends to: the mask as a number."""
+    """Return the last position, below ``length``, that a token attends to: its row of the mask."""
     if attention == "causal":
         return position
     if isinstance(attention, str):
@@ -17,7 +17,7 @@ def last_seen(attention: str | int, position: int, length: int) -> int:
 
 
 def shares_blocks(attention: str | int) -> bool:
-    """Whether keys and values of a whole KV block depend on no token after it."""
+    """Whether keys and values of a whole KV block depend only on tokens up to its end."""
     return attention == "causal" or (isinstance(attention, int) and KV_BLOCK % attention == 0)
 
 
@@ -26,16 +26,16 @@ _INSTEAD = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with den
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the model itself imposes.
+    """The limits that the model itself imposes.
 
     model      its name, for errors
     attention  which tokens a token attends to: "causal", itself and those before it;
                "bidirectional", the whole text; a number n, block-causal: all up to the end of its
                own block of n tokens
     shift      whether a row predicts the next position, where attention is not causal
-    mask_id    the token that stands for a masked one
+    mask_id    the mask token
     has_head   whether the model predicts tokens
-    padding_ids  rows of the output matrix that are no tokens: never drawn
+    padding_ids  rows of the output matrix without a token: never drawn
     """
 
     context_length: int
@@ -50,7 +50,7 @@ class Limits:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token attends to nothing after it, so that a text can be continued."""
+        """Whether a token attends to no later token, so that the model can continue a text."""
         return self.attention == "causal"
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
@@ -59,7 +59,7 @@ class Limits:
 
     @property
     def longest_prompt(self) -> int:
-        """How many tokens a prompt can have."""
+        """The most tokens of a prompt."""
         return self.context_length - 1
 
     def too_long(
@@ -68,7 +68,7 @@ class Limits:
         """Return the error for a prompt of so many tokens: a number, or words ("at least 9000").
 
         LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
-        length is", and can then shorten a conversation or ask another model.
+        length is". They can then shorten a conversation or ask another model.
 
         predicate: follows the field's name, as in "prompt has", "suffix and prompt have"
         """
@@ -87,7 +87,7 @@ class Limits:
             )
 
     def check_causal(self, instead: str = _INSTEAD) -> None:
-        """InputError where attention is not causal, so that no text can be continued.
+        """InputError where attention is not causal: the model cannot continue a text.
 
         instead: what to use such a model for
         """
@@ -113,8 +113,9 @@ class Limits:
         self.check_scored(ids)
 
     def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
-        """InputError where a canvas cannot be revealed: ``total`` tokens, the prompt's included.
+        """InputError where the model cannot reveal a canvas.
 
+        total: tokens of the text, its prompt included
         block: the rule's block size, where it has one
         """
         self.check_head()

@@ -55,7 +55,7 @@ class Constraint(Protocol):
         return copy(self)
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the next tokens, as long as masks allow only one each; they become draft tokens."""
+        """Return the next tokens, while masks allow only one each; they become draft tokens."""
         return ()
 
     @property
@@ -194,7 +194,7 @@ class ConstraintVocabulary:
         return groups
 
     def heads(self, length: int) -> NDArray[np.int64]:
-        """Return each token's first ``length`` bytes as a number, (vocab,); -1 if it has no more."""
+        """Return the first bytes of each token as a number, (vocab,); -1 if it has no more."""
         if length not in self._heads:
             heads = [
                 int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data

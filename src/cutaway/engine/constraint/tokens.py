@@ -150,7 +150,7 @@ class BudgetedThought(Constraint):
             self._think()
 
     def find_forced_tokens(self) -> Sequence[int]:
-        """Return the tokens that still lack of the mark that has to come now."""
+        """Return the rest of the mark that has to come now."""
         if self._state == "thought" and self._left <= 0:
             return self._rest_of_mark(self._budget.closing)
         if self._state == "beginning" and self._budget.opens:

@@ -1,7 +1,7 @@
-"""Decoders: how a sequence is written: which rows a step computes, and what their logits become.
+"""Decoders: which rows a step computes for a sequence, and what becomes of their logits.
 
-A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``,
-and in ``Sequence.decoding`` what it alone needs.
+A decoder is stateless and picklable. The state of a sequence is in ``Sequence``; the part that only
+its decoder uses is in ``Sequence.decoding``.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Computed(NamedTuple):
     """What a step computed for one sequence.
 
     logits    of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
-    outcomes  what each draw gave
+    outcomes  the result of each draw
     read      ``Backend.read``
     finish    ``Backend.finish``
     """
@@ -41,16 +41,16 @@ class Computed(NamedTuple):
 
 
 class Decoder(Protocol):
-    """The seam between the loop and a way to write: autoregressive, a canvas, or prefill only.
+    """The protocol by which the loop writes a text: autoregressive, a canvas, or prefill only.
 
-    In each step the scheduler takes its ``rows``, the engine runs them, samples its ``draws`` from
-    the last of their logits, and hands both to ``commit``. The methods with a body suit a decoder
-    that draws nothing.
+    In each step the scheduler asks for ``rows``. The engine runs them, samples ``draws`` from the
+    last of their logits, and passes both to ``commit``. The default methods suit a decoder that
+    draws nothing.
 
     drafts  whether draft tokens may follow its rows while ``is_decoding`` is true
-    hidden  whether it wants the final hidden states of its rows, which the head reads, instead of
-            their logits
-    goes_back  whether it computes positions again, with other tokens
+    hidden  whether it reads the final hidden states of its rows, before the model's head, instead
+            of their logits
+    goes_back  whether it computes positions again with other tokens
     """
 
     drafts: bool = False
@@ -63,7 +63,7 @@ class Decoder(Protocol):
         return ()
 
     def begin(self) -> Any:
-        """Return what it remembers of one sequence, which becomes ``Sequence.decoding``."""
+        """Return the decoder's state for a new sequence, which becomes ``Sequence.decoding``."""
         return None
 
     def longest(self, request: "Request", limits: "Limits") -> int:
@@ -71,7 +71,7 @@ class Decoder(Protocol):
         ...
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Whether keys and values of a KV block depend on no token after it."""
+        """Whether keys and values of a KV block depend only on tokens up to its end."""
         return True
 
     def positions(self, sequence: "Sequence") -> int:
@@ -79,11 +79,11 @@ class Decoder(Protocol):
         return len(sequence)
 
     def reusable(self, sequence: "Sequence") -> int:
-        """How many of the first tokens need not be computed where the prefix cache has them."""
+        """How many of the first tokens the prefix cache may supply."""
         ...
 
     def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Whether few rows are left to compute, so that they are scheduled before prompts."""
+        """Whether few rows are left to compute; they are scheduled before prompts."""
         return False
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
@@ -91,7 +91,7 @@ class Decoder(Protocol):
         ...
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
-        """The draws, one from each of the last wanted logits."""
+        """The draws, one for each of the last wanted logits."""
         return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
@@ -109,7 +109,7 @@ class Autoregressive(Decoder):
     drafts = True
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """Prompt and ``max_tokens``, as far as the context goes."""
+        """The prompt and ``max_tokens``, at most the model's context."""
         if request.stopping.max_tokens < 1:
             raise InputError("max_tokens", " must be 1 or more to write")
         limits.check_causal()
@@ -125,7 +125,7 @@ class Autoregressive(Decoder):
         return 0 if sequence.wants_prompt_scores else len(sequence) - 1
 
     def is_decoding(self, sequence: "Sequence") -> bool:
-        """Whether the last token alone is to be computed, and none is prescribed after it."""
+        """Whether only the last token is pending and no token is prescribed after it."""
         return sequence.num_pending == 1 and not sequence.num_prescribed
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
@@ -154,7 +154,7 @@ class Autoregressive(Decoder):
         ]
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Append what was drawn, up to the first draft token that differs from its draw."""
+        """Append the drawn tokens, up to the first that differs from its draft token."""
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         sequence.num_computed_tokens += len(scheduled.token_ids)
@@ -178,7 +178,7 @@ class Autoregressive(Decoder):
 
 
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
-    """Return how likely the model makes each of the prompt's tokens after the tokens before it.
+    """Return the scores of the prompt's tokens, each after the tokens before it.
 
     A sequence that is computed again reports each token once. A row that is not finite becomes the
     sequence's error.

@@ -5,7 +5,7 @@ token is drawn for each masked cell of the current block, and the rule (canvas/)
 them are revealed. A finished block's tokens become steps, from left to right. With blocks of one
 cell, left to right, on a causal model, this is the autoregressive loop, bit for bit.
 
-The figures of cells (confidences for the rule, each cell's record) are those that the sampler noted
+The figures of cells (confidences for the rule, each cell's record) come from what the sampler noted
 of their rows.
 """
 
@@ -64,7 +64,7 @@ class Denoise:
     goes_back = True
 
     def begin(self) -> Passes:
-        """Return passes that have no canvas yet."""
+        """Return passes without a canvas."""
         return Passes()
 
     @property
@@ -105,29 +105,29 @@ class Denoise:
         return total
 
     def shares(self, sequence: "Sequence") -> bool:
-        """Whether keys and values of a KV block depend on no token after it."""
+        """Whether keys and values of a KV block depend only on tokens up to its end."""
         return shares_blocks(sequence.vocabulary.limits.attention)
 
     def positions(self, sequence: "Sequence") -> int:
-        """All positions up to the end of what is computed."""
+        """All positions up to the end of the rows that are computed."""
         return self._end(sequence, self._canvas(sequence))
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Whole blocks of the model before the first masked cell; none if bidirectional."""
+        """Whole blocks of the model before the first masked cell; none if it is bidirectional."""
         block = _model_block(sequence)
         if block is None or not self.shares(sequence):
             return 0
         return max(len(sequence) - _shift(sequence), 0) // block * block
 
     def is_decoding(self, sequence: "Sequence") -> bool:
-        """Whether a block alone is to be computed."""
+        """Whether only one block is left to compute."""
         block = _model_block(sequence)
         return block is not None and self.positions(sequence) - sequence.num_computed_tokens <= max(
             2 * block, 1
         )
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """The rows that can have changed; without room for all of them, some of the prompt."""
+        """The rows that can have changed; where room is too small for all, some of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
         start, end = self._stale(sequence, canvas)
         if end - start > room:
@@ -221,12 +221,12 @@ class Denoise:
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
-        if self.rule.cache != "exact":  # here it only says whether the first pass is stored
+        if self.rule.cache != "exact":  # the count then only tells whether the first pass is stored
             sequence.num_computed_tokens = int(canvas.step > 0)
         return events
 
     def _final(self, scheduled: Scheduled) -> int:
-        """How many of the first rows have attended to all that they will ever attend to."""
+        """Return how many of the first rows no later pass can change."""
         sequence, block = scheduled.sequence, _model_block(scheduled.sequence)
         if block is None:
             return 0
@@ -291,13 +291,13 @@ def _unreachable_cell_error(canvas: Canvas) -> InputError | None:
 
 
 def _model_block(sequence: "Sequence") -> int | None:
-    """The size of the blocks whose cells see each other: 1 if causal, None for the whole text."""
+    """The block size of a block-causal model: 1 if causal, None if bidirectional."""
     attention = sequence.vocabulary.limits.attention
     return _BLOCKS.get(attention) if isinstance(attention, str) else attention
 
 
 def _shift(sequence: "Sequence") -> int:
-    """How many positions before a cell is the row that predicts it."""
+    """How many positions before a cell the row is that predicts it."""
     limits = sequence.vocabulary.limits
     return int(limits.shift or limits.is_causal)
 
@@ -316,7 +316,7 @@ def _limits(
 
 
 def _check_plain(request: "Request") -> None:
-    """InputError for settings that need a text written from left to right."""
+    """InputError for settings that only a text written from left to right can have."""
     constraint = request.constraint
     for name, is_set in (
         ("a constraint", replace(constraint, allowed_token_ids=None).is_set),
@@ -335,7 +335,7 @@ def _check_plain(request: "Request") -> None:
 # -- the cells of a pass, in figures ---------------------------------------------------------------
 
 CANDIDATES = 3
-"""How many of each row's likeliest tokens are needed: two, and the mask, which is left out."""
+"""How many of each row's likeliest tokens are needed: two besides the mask, which is left out."""
 
 
 def figures_of(
@@ -344,7 +344,7 @@ def figures_of(
     mask_id: int | None,
     after_chain: Items[float] | None = None,
 ) -> Figures:
-    """Return the figures of cells that a rule looks at.
+    """Return the figures of cells by which a rule decides.
 
     after_chain: entropies after the sampling stages; the other figures are then of the distribution
     after the stages, too. None: all are of the model's own distribution
@@ -368,7 +368,7 @@ def figures_of(
 
 
 def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
-    """The two likeliest tokens except the mask, with their log-probabilities."""
+    """Return the two likeliest tokens except the mask, with their log-probabilities."""
     seen = sampled.observed
     assert seen is not None
     tokens = [c for c in seen.candidates[:CANDIDATES] if c.id != mask_id][:2]
@@ -376,7 +376,7 @@ def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], .
 
 
 def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
-    """The entropy of what the sampling stages leave of a row (vocab,), in nats."""
+    """Return the entropy of a row (vocab,) after the sampling stages, in nats."""
     context = Context(draw.history, draw.mask, draw.seed, draw.place)
     return entropy(run_stages(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
 

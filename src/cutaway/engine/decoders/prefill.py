@@ -1,7 +1,7 @@
-"""Prefill only: decoders that read a text and draw nothing after it: scores, vectors, pinning.
+"""Prefill only: decoders that score, embed or pin a text, and draw nothing after it.
 
-The vector of a text pools its final hidden states. They are added in float64, row after row in the
-order of the tokens, so that the sum is the same however the text is cut into steps.
+The embedding of a text pools its final hidden states. They are added in float64, row after row in
+the order of the tokens, so that the sum is the same however the text is cut into steps.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class PrefillOnly(Decoder):
     """Reads a prompt, and draws nothing after it."""
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The prompt, which may fill the context."""
+        """The length of the prompt, which may fill the context."""
         limits.check_causal()
         limits.check_scored(request.prompt_token_ids)
         return len(request.prompt_token_ids)
@@ -60,13 +60,13 @@ class Score(PrefillOnly):
     logits_from: int | None = None
 
     def reusable(self, sequence: "Sequence") -> int:
-        """The tokens before the first row whose logits are still wanted."""
+        """The tokens before the first row whose logits are still to be read."""
         if sequence.wants_prompt_scores:
             return 0
         return max(self.logits_from or 0, sequence.logits_emitted)
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Pending tokens."""
+        """The pending tokens."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, start + min(room, logit_room))
         first_logit_row = 0 if sequence.wants_prompt_scores else len(tokens)
@@ -96,9 +96,9 @@ class Score(PrefillOnly):
 class ScoreAnswers(PrefillOnly):
     """Scores the tokens of an answer after a prompt, by the model's own logits.
 
-    The text is a prompt and all tokens of an answer but the last, which no row has to read.
-    ``Scored`` events have the answer's tokens in their order, then each of ``ends`` as if it were
-    the last token. Blocks found in the prefix cache are not computed again.
+    The text is a prompt and an answer without its last token, which no row has to read. ``Scored``
+    events have the answer's tokens in order, then each of ``ends`` as if it were the last token.
+    Blocks in the prefix cache are not computed again.
 
     first  position of the answer's first token, which may be one of the ends; 1 or more
     ends   the tokens that may follow the text, one or more
@@ -108,18 +108,18 @@ class ScoreAnswers(PrefillOnly):
     ends: tuple[int, ...]
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The text, which may fill the context."""
+        """The length of the text, which may fill the context."""
         if not (0 < self.first <= len(request.prompt_token_ids) and self.ends):
             raise InputError("an answer must come after one token or more, and have one or more")
         limits.check_ids("token_ids", self.ends)
         return super().longest(request, limits)
 
     def reusable(self, sequence: "Sequence") -> int:
-        """The tokens before the first row that is still wanted."""
+        """The tokens before the first row whose logits are still to be read."""
         return min(self._next_row(sequence), len(sequence) - 1)
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Pending tokens; logits of each row that predicts one of the answer's tokens."""
+        """The pending tokens, with the logits of each row that predicts a token of the answer."""
         start = sequence.num_computed_tokens
         before = max(self._next_row(sequence) - start, 0)
         tokens = sequence.tokens(start, start + min(room, before + logit_room))
@@ -147,13 +147,13 @@ class ScoreAnswers(PrefillOnly):
         return [Scored(sequence.id, position, tuple(looked_up))] if looked_up else []
 
     def _next_row(self, sequence: "Sequence") -> int:
-        """The position of the first row that is still wanted."""
+        """The position of the first row whose logits are still to be read."""
         return self.first - 1 + len(sequence.prompt_scores)
 
 
 @dataclass(frozen=True)
 class PinPrefix(PrefillOnly):
-    """Holds the KV blocks of a text until it is aborted.
+    """Keeps the KV blocks of a text until the sequence is aborted.
 
     All tokens but the last are computed; the blocks have room for the last row (``pinned.py``).
     """
@@ -163,13 +163,13 @@ class PinPrefix(PrefillOnly):
         return len(sequence) - 1
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """Pending tokens except the last, without their logits."""
+        """The pending tokens except the last, without logits."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
         return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """Count what was computed; there are no events."""
+        """Count the computed rows; return no events."""
         scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
         return []
 
@@ -178,8 +178,8 @@ class PinPrefix(PrefillOnly):
 class ScoreBidirectional(PrefillOnly):
     """Logits at some positions of a model whose attention is bidirectional or block-causal.
 
-    All rows are computed in one step, and no other text can use their KV blocks. The events have
-    the logits in the order of ``logit_positions``, as many in a step as fit.
+    One step computes all rows, and no other text can use their KV blocks. The events have the
+    logits in the order of ``logit_positions``, as many per step as fit.
     """
 
     logit_positions: tuple[int, ...]
@@ -189,12 +189,12 @@ class ScoreBidirectional(PrefillOnly):
         return False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The text, which may fill the context."""
+        """The length of the text, which may fill the context."""
         limits.check_bidirectional(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
     def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
-        """None."""
+        """No tokens."""
         return 0
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
@@ -203,7 +203,7 @@ class ScoreBidirectional(PrefillOnly):
         return schedule_whole(sequence, room, self.logit_positions[done : done + logit_room])
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Emit the logits; the last of them end the sequence."""
+        """Emit logits; the last of them ends the sequence."""
         sequence = scheduled.sequence
         done = sequence.logits_emitted
         sequence.logits_emitted += len(computed.logits)
@@ -217,7 +217,7 @@ class ScoreBidirectional(PrefillOnly):
 
 @dataclass
 class Pooled:
-    """The sum of a text's rows, as far as they were added."""
+    """The sum of the rows of a text that were added so far."""
 
     rows: NDArray[np.float64] | None = None
 
@@ -226,13 +226,13 @@ class Pooled:
 class Embed(PrefillOnly):
     """Pools the final hidden states of a text.
 
-    Where attention is not causal the text is read in one step.
+    Where attention is not causal, one step reads the whole text.
 
-    pooling      "mean", the first ("cls"), the "last", the mean "weighted" by 1, 2, 3 … or
-                 "rows", which keeps all of them
+    pooling      the rows' "mean", the first row ("cls"), the "last", the mean "weighted" by
+                 1, 2, 3 …, or "rows": all of them
     first        the first row that is pooled
     second_from  the first position of the second of two texts; 0: there is one text
-    finishes     whether the model's layers after pooling are applied to the result
+    finishes     whether to apply the model's layers after pooling to the result
     seen         no token attends to a position from this one on; 0: all attend to all
     """
 
@@ -245,20 +245,20 @@ class Embed(PrefillOnly):
     hidden = True
 
     def begin(self) -> Pooled:
-        """Return the sum of no rows."""
+        """Return an empty sum."""
         return Pooled()
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Whether tokens attend to all that tokens of other texts would attend to."""
+        """Whether ``seen`` hides no position, so that other texts can share the KV blocks."""
         return not self.seen
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The text, as far as it can be read."""
+        """The length of the text, which may fill the context."""
         limits.check_read(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
     def reusable(self, sequence: "Sequence") -> int:
-        """The tokens before the first row that is still wanted."""
+        """The tokens before the first row that is still to be pooled."""
         return 0 if _reads_whole(sequence) else self._positions_to_pool(sequence).start
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
@@ -276,7 +276,7 @@ class Embed(PrefillOnly):
 
     @plainly
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Add the rows to the sum; the last one gives the vector and ends the sequence."""
+        """Add the rows to the sum; the last row completes the embedding and ends the sequence."""
         sequence = scheduled.sequence
         pooled: Pooled = sequence.decoding
         if rows := len(computed.logits):
@@ -308,7 +308,7 @@ class Embed(PrefillOnly):
         return add_rows(before, rows)
 
     def _weight(self, length: int) -> int:
-        """What the sum of a text's rows is divided by."""
+        """The divisor of the sum of a text's rows."""
         if self.pooling == "weighted":
             return sum(range(self.first + 1, length + 1))
         return length - self.first if self.pooling == "mean" else 1
@@ -332,18 +332,18 @@ class Embed(PrefillOnly):
 
 @dataclass(frozen=True)
 class PinWhole(Embed):
-    """Holds the KV blocks of a text until it is aborted; all rows are computed in one step."""
+    """Keeps the KV blocks of a text until it is aborted; one step computes all rows."""
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never: all rows are computed again over these blocks."""
         return False
 
     def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
-        """None."""
+        """No tokens."""
         return 0
 
     def whole(self, sequence: "Sequence") -> Scheduled:
-        """All rows of the text, each of which attends to what it attends to in ``Embed``."""
+        """All rows of the text; each attends to the same positions as in ``Embed``."""
         scheduled = schedule_whole(sequence, len(sequence), (), self.seen)
         scheduled.second_from, scheduled.states = self.second_from, []
         return scheduled
@@ -355,7 +355,7 @@ class PinWhole(Embed):
         return self.whole(sequence)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """Leave the last token pending, so that the sequence does not end; there are no events."""
+        """Leave the last token pending, so that the sequence goes on; return no events."""
         if scheduled.token_ids:
             scheduled.sequence.num_computed_tokens = len(scheduled.sequence) - 1
         return []

@@ -1,11 +1,11 @@
-"""Interventions as data: what is scaled, added, patched or knocked out while one text is computed.
+"""Interventions as data: what is scaled, added, patched or knocked out while a text is computed.
 
-``llm.generate(prompt, interventions=[scale("L25.H2", 0), knock_out("3-7")])``: names of places,
-what each intervention computes there, and where both are in a graph.
+``llm.generate(prompt, interventions=[scale("L25.H2", 0), knock_out("3-7")])``: each names a place
+in the model and the change of its activations.
 
-Here they are bound to a graph and a prompt: which columns of which tensor change in which rows.
-``PlacedIntervention.apply`` defines each for every backend: NumPy, float32, number by number, so
-that a row's result depends on that row alone.
+``bind`` finds the places in a graph and the rows in a prompt: which columns of which tensor change
+in which rows. ``PlacedIntervention.apply`` defines each change for every backend: NumPy, float32,
+number by number, so that a row's result depends on that row alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ _ALL: Spans = ((0, LAST),)
 NEVER = np.float32(np.inf)
 """``hidden_from`` of a position that every later row attends to."""
 STATE = "state"
-"""What ``find`` calls the recurrent state of a text: of all layers, as ``state_layout`` has it."""
+"""The tensor that ``find`` returns for a recurrent state: all layers, as in ``state_layout``."""
 
 
 class Affine(NamedTuple):
@@ -65,9 +65,9 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedIntervention:
-    """An intervention at its place: columns of a tensor, in rows of these positions.
+    """An intervention on columns of a tensor, in the rows at some positions.
 
-    Where ``tensor`` is STATE: numbers of the recurrent state, as it is after these rows.
+    If ``tensor`` is STATE, the columns are numbers of the recurrent state after these rows.
     """
 
     intervention: Intervention
@@ -88,7 +88,7 @@ class PlacedIntervention:
         return np.broadcast_to(intervention.numbers, x.shape)
 
     def rows(self, start: int, count: int) -> NDArray[np.int32]:
-        """Which of the rows at positions start … start + count - 1 it changes, from 0."""
+        """Return the indices of the rows that it changes, of rows start … start + count - 1."""
         parts = [
             np.arange(max(first, start), min(last, start + count - 1) + 1, dtype=np.int32)
             for first, last in self.spans
@@ -100,9 +100,9 @@ class PlacedIntervention:
 class BoundInterventions:
     """All interventions of one text.
 
-    activations  those on activations, in the order of the request
-    knocked_out  (first, last, from): positions, and the first whose row does not attend to them
-    states       those on the recurrent state
+    activations  interventions on activations, in the order of the request
+    knocked_out  (first, last, from): positions, and the first row that does not attend to them
+    states       interventions on the recurrent state
     """
 
     activations: tuple[PlacedIntervention, ...]
@@ -110,7 +110,7 @@ class BoundInterventions:
     states: tuple[PlacedIntervention, ...] = ()
 
     def edits(self, start: int, count: int, row: int) -> "list[Edit]":
-        """Return the edits of ``count`` rows of a batch: row, row + 1, …, from ``start`` on."""
+        """Return the edits of rows row, row + 1, … of a batch: ``count`` rows from ``start`` on."""
         from cutaway.compute.backends import Edit  # here: reading a trace needs no backend
 
         pairs = ((change, change.rows(start, count)) for change in self.activations)
@@ -123,7 +123,7 @@ class BoundInterventions:
         ]
 
     def hidden_from(self, positions: int) -> Floats:
-        """Return for each position the first later one whose row does not attend to it."""
+        """Return for each position the first later row that does not attend to it; else NEVER."""
         hidden_from = np.full(positions, NEVER)
         for first, last, start in self.knocked_out:
             here = np.arange(first, min(last + 1, positions))
@@ -131,13 +131,13 @@ class BoundInterventions:
         return hidden_from
 
     def rows_to_state_change(self, start: int) -> int:
-        """How many rows from ``start`` on there are up to the next change of the state."""
+        """Return how many rows from ``start`` on end with the next change of the state."""
         spans = (span for change in self.states for span in change.spans)
         return min((max(a, start) - start + 1 for a, b in spans if b >= start), default=LAST)
 
     @plainly
     def change_state(self, state: Floats, position: int) -> None:
-        """Change a text's state as it is after the row at a position, in place."""
+        """Change, in place, a text's state as it is after the row at a position."""
         for change in self.states:
             if len(change.rows(position, 1)):
                 here = state[None, change.first : change.last]
@@ -169,7 +169,7 @@ class BoundInterventions:
 
     @cached_property
     def salt(self) -> tuple[int, str]:
-        """The first position whose row may differ because of them, and their hash.
+        """The first position whose row may differ because of the interventions, and their hash.
 
         From there on, keys and values are shared only with texts of the same interventions.
         """
@@ -220,7 +220,7 @@ def _compose(
 ) -> None:
     """Apply an intervention after an affine map, in place.
 
-    here: which numbers it changes; read: which numbers of its vector they get
+    here: the numbers that it changes; read: the numbers of its vector that they get
     """
     if intervention.kind != "add":
         factor = float(np.float32(intervention.number)) if intervention.kind == "scale" else 0.0

@@ -1,12 +1,12 @@
 """One intervention: frozen data that can be compared, pickled and written into a trace.
 
-``bind`` checks whether a model has the place, and how wide it is. As a line of text an intervention
-is "L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7"; positions are as people write them
-("3-7, 9", a number, several numbers), and are stored as spans.
+``bind`` checks that a model has the place, and its width. As a line of text an intervention is
+"L25.H2 x 0", "L9.mlp x 0.5 at 3-7 from 2" or "knock_out 3-7". Positions are given as people write
+them ("3-7, 9", a number, several numbers), and stored as spans.
 
-Control vectors in files are interventions, too: a vector for each of some layers. The format is
-that of repeng and llama.cpp: a GGUF file of the architecture "controlvector", whose tensor
-``direction.N`` is added to the stream after layer N.
+Control vectors in files are interventions, too: each has a vector for some of the layers. The
+format is that of repeng and llama.cpp: a GGUF file of the architecture "controlvector", whose
+tensor ``direction.N`` is added to the residual stream after layer N.
 """
 
 import math
@@ -98,7 +98,7 @@ _EARLIER = re.compile(r"^(\s*)blind\b")
 
 @runtime_checkable
 class Looked(Protocol):
-    """What a patch may be taken from: ``cutaway.features.inside.Look``."""
+    """Where a patch may take its values from: ``cutaway.features.inside.Look``."""
 
     def part(self, place: str, /) -> NDArray[np.float32]:
         """The activations at a place."""
@@ -123,7 +123,7 @@ class Intervention:
                for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
-    positions  of the rows that it changes, or those that are not attended to; None: all
+    positions  of the rows that it changes, or the positions that are hidden; None: all
     from_step  the first row changed is that of this step's logits; None: the first row
     """
 
@@ -180,7 +180,7 @@ class Intervention:
         return sha256(self.vector).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object of a trace's head; it has the vector, so that the file is complete."""
+        """Return the object that a trace's head has, the vector included."""
         line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
         line["number"] = self.number
         line["positions"] = None if self.positions is None else spans_text(self.positions)
@@ -191,7 +191,7 @@ class Intervention:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Intervention":
-        """Return the intervention of ``to_json``; InputError where the object is none."""
+        """Return the intervention of an object from ``to_json``; InputError for any other."""
         settings = {"kind", "where", "number", "positions", "from_step"}
         keys = settings | {"text", "sha256", "vector"}
         if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= keys:
@@ -216,7 +216,7 @@ class Intervention:
 def scale(
     where: str, factor: float, *, positions: Any = None, from_step: int | None = None
 ) -> Intervention:
-    """Multiply the activations of a place; 0 ablates it."""
+    """Multiply the activations of a place by a factor; 0 ablates the place."""
     return Intervention("scale", where, factor, b"", positions, from_step)
 
 
@@ -258,7 +258,7 @@ def knock_out(positions: Any, *, from_step: int | None = None) -> Intervention:
 
 
 def current_name(text: Any) -> Any:
-    """Return a text or kind with its current word: in older traces knock_out is "blind"."""
+    """Return a text or kind with today's word: older traces call knock_out "blind"."""
     return _EARLIER.sub(r"\1knock_out", text) if isinstance(text, str) else text
 
 
@@ -293,7 +293,7 @@ def _finite(value: Any) -> float:
 
 
 def as_bytes(vector: Any) -> bytes:
-    """Return numbers as float32 bytes; InputError if they are no list of numbers."""
+    """Return numbers as little-endian float32 bytes; InputError unless it is a list of numbers."""
     try:
         with np.errstate(over="ignore"):
             numbers = np.asarray(vector, "<f4")
@@ -310,7 +310,7 @@ def as_bytes(vector: Any) -> bytes:
 
 @contextmanager
 def number_errors(index: int) -> Iterator[None]:
-    """Have an InputError raised within name the intervention by its place in the request."""
+    """Name the intervention, by its index in the request, in an InputError raised within."""
     try:
         yield
     except InputError as error:
@@ -337,7 +337,7 @@ _FROM = re.compile(r"(.*?)(?:\s+from\s+([0-9]{1,10}))?\s*", re.ASCII | re.DOTALL
 
 @plainly
 def parse_intervention(text: Any) -> Intervention:
-    """Return the intervention of a text, without a vector; InputError where the text is none."""
+    """Return the intervention that a text describes, without a vector; InputError otherwise."""
     match = _FROM.fullmatch(current_name(text)) if isinstance(text, str) else None
     if match is None:
         raise _syntax_error(text)
@@ -354,7 +354,7 @@ def parse_intervention(text: Any) -> Intervention:
 
 
 def check_interventions(value: Any) -> tuple[Intervention, ...]:
-    """Return interventions, given as such, as texts or as objects of a trace; else InputError."""
+    """Return interventions given as such, as texts or as a trace's objects; else InputError."""
     if isinstance(value, (str, Intervention)) or not isinstance(value, Iterable):
         raise InputError(
             "interventions", f' must be a list, such as ["L25.H2 x 0"], not {shown(value)}'

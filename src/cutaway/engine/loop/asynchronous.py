@@ -1,6 +1,6 @@
 """AsyncEngine: one thread steps the engine, and tasks of any event loop read their sequences.
 
-A sequence's ``Inbox`` takes its events from that thread to the event loop of its reader.
+A sequence's ``Inbox`` passes its events from that thread to its reader's event loop.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ class Arrival(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """The event that is in the emission."""
+        """The emission's event."""
         return self.emission.event
 
 
 class Route(NamedTuple):
     """Which replicas wrote a request's texts, one replica after the other.
 
-    reasons   for each replica that had them, in order: which one, and why
-    resumed   how many times another replica continued them
-    replayed  tokens that were computed again for that
+    reasons   for each replica, in order: which one, and why it was chosen
+    resumed   how many times another replica continued the texts
+    replayed  tokens that were computed again to continue them
     """
 
     reasons: tuple[str, ...]
@@ -50,9 +50,9 @@ class Route(NamedTuple):
 
 
 class ArrivalReader(Protocol):
-    """Reads the events of sequences that were queued together, wherever they are written.
+    """Reads the events of sequences that were queued together, in whichever process they run.
 
-    Closing it early, or dropping it, ends those that have not ended as "aborted".
+    To close the reader early, or to drop it, ends the unfinished sequences as "aborted".
     """
 
     @property
@@ -61,13 +61,13 @@ class ArrivalReader(Protocol):
 
     @property
     def route(self) -> Route | None:
-        """The replicas that write the sequences; None where this process does."""
+        """The replicas that write the sequences; None where this process writes them."""
 
     async def read(self) -> list[Arrival]:
         """Wait for new events and return them; [] at the end.
 
-        Raises the error of a sequence, or of a whole step, once all events before it were read. May
-        be cancelled, and called again.
+        Raises the error of a sequence, or of a whole step, once all events before it were read. The
+        call may be cancelled and repeated.
         """
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Inbox:
     error: Exception | None = None
 
     def receive(self, emission: Emission) -> None:
-        """Take an event, unless the reader has closed or the sequence has ended."""
+        """Take an event, unless the reader is closed or the sequence has ended."""
         if self.has_ended:
             return
         self.events.append(emission)
@@ -100,7 +100,7 @@ class Inbox:
         self.news.set()
 
     def close(self) -> None:
-        """Drop the events that are not read, and take no more."""
+        """Drop the unread events, and take no more."""
         self.events.clear()
         self.has_ended, self.error = True, None
         self.news.set()
@@ -158,9 +158,9 @@ _FORKED = "the engine's thread is not in this process: load the model after the 
 class AsyncEngine:
     """Runs an engine on a thread of its own, for tasks of event loops.
 
-    Tasks of any number of event loops may use it at once. Their calls run on that thread between
-    two steps; it sleeps while there is nothing to do. ``async with`` closes it. CutawayError where
-    the system has no thread left; the engine is as it was.
+    Tasks of any number of event loops may use it at once. Their calls run on the engine's thread
+    between two steps; the thread sleeps while there is nothing to do. ``async with`` closes it.
+    CutawayError where the operating system has no thread left; the engine is then unchanged.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -172,7 +172,7 @@ class AsyncEngine:
         self._num_interrupted = 0  # how many steps in a row an exception has interrupted
         self._thread_end: Future[None] = Future()
         self._thread_end.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
-        # A daemon, since the interpreter would wait for it; _exit joins it when that ends.
+        # A daemon: the interpreter would wait for another thread. _exit joins it when that ends.
         self._thread = Thread(target=self._work, name="cutaway engine", daemon=True)
         try:
             self._thread.start()
@@ -197,7 +197,7 @@ class AsyncEngine:
         try:
             await self.call(self._submit, inboxes, partial(_make_inbox, loop, news), [*requests])
         except asyncio.CancelledError:
-            abort()  # they may have been queued already
+            abort()  # the sequences may have been queued already
             raise
         return Inboxes(inboxes, abort)
 
@@ -209,7 +209,7 @@ class AsyncEngine:
         return await asyncio.wrap_future(self.ask(partial(function, *args, **kwargs)))
 
     def ask(self, function: Callable[[], T]) -> Future[T]:
-        """Do as ``call`` does, for a caller that is no task: return a future at once."""
+        """Do as ``call`` does, but return a future at once, for a caller that is no task."""
         future: Future[T] = Future()
         command = partial(_call, future, function)
         with self._lock:
@@ -222,7 +222,7 @@ class AsyncEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes requests."""
+        """Whether the engine takes requests."""
         return not self._closed and self._thread.is_alive()
 
     # -- the end -----------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class AsyncEngine:
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
 
-        Returns whether all have ended in time; aborts the others, as aclose does.
+        Returns whether all have ended in time; aborts the others, as ``aclose`` does.
         """
         self._close(abort=False)
         try:
@@ -310,7 +310,7 @@ class AsyncEngine:
         return 1 + len(self.engine.running) + len(self.engine.waiting)
 
     def _undo(self) -> None:
-        """Undo an interrupted step now: sequences queued before that would be forgotten."""
+        """Undo an interrupted step now: later, sequences queued in between would be forgotten."""
         for left in reversed(range(1 + self._max_interrupted)):
             try:
                 self.engine.begin_change()
@@ -356,7 +356,7 @@ class AsyncEngine:
             raise
 
     def _abort(self, inboxes: list[Inbox]) -> None:
-        """End sequences that are no longer read."""
+        """End sequences whose readers are gone."""
         for sequence in [i.sequence for i in inboxes]:
             self._inboxes.pop(sequence.id, None)
             self.engine.abort(sequence)

@@ -1,6 +1,6 @@
 """The loop: schedule → run → sample → commit → emit.
 
-scheduler.py chooses the sequences of a step, decoders/ how each of them is written.
+scheduler.py chooses the sequences of a step. decoders/ has the ways to write a sequence.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Runs any number of sequences, a step at a time. One thread at a time may use it.
+    """Runs any number of sequences, a step at a time. Only one thread may use it at a time.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
     steps     how many steps have begun
     grammars  makes the compiler for a request whose grammar is not compiled (``Request.grammar``)
-    early     is called with the events so far, such as ``Started``, before the model runs;
-              where it is None, ``step`` returns them with the others
+    early     is called with the events so far, such as ``Started``, before the model runs. None:
+              ``step`` returns them with the others
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Engine:
     def step(self) -> list[Event]:
         """Run one step of the model for all scheduled sequences; return their events, in order.
 
-        An exception ends no sequence: the next step does again what this one did not emit.
+        An exception ends no sequence: the next step repeats what this step did not emit.
         """
         self.begin_change()
         self.steps += 1
@@ -100,7 +100,7 @@ class Engine:
         return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """Return the events since the last call; some sequences may have ended between steps."""
+        """Return the events since the last call; a sequence may have ended between two steps."""
         events, self._events = self._events, []
         return events
 
@@ -114,7 +114,7 @@ class Engine:
         self._events += sequence.emit(events)
 
     def settle_blocks(self) -> None:
-        """Copy and free windows and states as was decided; do so before memory is used."""
+        """Make the pending copies of windows and states, and free others, before memory is used."""
         if self.blocks.windows:
             self.blocks.windows.settle(self.backend.copy_windows)
         if self.blocks.states:
@@ -131,10 +131,10 @@ class Engine:
     def _sample(
         self, scheduled: list[Scheduled], rows: list[Logits], logits: Logits
     ) -> list[list[Outcome]]:
-        """Draw for each sequence, as if its draft tokens were right.
+        """Draw the next tokens of each sequence, as if its draft tokens were right.
 
         rows    the logits of each sequence; tokens are drawn from the last of them
-        logits  all of these in one array, where one run computed them; else empty
+        logits  all of these in one array if one run computed them; else an empty array
         """
         draws = [entry.sequence.decoder.draws(entry) for entry in scheduled]
         last = [part[len(part) - len(d) :] for part, d in zip(rows, draws, strict=True) if d]
@@ -145,7 +145,7 @@ class Engine:
         return [[next(outcomes) for _ in part] for part in draws]
 
     def _commit(self, scheduled: Scheduled, logits: Logits, outcomes: list[Outcome]) -> None:
-        """Append what was drawn, emit its events, publish its KV blocks; or end the sequence."""
+        """Append the drawn tokens, emit events and publish KV blocks; or end the sequence."""
         sequence = scheduled.sequence
         if sequence.finish_reason:  # aborted while the step ran
             return
@@ -178,9 +178,9 @@ class Engine:
     def begin_change(self) -> None:
         """Begin a change of the engine, after undoing one that an exception interrupted.
 
-        A step is a change. An owner's call is one, too: sequences that an interrupted call added
-        have no reader, and are forgotten. All others are restored from what they have emitted, and
-        computed again as far as the prefix cache has lost them, which changes no bit.
+        A step is a change, and so is an owner's call: sequences that an interrupted call added
+        have no reader, and are forgotten. All others are restored from the events that they
+        emitted. What the prefix cache has lost of them is computed again, which changes no bit.
         """
         if self._changing is not None:
             self._restore(self._changing)
@@ -191,7 +191,7 @@ class Engine:
         self._changing = None
 
     def _restore(self, first_new: int) -> None:
-        """Restore every sequence; if this is interrupted in its turn, it is done again."""
+        """Restore every sequence; if an exception interrupts this, it is done again."""
         self.speculator.reset()
         living = [
             sequence
@@ -214,12 +214,12 @@ class Engine:
 
     @property
     def waiting(self) -> list[Sequence]:
-        """Sequences in the queue, the next one first."""
+        """Sequences in the queue, in order."""
         return self.scheduler.waiting
 
     @property
     def running(self) -> list[Sequence]:
-        """Sequences that hold KV blocks, in the same order."""
+        """Sequences that hold KV blocks, in the order of the queue."""
         return self.scheduler.running
 
     @property
@@ -257,13 +257,13 @@ class Engine:
         return sequences
 
     def abort(self, sequence: Sequence) -> None:
-        """End a sequence at once, wherever it is; its KV blocks are free again."""
+        """End a sequence at once, queued or running; its KV blocks become free."""
         if sequence.finish_reason is None and sequence.id in self._sequences:
             sequence.finish_reason = FinishReason.ABORTED
             self._release(sequence)
 
     def abort_all(self, error: Exception | None = None) -> None:
-        """End every sequence, also after a step that raised; each has ``error`` as its own."""
+        """End every sequence with ``error`` as its error, also after a step that raised."""
         for sequence in [*self.running, *self.waiting]:
             sequence.finish_reason = sequence.finish_reason or FinishReason.ABORTED
             sequence.error = sequence.error or error
@@ -271,7 +271,7 @@ class Engine:
         self._sequence_blocks.finish_copies()  # no fork is left to copy for
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
-        """End a sequence, unless it has ended, with an error of its own; the others continue."""
+        """End a sequence with an error of its own, unless it has ended; the others continue."""
         if isinstance(error, StopIteration):  # it would end a reader's loop as if all were read
             error = _as_runtime_error(error)
         sequence.error = error
@@ -329,7 +329,7 @@ class Engine:
 
 
 def _check_with_state(request: Request) -> None:
-    """InputError for what a model with recurrent states cannot do."""
+    """InputError for settings that a model with recurrent states does not support."""
     if request.decoder.goes_back:
         raise InputError(
             "denoise",
@@ -345,7 +345,7 @@ def _check_with_state(request: Request) -> None:
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    """Return the RuntimeError that Python raises in its place in a generator (PEP 479)."""
+    """Return the RuntimeError into which a generator would turn the error (PEP 479)."""
     raised = RuntimeError("what the request brought, such as a processor, raised StopIteration")
     raised.__cause__ = error
     return raised

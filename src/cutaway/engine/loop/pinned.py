@@ -1,13 +1,13 @@
-"""Pinned texts, between two steps: the row of a text's last token, and its KV blocks.
+"""Pinned texts, read between two steps: the row of a text's last token, and its KV blocks.
 
 The last token's row is computed by itself, and read in full. A sequence of ``PinPrefix`` has the KV
 blocks of the tokens before it, and room for the row. Where the rows of a text attend to each other
 (``PinWhole``), all of them are computed again together.
 
-Whole KV blocks of a text are read from an engine and written into one, a few at a time. Where
-layers have a recurrent state, the state at the text's end comes with its last block. A block is
-published once all of it is there. Nothing is kept between calls, so a text that is abandoned
-halfway needs no clean-up.
+Whole KV blocks of a text are copied out of an engine or into one, a few at a time. Where layers
+have a recurrent state, the last block includes the state at the text's end. A block is published
+once all of it is there. Nothing is kept between calls, so a text that is abandoned halfway needs no
+clean-up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 class WholeText(NamedTuple):
     """All rows of a text that is read in one step.
 
-    batch         as it was run
+    batch         the batch that was run
     tensors       by name in the graph: (tokens, width)
     keys, values  by layer, as stored: (kv_heads, tokens, head_dim)
     """
@@ -62,7 +62,7 @@ class WholeText(NamedTuple):
 
 
 def is_ready(sequence: EngineSequence) -> bool:
-    """Whether everything is stored that the sequence's last token attends to."""
+    """Whether all keys and values to which the sequence's last token attends are stored."""
     return bool(sequence.memory.blocks) and sequence.num_pending == 1
 
 
@@ -96,8 +96,8 @@ def read_text(
 ) -> Mapping[str, Floats]:
     """Return tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
 
-    All rows are computed again and overwrite their keys and values with the same bits. A batch ends
-    where an intervention changes the state, and the next one starts there.
+    All rows are computed again and overwrite their keys and values with the same bits. Where an
+    intervention changes the state, one batch ends and the next begins.
     """
     backend, parts = engine.backends[sequence.request.adapter], list[Mapping[str, Floats]]()
     engine.settle_blocks()
@@ -147,7 +147,7 @@ def _copy(memory: Bytes | None) -> Bytes | None:
 
 
 def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
-    """Restore what a slot had before a text was read through it."""
+    """Restore the content that a slot had before a text was read through it."""
     if before is None:
         backend.copy_states([(slot, -1)])
     else:
@@ -157,16 +157,16 @@ def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
 # -- whole KV blocks -------------------------------------------------------------------------------
 
 OnBlock = Callable[[int, list[Bytes]], object]
-"""Called with a block's place in the text and its bytes, in pieces."""
+"""Called with a block's index in the text and its bytes, in pieces."""
 
 
 def read_blocks(
     engine: Engine, token_ids: Sequence[int], first: int, max_blocks: int, read: OnBlock,
     *, salt: Salt | None = None,
 ) -> int:  # fmt: skip
-    """Call ``read`` with at most ``max_blocks`` blocks of a text; return the place after the last.
+    """Call ``read`` with up to ``max_blocks`` blocks of a text; return the index after the last.
 
-    first: the place of the first block; returned where the prefix cache does not have that block
+    first: the index of the first block; returned where the prefix cache lacks that block
     salt: see ``Request``
     """
     blocks = engine.blocks
@@ -191,8 +191,8 @@ def fill_blocks(
 ) -> int:  # fmt: skip
     """Put at most ``max_blocks`` of a text's missing blocks into the prefix cache.
 
-    Return how many of its blocks are there then. ``fill`` writes all of a block's bytes; if it
-    raises, that block and those after it are not put in.
+    Return how many of the text's blocks the cache then has. ``fill`` writes all of a block's bytes;
+    if it raises, that block and all later ones are left out.
 
     sizes: bytes of each block, fewer where layers with sliding windows do not store it
     salt: see ``Request``
@@ -203,7 +203,7 @@ def fill_blocks(
     outside = next(lacking, 0)  # blocks after these have their windows stored
     block_ids = blocks.match_stored(token_ids, outside, salt)
     if blocks.states and len(block_ids) == whole and blocks.states.usable(block_ids) < whole:
-        blocks.release([block_ids.pop()])  # it is filled again, with its state
+        blocks.release([block_ids.pop()])  # this block is filled again, with its state
     num_cached = num_filled = len(block_ids)
     num_new = min(max_blocks, whole - num_cached, blocks.free)
     block_ids += blocks.allocate(num_new)

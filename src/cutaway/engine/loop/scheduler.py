@@ -1,9 +1,9 @@
 """Which rows of which sequences the next step computes: admission, KV blocks, rows, preemption.
 
 Continuous batching with chunked prefill. A preempted sequence is computed again (recompute).
-``StepTime`` limits how many rows of a prompt are in a step beside sequences that decode: these wait
-for the prompt's rows, each of which costs more the further it is from the prompt's beginning. Both
-costs are learnt from the time that steps take. No token depends on it.
+``StepTime`` limits a prompt's rows in a step in which other sequences decode: these wait for the
+prompt's rows, each of which costs more the further it is from the prompt's beginning. It learns
+both costs from the times of steps. No token depends on it.
 """
 
 from bisect import insort
@@ -24,11 +24,11 @@ from cutaway.engine.speculation import Speculator
 # -- how long a step takes -------------------------------------------------------------------------
 
 LEAST_ROWS = 4
-"""The fewest rows of a prompt in a step: one of two costs 1.4 times as much as one of eight."""
+"""The fewest rows of a prompt in a step: a step of two takes 1.4 times as long as one of eight."""
 LEAST_STEPS = 2
-"""The smallest target, in steps that only decode: the prompt then has half of the time."""
+"""The smallest target, in decode-only steps: the prompt then has half of the time."""
 ALONE_EVERY = 16
-"""Steps with rows of prompts between two without, which measure what decoding takes alone."""
+"""How many steps with prompts' rows come between two without, which measure decoding alone."""
 _RECENT = 3  # the median of so many steps counts, so that one slow step changes nothing
 _NEAR = 256  # tokens; beyond, rows are grouped by the power of two of their position
 
@@ -47,7 +47,7 @@ class StepRows(NamedTuple):
 
 
 class StepTime:
-    """How long recent steps took, and how many rows of a prompt the next one has time for."""
+    """Learns from recent steps how many rows of a prompt the next step has time for."""
 
     def __init__(self) -> None:
         self._alone: deque[float] = deque(maxlen=_RECENT)  # seconds of steps that only decode
@@ -55,7 +55,7 @@ class StepTime:
         self._steps_beside = ALONE_EVERY  # since the last step that only decoded
 
     def learn(self, rows: StepRows, seconds: float) -> None:
-        """Note what a step took."""
+        """Note the rows of a step and its seconds."""
         if not rows.prompts:
             self._alone.append(seconds)
             self._steps_beside = 0
@@ -68,11 +68,11 @@ class StepTime:
             self._row_times_near(rows.position + rows.prompts // 2).append(prompt_s / rows.prompts)
 
     def room(self, position: int, step_ms: float) -> int | None:
-        """Return how many rows of a prompt, from this position on, fit beside those that decode.
+        """Return how many rows of a prompt, from this position on, fit into a step with decoding.
 
         step_ms: the longest that the step should take
-        The result is 0 where this step is to measure what decoding takes alone, and None as long
-        as no prompt's row has been measured.
+        The result is 0 where this step is to measure the time of decoding alone, and None until a
+        prompt's row has been measured.
         """
         if self._steps_beside >= ALONE_EVERY:
             return 0
@@ -83,7 +83,7 @@ class StepTime:
         return max(LEAST_ROWS, int((target - alone) / median_low(self._row_times_near(position))))
 
     def _row_times_near(self, position: int) -> deque[float]:
-        """Return the times of rows at such positions; at first, the time at the nearest ones."""
+        """Return the row times of positions in this group; of the nearest group if it has none."""
         distance = (position // _NEAR).bit_length()
         if distance not in self._row:
             nearest_first = sorted(self._row, key=lambda other: abs(other - distance))
@@ -97,20 +97,20 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a step is filled. No setting changes a token. InputError for a value out of range.
+    """Limits of a step and of the queue; none changes a token. InputError for a bad value.
 
     max_rows       rows of one step: bounds the memory of a long prompt's activations; exceeded only
                    by a longer text of bidirectional attention, and then no other prompt is read
-    max_prefill_rows_while_decoding  rows of a step in which a sequence decodes, whose next token
+    max_prefill_rows_while_decoding  rows of a step in which a sequence decodes: its next token
                    should not wait long
     step_ms        milliseconds that such a step should take at most, of which a prompt has half or
                    more; 0: no target
-    max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
+    max_logit_rows rows of a text that needs the logits of every row: of a prompt that is scored,
                    or of prescribed tokens
-    max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
+    max_draft_rows rows of decoding and draft tokens together: beyond, a step is compute-bound
     max_num_seqs   sequences in one step
-    max_waiting    sequences in the queue; None has no limit
-    prefix_cache   keep what was computed, for sequences that begin alike
+    max_waiting    sequences in the queue; None: no limit
+    prefix_cache   keep computed keys and values for later texts that begin alike
     """
 
     max_rows: int = STEP_ROWS
@@ -131,7 +131,7 @@ class Policy:
 
 
 class Scheduler:
-    """The queue, and the running sequences. The oldest of the highest priority always advances."""
+    """The queue and the running sequences. The oldest of the highest priority always advances."""
 
     def __init__(self, blocks: SequenceBlocks, policy: Policy, speculator: Speculator) -> None:
         self._blocks, self.policy, self._speculator = blocks, policy, speculator
@@ -163,7 +163,7 @@ class Scheduler:
         self._step_time.learn(self._step_rows, seconds)
 
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence into the queue, in its place."""
+        """Put a sequence into the queue, in the order of its key."""
         insort(self.waiting, sequence, key=lambda s: s.key)
 
     def remove(self, sequence: Sequence) -> None:
@@ -175,7 +175,7 @@ class Scheduler:
             self._blocks.release(sequence)
 
     def reset(self, sequences: Iterable[Sequence]) -> None:
-        """Put these sequences, which hold no blocks, into the queue, and no others."""
+        """Make these sequences, which hold no blocks, the queue; no sequence runs."""
         self.running, self.started = [], []
         self.waiting = sorted(sequences, key=lambda s: s.key)
 
@@ -220,7 +220,7 @@ class Scheduler:
             self.started.append(first)
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
-        """The running sample of the same prompt whose blocks can be shared; None after output."""
+        """The running sample of the prompt whose blocks can be shared; None once it has output."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
         begins = shares and not sequence.output_token_ids
         return sequence.fork_of if begins and sequence.fork_of in self.running else None
@@ -242,7 +242,7 @@ class Scheduler:
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Set draft tokens; sequences that draft have equal shares of the step's room."""
+        """Set draft tokens; the sequences share the step's room equally."""
         drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
         if not drafting:
             return
@@ -265,8 +265,8 @@ class Scheduler:
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
         """The next rows of sequences that do not decode, most of which read their prompts.
 
-        Shorter ones go before the oldest, which has half of the room or more. A sequence whose next
-        block is computed for another one in this step waits, and finds it afterwards.
+        Sequences with fewer rows left go before the oldest, which has at least half of the room. A
+        sequence whose next block this step computes for another one waits, and finds it afterwards.
         """
         policy, decoding_ids = self.policy, {s.sequence.id for s in decoding}
         reading = [sequence for sequence in self.running if sequence.id not in decoding_ids]
@@ -304,8 +304,8 @@ class Scheduler:
     def _shorter_than_oldest(self, reading: list[Sequence], room: int) -> list[Sequence]:
         """The sequences of the oldest's priority with fewer rows left than it, the fewest first.
 
-        Empty where half of the room is enough for the oldest, or where it is too little because
-        the oldest must be read in one step.
+        Empty where half of the room is enough for the oldest, or where one step must read it whole
+        and half of the room is too small.
         """
         if len(reading) == 1:
             return []
@@ -319,7 +319,7 @@ class Scheduler:
         return sorted([s for s in alike if _unread(s) < left], key=_unread)
 
     def _room_beside(self, decoding: list[Scheduled], reading: Sequence) -> int:
-        """How many rows of prompts, the first of them ``reading``, fit beside those that decode."""
+        """How many rows of prompts, ``reading`` first, fit into the step beside decoding."""
         policy = self.policy
         decoded = sum(s.num_rows for s in decoding)
         room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
@@ -342,9 +342,9 @@ class Scheduler:
         return min(room, len(sequence.memory.blocks) * self._blocks.size - len(sequence))
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Take KV blocks for all its positions, preempting the youngest sequences.
+        """Take KV blocks for all of a sequence's positions, preempting the youngest sequences.
 
-        Return False where it was preempted itself.
+        Return False where this sequence itself was preempted.
         """
         if not sequence.memory.blocks:
             return False
@@ -379,7 +379,7 @@ def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
 
 
 def _watermark(running: int) -> int:
-    """Blocks to leave free: one per running sequence, so that admission causes no preemption."""
+    """Blocks to leave free: one per running sequence, lest admission cause preemption."""
     return running + 1 if running else 0
 
 
