@@ -1,7 +1,7 @@
 """Request: all that the engine needs for one sequence. Frozen, checked once, picklable.
 
-``PrescribedTokens`` are the output tokens that a request names: forced ones, and a replay's, which
-are drawn and compared. They are known in advance, so that one step computes many of them.
+``PrescribedTokens`` are output tokens that a request names: forced ones, or a replay's, which are
+drawn again and compared. They are known in advance, so that one step computes many of them.
 """
 
 from collections.abc import Callable
@@ -37,16 +37,16 @@ class RunParams:
 
     kv_cache   False computes the whole sequence again at every step: quadratic cost
     cache_prompt  False takes nothing from the prefix cache and leaves nothing there
-    cache_salt  the prefix cache is shared only with texts of the same salt; None: with those that
-               have none. It is a secret of these texts: no repr, no record and no error shows it
+    cache_salt  only texts of the same salt share the prefix cache; None: texts without a salt do.
+               The salt is a secret: no repr, no record and no error shows it
     priority   lower goes first, in the queue and when KV blocks run out
     speculate  draft tokens: "off", "ngram" (from the sequence itself), "jacobi" (what the
                model drew in earlier steps), "draft" (a small model) or "mtp" (the model's own
                draft head)
-    forced     the output begins with these token ids, whatever would be drawn; stops hold
-    replay     the output is known to begin with these token ids, since the same request wrote them
-               before: each is drawn again, many in a step, and the first that differs ends the
-               sequence with a ReplayError
+    forced     the output begins with these token ids, whatever would be drawn; stops still apply
+    replay     token ids with which the output begins, as the same request wrote them before: each
+               is drawn again, many in a step, and the first that differs ends the sequence with a
+               ReplayError
 
     Raises InputError naming the field.
     """
@@ -83,7 +83,7 @@ def new_salt() -> str:
 
 
 def _check_salt(salt: Any) -> None:
-    """InputError unless it is None or a text of a bounded length; it does not show the salt."""
+    """InputError unless the salt is None or a str of a bounded length; it never shows the salt."""
     if salt is None or (isinstance(salt, str) and 0 < len(salt) <= _LONGEST_SALT):
         return
     actual = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
@@ -96,21 +96,21 @@ def _check_salt(salt: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt and how it is to be continued; the only thing that ``Engine.add`` takes.
+    """A prompt and how to continue it; the only thing that ``Engine.add`` takes.
 
     prompt_token_ids  of the prompt, its BOS included where it has one
-    sampling          how each token is drawn; a seed of None is chosen by the engine
+    sampling          how to draw each token; the engine chooses a seed where it is None
     stopping          what ends the sequence
     constraint        which tokens may come at all
-    run               how it is computed
-    observe           what is noted of each step
-    decoder           how it is written
-    interventions     what is changed in the model's activations, or hidden from its attention
-    adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
+    run               how to compute the sequence
+    observe           what to record of each step
+    decoder           how to write the text
+    interventions     changes of the model's activations, and positions hidden from attention
+    adapter           the hash of the adapter to use (``LoadedModel.adapter``); "": none
     grammar           the grammar of ``constraint``, compiled; it is not pickled, so that another
                       process compiles it again
 
-    Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
+    Can be pickled without a user's own processors and checks. Raises InputError naming the field.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -178,7 +178,7 @@ _REPLAY_ADVICE = (
 class PrescribedTokens:
     """The prescribed tokens of one sequence; see ``RunParams`` for forced tokens and replays.
 
-    diverged  the output differs from the replay; if tokens are taken back, it may agree again
+    diverged  the output differs from the replay; after tokens are taken back, it may agree again
     """
 
     def __init__(self, forced: tuple[int, ...], replay: tuple[int, ...]) -> None:
@@ -186,7 +186,7 @@ class PrescribedTokens:
         self.diverged = False
 
     def is_forced(self, index: int) -> bool:
-        """Whether the token at this index of the output is forced, and not drawn."""
+        """Whether the token at this index of the output is forced instead of drawn."""
         return index < len(self._forced)
 
     def get_forced(self, index: int, count: int) -> list[int]:
@@ -194,7 +194,7 @@ class PrescribedTokens:
         return [*self._forced[index : index + count]]
 
     def next(self, index: int, count: int) -> list[int]:
-        """Return the next prescribed tokens from this index on: of one kind, ``count`` at most."""
+        """Return the next prescribed tokens from this index on: at most ``count``, of one kind."""
         tokens = self._forced if self.is_forced(index) else () if self.diverged else self._replay
         return [*tokens[index : index + max(count, 0)]]
 
@@ -204,7 +204,7 @@ class PrescribedTokens:
         return max(length - index, 0)
 
     def follow(self, output: list[int], first: int) -> None:
-        """Compare the output from index ``first`` on, where it is new, with the replay."""
+        """Compare the output's new tokens, from index ``first`` on, with the replay."""
         pairs = zip(output[first:], self._replay[first:], strict=False)
         self.diverged |= any(token_id != replayed for token_id, replayed in pairs)
 

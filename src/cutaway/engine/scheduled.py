@@ -1,4 +1,4 @@
-"""Scheduled: one sequence's rows in one step, and the integer arrays that a step's rows make."""
+"""Scheduled: one sequence's rows in one step, and the arrays made of all rows of a step."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
@@ -24,13 +24,13 @@ class Scheduled:
     """A sequence's rows in one step: pending tokens, then draft tokens.
 
     start            position of the first row
-    first_logit_row  logits are wanted of the rows from this one to the last
-    logit_rows       the rows whose logits are wanted, where these are others
-    limits           for each row, the last position that it attends to; None: its own
-    drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
-                     allows no other), "forced" (by the request), or its "replay"
+    first_logit_row  the first row whose logits are wanted; all later rows' are wanted, too
+    logit_rows       the rows whose logits are wanted, where they are not the last ones
+    limits           for each row, the last position that it attends to; None: its own position
+    drafted_by       what made the draft tokens: "draft" (speculation), "grammar" (which allows no
+                     other token), "forced" (by the request), or its "replay"
     second_from      the first position of the second of two texts; 0: there is one text
-    states           (row, slot): a recurrent state is stored after the row; None: no layer has one
+    states           (row, slot): a recurrent state to store after the row; None: no layer has one
     masks            which tokens may follow the last pending token and each draft token; empty
                      without draft tokens
     """
@@ -153,11 +153,11 @@ def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
 
 
 class HiddenReader(Protocol):
-    """Reads hidden states of rows beside their logits, as a draft head does."""
+    """Reads hidden states of rows as well as their logits, as a draft head does."""
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """The model's tensors that it reads; (): what the model's head reads."""
+        """The model's tensors that it reads; (): the input of the model's head."""
         ...
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
@@ -165,7 +165,7 @@ class HiddenReader(Protocol):
         ...
 
     def observe(self, scheduled: Items[Scheduled], hidden: Items[Logits | None]) -> None:
-        """Take note of computed rows; hidden: (rows, hidden) of each entry, where it reads them."""
+        """Note computed rows; hidden: (rows, hidden) of each entry that it reads, else None."""
         ...
 
 
@@ -175,7 +175,7 @@ def run_scheduled(
     """Run the model; return each entry's logits, and all in one array if one run computed them.
 
     backends  by adapter
-    reader    reads hidden states of some rows beside their logits
+    reader    reads the hidden states of some rows
 
     A run is of one adapter and of one kind: plain rows, those with hidden states, rows with
     interventions, or rows whose final hidden states are wanted instead of logits.
@@ -227,7 +227,7 @@ def edits_of(entry: Scheduled, row: int = 0) -> list[Edit]:
 
 
 def rows_to_state_change(sequence: "Sequence", start: int) -> int:
-    """The most rows from a position on: a state can be changed only after a step's last row."""
+    """Return how many rows fit into a step: a state can change only after a step's last row."""
     interventions = sequence.request.interventions
     return interventions.rows_to_state_change(start) if interventions else sequence.longest
 

@@ -1,6 +1,6 @@
 """Sequence: a prompt and its growing output, and the state that the loop keeps for it.
 
-Its tokens, how many of them are computed, and the KV blocks with their keys and values.
+The state: its tokens, how many of them are computed, and the KV blocks of their keys and values.
 """
 
 from dataclasses import dataclass, field
@@ -41,13 +41,13 @@ class SequenceMemory:
     blocks         KV block ids by position // block size; the first ``published`` of them are in
                    the prefix cache, and the first ``num_out_of_window`` lie outside the sliding
                    windows of all rows to come
-    stored         positions that the blocks store something of, rejected draft tokens included;
+    stored         positions that are written in the blocks, rejected draft tokens included;
                    counted where layers have sliding windows
     read_states    where layers have a recurrent state: the blocks with the states from which the
                    sequence may continue, by the number of tokens before each
     stored_states  the slots in which a step stores states, by the number of tokens before each
-    num_shared     first tokens that another text has too: a state is kept after them, so that the
-                   next such text can continue there
+    num_shared     how many first tokens another text has, too: a state is kept after them, so that
+                   the next such text can continue there
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -63,20 +63,20 @@ class SequenceMemory:
 class Sequence:
     """One request while it is in the engine.
 
-    longest            how many tokens it can have at most, prompt included
+    longest            the most tokens that it can have, prompt included
     fork_of            the sample of the same prompt whose blocks this one may share
-    memory             its KV blocks, and what is known of them
+    memory             its KV blocks and their state
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
     prompt_scores      the scores of tokens computed so far, where the request has them scored:
                        prompt_token_ids[1:], or those of an answer (``ScoreAnswers``)
-    logits_emitted     rows whose logits ``Scored`` events have had: a sequence that is preempted
-                       and computed again emits each row once
-    expected           token ids that the constraint leaves no choice about, used as draft tokens
-    rewound            tokens were taken back, so that what was computed does not fit any more
+    logits_emitted     rows whose logits ``Scored`` events have emitted: a sequence that is
+                       preempted and computed again emits each row once
+    expected           tokens that the constraint forces next, used as draft tokens
+    rewound            tokens were taken back, so that computed rows no longer fit
     outbox             the events that were emitted
     guest_code         calls code that the request brought
-    decoding           what its decoder remembers of it (``Decoder.begin``)
+    decoding           its decoder's state (``Decoder.begin``)
     """
 
     id: int
@@ -121,7 +121,7 @@ class Sequence:
             self.backtracker = checks.Backtracker(self.vocabulary)
 
     def _begin(self) -> None:
-        """Set all that depends on the output to what it is before the first token."""
+        """Set all state that depends on the output as it is before the first token."""
         self.output_token_ids: list[int] = []
         self.constraint, self.expected = self._new_constraint(), list[int]()
         constraint = self.request.constraint
@@ -148,7 +148,7 @@ class Sequence:
 
     @property
     def num_pending(self) -> int:
-        """Tokens that are known and not computed; one while decoding with a KV cache."""
+        """Tokens that are known but not computed; one while decoding with a KV cache."""
         return len(self) - self.num_computed_tokens
 
     @property
@@ -165,19 +165,19 @@ class Sequence:
 
     @property
     def num_prescribed(self) -> int:
-        """How many tokens after the text are prescribed, and can be computed with it."""
+        """How many prescribed tokens follow the text and can be computed with it."""
         if not self.request.run.kv_cache:  # the naive loop computes a token at a time
             return 0
         left = self._prescribed.num_left(len(self.output_token_ids))
         return max(min(left, self.longest - len(self) - 1), 0)
 
     def next_prescribed(self, count: int) -> list[int]:
-        """The first prescribed tokens, ``count`` at most: forced ones, or those of the replay."""
+        """Return at most ``count`` next prescribed tokens: forced ones, or those of the replay."""
         return self._prescribed.next(len(self.output_token_ids), min(count, self.num_prescribed))
 
     @property
     def is_forced(self) -> bool:
-        """Whether the next token is given, and not drawn."""
+        """Whether the next token is forced instead of drawn."""
         return self._prescribed.is_forced(len(self.output_token_ids))
 
     def next_forced(self, count: int) -> list[int]:
@@ -185,16 +185,16 @@ class Sequence:
         return self._prescribed.get_forced(len(self.output_token_ids), count)
 
     def describe_token(self, token_id: int) -> str:
-        """Return a token as errors show it: its id and its text."""
+        """Describe a token for an error: its id and its text."""
         return f"{token_id} {self.vocabulary.token_bytes(token_id).decode('utf-8', 'replace')!r}"
 
     def history(self, drafts: list[int]) -> History:
-        """The tokens that penalties look at, if these draft tokens are accepted."""
+        """Return the tokens that penalties read, as if these draft tokens were accepted."""
         output = self.output_token_ids
         return History(self.prompt_token_ids, [*output, *drafts] if drafts else output)
 
     def masks(self, drafts: list[int], *, forced: bool = False) -> list[Mask | None]:
-        """Which tokens may come next, and after each draft token; see ``masks_along``."""
+        """Return the masks of the next token and after each draft token; see ``masks_along``."""
         if self.constraint is None:
             return [None] * (len(drafts) + 1)
         try:
@@ -209,7 +209,7 @@ class Sequence:
             return [None]
 
     def take_scores(self) -> None:
-        """Copy the prompt's scores from the sample that it forked from, if that has more."""
+        """Copy the prompt's scores from the sample that this one forked from, if it has more."""
         if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
             self.prompt_scores = list(self.fork_of.prompt_scores)
 
@@ -261,7 +261,7 @@ class Sequence:
     def _backtrack(self, backtracker: "Backtracker") -> None:
         """Leave a dead end: take back the last tokens of the output, or end with an error.
 
-        The engine computes the tokens that are left once more.
+        The engine then computes the remaining tokens once more.
         """
         constraint = self._new_constraint()
         assert constraint is not None
@@ -281,7 +281,7 @@ class Sequence:
         self.fingerprint, self.rewound = to.fingerprint, True
 
     def write(self, token_ids: list[int]) -> None:
-        """Replace the output with these tokens, without making steps."""
+        """Replace the output by these tokens, without making steps."""
         self._begin()
         for token_id in token_ids:
             self.output_token_ids.append(token_id)
@@ -349,7 +349,7 @@ class Sequence:
     # -- its events ------------------------------------------------------------------------------
 
     def emit(self, events: list[Event]) -> list[Event]:
-        """Add events to the outbox, all or none; return those that its readers do not have."""
+        """Add events to the outbox, all or none; return the events that are new to its readers."""
         if self._repeated:
             events = [event for event in events if not self._is_repeated(event)]
         self.outbox.emit(events, self.speculation)
@@ -362,7 +362,7 @@ class Sequence:
         return True
 
     def restore(self) -> None:
-        """Go back to what was emitted, with nothing computed and no blocks.
+        """Go back to the emitted events, with nothing computed and no blocks.
 
         Called after an exception has interrupted a step. Tokens that were drawn and not emitted are
         drawn again, with the same luck. A canvas begins anew, and emits no event twice.
@@ -397,7 +397,7 @@ class Sequence:
             self.backtracker.follow(steps, backtracker)
 
     def starting_events(self) -> list[Event]:
-        """Return Started, and the prompt's scores where another sample had them."""
+        """Return Started, and the prompt's scores if another sample computed them."""
         window = self.backtracker.window if self.backtracker else 0
         events: list[Event] = [
             Started(

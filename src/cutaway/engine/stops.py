@@ -1,4 +1,4 @@
-"""Stop strings and stop tokens: when a sequence ends, and how much of its text may be shown."""
+"""Stop strings and stop tokens: when a sequence ends, and how much of its text is certain."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -54,9 +54,9 @@ class StopParams:
 class StopMatcher:
     """Finds the first completed stop string in a stream of bytes.
 
-    It holds back as few bytes as possible: those that may still become a stop string. One
-    Knuth-Morris-Pratt automaton per stop string: its state is the length of the longest prefix of
-    that string that the stream ends with, and the longest such state is what is held back. Cost:
+    It holds back as few bytes as possible: those with which a stop string may begin. Each stop
+    string has a Knuth-Morris-Pratt automaton, whose state is the length of the longest prefix of
+    that string that the stream ends with; the longest such prefix is held back. Cost:
     amortised O(1) per byte and string, whatever its length. Of strings completed by the same byte,
     the longest wins.
 
@@ -74,7 +74,7 @@ class StopMatcher:
     def push(self, data: bytes, *, armed: bool = True) -> bytes:
         """Take the bytes of one token; return the bytes that are now certain to be text.
 
-        armed: whether a stop string that these bytes complete ends the text; else it is text
+        armed: whether a stop string that these bytes complete ends the text; else it stays text
         """
         if not self.stops:
             return data
@@ -93,7 +93,7 @@ class StopMatcher:
         return self._release(max(self._states))
 
     def flush(self) -> bytes:
-        """Return the bytes that were held back, since nothing follows them."""
+        """Return the bytes that were held back, because the stream ends."""
         return self._release(0)
 
     def _release(self, keep: int) -> bytes:
@@ -110,9 +110,9 @@ class SequenceText:
     incomplete.
 
     token_bytes  the bytes of a token id
-    ending       tokens that end the sequence, which are no text
+    ending       tokens that end the sequence, and add no text
     skip         how many of the first bytes belong to the prompt (token healing)
-    min_tokens   a stop string that is completed before this many tokens is text
+    min_tokens   a stop string that is completed before this many tokens stays text
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SequenceText:
         return self._matcher.match
 
     def push(self, token_id: int) -> tuple[bytes, str]:
-        """Append a token; return the bytes that are certain now, and their whole characters."""
+        """Append a token; return the bytes that are now certain, and their whole characters."""
         self._tokens += 1
         data = b"" if token_id in self._ending else self._token_bytes(token_id)
         skipped = min(self._skip, len(data))
@@ -138,7 +138,7 @@ class SequenceText:
         return certain, self._stream.push(certain)
 
     def end(self) -> tuple[bytes, str]:
-        """Return what was held back, as bytes and as text, since nothing follows."""
+        """Return the bytes that were held back, and their text, because the sequence ends."""
         rest = self._matcher.flush()
         return rest, self._stream.push(rest) + self._stream.flush()
 

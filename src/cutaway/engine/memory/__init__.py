@@ -1,7 +1,7 @@
-"""The memory of sequences: which KV blocks each one has, shared with others or its own.
+"""The memory of sequences: the KV blocks of each one, shared with others or its own.
 
-With them go the copies that a fork needs before it writes, and the sliding windows and recurrent
-states of the blocks.
+It also has the copies that a fork needs before it writes into a block, and the sliding windows and
+recurrent states of the blocks.
 """
 
 from collections.abc import Hashable
@@ -42,12 +42,12 @@ class SequenceBlocks:
     # -- giving and taking back --------------------------------------------------------------
 
     def admit(self, sequence: Sequence, fork_of: Sequence | None, spare: int) -> int | None:
-        """Give a sequence blocks for all its tokens, computed ones where there are some.
+        """Give a sequence blocks for all its tokens, computed ones where the cache has them.
 
         fork_of  the sample of the same prompt whose blocks it shares
         spare    blocks to leave free
 
-        Returns None; where there are too few blocks, how many it lacks, and it is given none.
+        Returns None. Where too few blocks are free, it gives none and returns how many it needs.
         """
         shared, computed = self._find(sequence, fork_of)
         is_partial = computed % self._blocks.block > 0  # the last block found will be written into
@@ -89,12 +89,12 @@ class SequenceBlocks:
         sequence.num_computed_tokens = 0
 
     def reset(self) -> None:
-        """Take back all blocks of all sequences, whatever an exception left half done."""
+        """Take back all blocks of all sequences, even after an exception within a change."""
         self.copies = []
         self._blocks.reset()
 
     def finish_copies(self) -> None:
-        """Release the originals, once the backend has copied them."""
+        """Release the source blocks, once the backend has copied them."""
         self._blocks.release([source for source, _ in self.copies])
         self.copies = []
 
@@ -107,7 +107,7 @@ class SequenceBlocks:
     # -- sharing -----------------------------------------------------------------------------
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others find what was computed; free windows that none of the later rows will see."""
+        """Let other texts find the computed blocks; free windows that no later row attends to."""
         if self._states:
             self._states.advance(sequence)
         if not sequence.request.run.kv_cache:
@@ -126,7 +126,7 @@ class SequenceBlocks:
             self._free_windows(sequence)
 
     def _find(self, sequence: Sequence, fork_of: Sequence | None) -> tuple[list[int], int]:
-        """Find blocks in which the text's beginning is computed; return them and its length."""
+        """Find blocks that have the text's beginning; return them and the number of its tokens."""
         last, blocks = sequence.decoder.reusable(sequence), self._blocks
         if not sequence.request.run.kv_cache:
             return [], 0
@@ -146,7 +146,7 @@ class SequenceBlocks:
         return cached, len(cached) * blocks.block
 
     def find_more(self, sequence: Sequence) -> None:
-        """Take the blocks of its text that were computed for others since it was admitted.
+        """Take blocks of the sequence's text that others have computed since it was admitted.
 
         Of equal prompts that arrive together only the first is computed: the others wait for its
         blocks, and find them here.
@@ -166,7 +166,7 @@ class SequenceBlocks:
             self._states.begin(sequence, memory.num_shared)
 
     def next_block(self, sequence: Sequence) -> Hashable:
-        """Return a key of its next whole block; None where others cannot use that block."""
+        """Return a key of the sequence's next whole block; None where others cannot use it."""
         start, block = sequence.num_computed_tokens, self._blocks.block
         text = tuple(sequence.tokens(start, start + block))
         if len(text) < block or not self._finds(sequence):
@@ -175,7 +175,7 @@ class SequenceBlocks:
         return before, sequence.request.salt, text
 
     def _finds(self, sequence: Sequence) -> bool:
-        """Whether it can use its next block if that is computed for another sequence.
+        """Whether the sequence can use its next block if another sequence computes it.
 
         Not where layers have sliding windows: a look-up keeps the windows of what it finds, and
         there is room for few.
@@ -186,7 +186,7 @@ class SequenceBlocks:
         return aligned and sequence.decoder.shares(sequence)
 
     def _is_cached(self, sequence: Sequence) -> bool:
-        """Whether it takes blocks from the prefix cache and leaves its own there."""
+        """Whether the sequence uses the prefix cache."""
         run = sequence.request.run
         return self._prefix_cache and run.kv_cache and run.cache_prompt
 
@@ -203,7 +203,7 @@ class SequenceBlocks:
         return self._states is not None and self._states.is_lost(sequence)
 
     def note_partings(self, running: list[Sequence], new: Sequence) -> None:
-        """Note how far running texts agree with a new one: there they will keep a state for it."""
+        """Note where running texts and a new one begin to differ: a state is kept there for it."""
         if not self._states or not self._is_cached(new):
             return
         last = new.decoder.reusable(new)
@@ -215,7 +215,7 @@ class SequenceBlocks:
                 sequence.memory.num_shared = max(sequence.memory.num_shared, alike // block * block)
 
     def _count_shared(self, sequence: Sequence) -> int:
-        """How many of its first tokens the cache has, whether or not with a state after them."""
+        """Return how many first tokens the cache has, with or without a state after them."""
         if not self._is_cached(sequence):
             return 0
         ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
@@ -226,7 +226,7 @@ class SequenceBlocks:
     def _free_windows(self, sequence: Sequence) -> None:
         """Free the windows that no later row attends to.
 
-        Those before the prompt's end are kept for a while, so that the same prompt can be found
+        Windows before the prompt's end are kept for a while, so that the same prompt can be found
         again. Windows of tokens that may be taken back are not freed.
         """
         block, memory = self._blocks.block, sequence.memory
@@ -241,7 +241,7 @@ class SequenceBlocks:
             memory.num_out_of_window = outside
 
     def trim_windows(self, running: list[Sequence], scheduled: list[Scheduled]) -> None:
-        """Make room for the windows in which the next step's rows are stored."""
+        """Make room for the windows that the next step's rows write."""
         if not self._blocks.windows:
             return
         for entry in scheduled:

@@ -7,9 +7,9 @@ are compared, since the parent's number identifies all that comes before. A numb
 twice: the child of an evicted parent is not found again, even when the parent's text is published
 again, and is evicted in its turn.
 
-The window of a block is what the layers with sliding-window attention stored in it. It is freed
-when no sequence reads it, unless a later text is likely to continue there: the windows before the
-end of a prompt or a text, and before a place where two texts differed, are kept while there is
+The window of a block is the part that layers with sliding-window attention stored in it. It is
+freed when no sequence reads it, unless a later text is likely to continue there: the windows before
+the end of a prompt or a text, and before a place where two texts differed, are kept while there is
 room; the least recently used are freed first.
 """
 
@@ -28,10 +28,10 @@ from cutaway.engine.memory.states import States
 class Windows:
     """The windows of one BlockManager's blocks, by id.
 
-    window      tokens that the widest of the layers attends to, the row's own included
-    block       tokens of a block
+    window      tokens to which the layer with the widest window attends, the row's own included
+    block       tokens per block
     max_stored  how many blocks may have their windows before unread ones are freed
-    read        how many windows are being read, as of the last ``trim``
+    read        how many windows were being read at the last ``trim``
     """
 
     def __init__(self, window: int, block: int, max_stored: int = 0) -> None:
@@ -39,7 +39,7 @@ class Windows:
         self.read = 0
         self._readers: Counter[int] = Counter()  # none is at zero
         self._unread: OrderedDict[int, None] = OrderedDict()  # longest unused first
-        self._keep: set[int] = set()  # those to keep once nobody reads them
+        self._keep: set[int] = set()  # windows to keep once they have no reader
         self._changes: list[tuple[int, int]] = []
 
     @property
@@ -52,20 +52,20 @@ class Windows:
         return max(0, position - self.window + 1) // self.block
 
     def are_stored(self, ids: Sequence[int]) -> bool:
-        """Whether the windows of all of these can be read."""
+        """Whether the windows of all these blocks can be read."""
         return self.count_stored(ids) == len(ids)
 
     def count_stored(self, ids: Sequence[int]) -> int:
-        """How many of these windows can be read, up to the first that cannot."""
+        """Return how many of these blocks' windows can be read, up to the first that cannot."""
         return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._unread, ids))
 
     def usable(self, ids: Sequence[int]) -> int:
-        """How many of a text's blocks have the windows that a continuation needs.
+        """Return how many of a text's first blocks have the windows for a continuation.
 
-        If not all of them do, two texts differ after the last block: windows before it are kept
+        If some lack them, two texts differ after the last block: windows before that place are kept
         from now on, so that a third such text finds them.
         """
-        best = there = 0  # there: how many in a row, up to this one
+        best = there = 0  # there: stored windows in a row, up to this block
         for count, i in enumerate(ids, 1):
             there = there + 1 if self.are_stored((i,)) else 0
             if there >= count - self.num_out_of_window(count * self.block):
@@ -77,13 +77,13 @@ class Windows:
     # -- who reads -------------------------------------------------------------------------------
 
     def begin(self, ids: Iterable[int]) -> None:
-        """Begin to read: new blocks, or windows that are stored."""
+        """Begin to read the windows of these blocks, new or stored."""
         for i in ids:
             self._unread.pop(i, None)
             self._readers[i] += 1
 
     def end(self, ids: Iterable[int], keep: Container[int] = ()) -> None:
-        """Stop reading. keep: blocks whose windows are kept once they have no reader."""
+        """Stop reading. keep: blocks that keep their windows without a reader."""
         for i in ids:
             if i in keep:
                 self._keep.add(i)
@@ -97,21 +97,21 @@ class Windows:
                 self._free(i)
 
     def take_over(self, block_id: int, equal_id: int) -> None:
-        """Let a reader of a block's window read that of an equal block from now on."""
+        """Let a reader of a block's window read the window of an equal block instead."""
         if not self.are_stored((equal_id,)):
             self._changes.append((block_id, equal_id))
         self.begin((equal_id,))
         self.end((block_id,))
 
     def forget(self, block_id: int) -> None:
-        """Free a block's window, since the block will have another text."""
+        """Free a block's window, because the block will hold another text."""
         self._keep.discard(block_id)
         if block_id in self._unread:
             del self._unread[block_id]
             self._free(block_id)
 
     def trim(self, read: int) -> None:
-        """Free unread windows until there is room for ``read`` ones, those of the next step."""
+        """Free unread windows until there is room for the ``read`` windows of the next step."""
         self.read = read
         while self._unread and self.num_stored > self.max_stored:
             block_id, _ = self._unread.popitem(last=False)
@@ -119,7 +119,7 @@ class Windows:
             self._free(block_id)
 
     def settle(self, copy_windows: Callable[[list[tuple[int, int]]], object]) -> None:
-        """Have ``Backend.copy_windows`` do what was decided, before the next run."""
+        """Make the pending copies with ``Backend.copy_windows``; call it before the next run."""
         changes = list(self._changes)
         copy_windows(changes)
         del self._changes[: len(changes)]  # only now: an exception in the copying loses no change
@@ -127,7 +127,7 @@ class Windows:
     def reset(self, published: Container[int], count: int) -> None:
         """Drop all readers; of blocks 0 … count - 1 keep the published ones' windows.
 
-        A window is not kept where a copy was decided on and may not have been made.
+        A window is not kept where a pending copy may not have been made.
         """
         unsure = {i for change in self._changes for i in change}
         stored = [*self._unread, *self._readers]
@@ -140,7 +140,7 @@ class Windows:
 
 
 def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
-    """Return the windows of a backend's blocks; None where no layer has a sliding window.
+    """Return the windows of a backend's blocks; None if no layer has a sliding window.
 
     For each context that fits into the KV blocks there is room for ``KVLayout.window_blocks``.
     """
@@ -154,7 +154,7 @@ def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows
 
 Key = tuple[int, str, tuple[int, ...]]
 Salt = tuple[int, str]
-"""(position, name): from this position on, only texts with the same name are the same text."""
+"""(position, name): from this position on, texts share blocks only under the same name."""
 
 ROOT = 0
 """The number of the empty text."""
@@ -168,12 +168,12 @@ class Node(NamedTuple):
 
 
 class BlockManager:
-    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and unheld.
+    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and not held.
 
     count      how many blocks there are
     block      tokens per block
-    windows    where some layers see a window only: which blocks still have theirs
-    states     where some layers have a recurrent state: which blocks have one
+    windows    where layers have sliding windows: which blocks still have theirs
+    states     where layers have a recurrent state: which blocks have one
     evictions  cached blocks that were taken for other texts
 
     An id list is one text's blocks, in the order of the text. A caller publishes whole blocks
@@ -205,7 +205,7 @@ class BlockManager:
     def allocate(self, n: int) -> list[int]:
         """Hand out n blocks, each held once: free ones, then the least recently used cached ones.
 
-        RuntimeError, and nothing taken, if n exceeds ``free``.
+        RuntimeError, and no block taken, if n exceeds ``free``.
         """
         if n > self.free:
             raise RuntimeError(f"{n} KV blocks wanted, {self.free} free")
@@ -221,8 +221,8 @@ class BlockManager:
     def release(self, ids: Sequence[int], outside: int = 0) -> None:
         """Release one hold of each; a block without holds is cached if published, else free.
 
-        The end of a text counts as used before its beginning, so that leaves are evicted first.
-        RuntimeError, and nothing given back, if an id is not held as often as it is named.
+        The last block of a text counts as used first, so that leaves are evicted before parents.
+        RuntimeError, and no hold released, if an id is named more often than it is held.
         """
         self._check_held(ids)
         if self.windows:
@@ -244,9 +244,9 @@ class BlockManager:
         return list(ids)
 
     def reset(self) -> None:
-        """Give back every hold: a block is cached if it is published, else free.
+        """Release every hold: a block is cached if it is published, else free.
 
-        Repairs what an exception left half done: a block counts as published if it is a node.
+        Repairs a change that an exception interrupted: a block counts as published if it is a node.
         """
         self._index = {node.key: i for i, node in self._nodes.items()}
         self._refcounts = Counter()
@@ -275,8 +275,8 @@ class BlockManager:
     def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         """Look up the prefix cache: the longest chain of published blocks these tokens begin with.
 
-        Each block is held once more, with the windows that a row after the chain attends to. The
-        last one has a state, where layers have one. A caller that needs the logits of the last
+        Each block is held once more, with the windows that a row after the chain attends to. Where
+        layers have a state, the last block has one. A caller that needs the logits of the last
         token leaves that token out.
         """
         ids = self._chain(tokens, salt)
@@ -290,7 +290,7 @@ class BlockManager:
         return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
 
     def num_known(self, tokens: Sequence[int], salt: Salt | None = None) -> int:
-        """How many published blocks these tokens begin with, whatever else they lack."""
+        """Return how many published blocks these tokens begin with, windows and states aside."""
         return len(self._chain(tokens, salt))
 
     def match_stored(
@@ -327,9 +327,9 @@ class BlockManager:
         tokens  the text from its beginning, as far as its keys and values are computed
         first   how many of its blocks are published already
 
-        Where another block has the same text, it replaces the caller's, which is given back: equal
+        Where another block has the same text, it replaces the caller's, which is released: equal
         texts have equal bits. RuntimeError if a block is not held, is missing, is published with
-        another text, or if the one before ``first`` is not published.
+        another text, or if the block before ``first`` is not published.
         """
         published, whole = list(ids), len(tokens) // self.block
         if whole > len(ids):

@@ -2,7 +2,7 @@
 
 A text's state is stored with the KV block of its last token, and is overwritten as the text grows.
 Where the block's last token is the text's, the state belongs to the block as its keys and values
-do: any text that begins with the same tokens can go on from there. Such states are kept where a
+do: any text that begins with the same tokens can continue from it. Such states are kept where a
 later text is likely to continue, while there is room; the least recently used are freed first.
 
 A sequence's state is stored after the last token that is certain, and after each draft token, so
@@ -23,10 +23,10 @@ from cutaway.engine.sequence import Sequence
 
 
 class States:
-    """The states of one BlockManager's blocks, by id, and those after the draft tokens of a step.
+    """The states of one BlockManager's blocks, by id, and a step's states after draft tokens.
 
-    max_unread  how many states may be kept that no text reads
-    drafts      slots of states after draft tokens, for one step
+    max_unread  how many states without a reader may be kept
+    drafts      slots for the states after the draft tokens of one step
     """
 
     def __init__(self, max_unread: int, drafts: range) -> None:
@@ -43,7 +43,7 @@ class States:
         return len(self._stored)
 
     def usable(self, ids: Items[int]) -> int:
-        """How many of a text's blocks end before the last place where a text can continue."""
+        """Return how many of a text's blocks end before the last place with a usable state."""
         for count in range(len(ids), 0, -1):
             if ids[count - 1] in self._whole:
                 self._whole.move_to_end(ids[count - 1])
@@ -51,27 +51,27 @@ class States:
         return 0
 
     def store(self, block_id: int) -> None:
-        """Note that a run stores a state there, for now after a part of the block's tokens."""
+        """Note that a run stores a state in this block's slot, after some of the block's tokens."""
         self._stored.add(block_id)
         self._whole.pop(block_id, None)
 
     def complete(self, block_id: int) -> None:
-        """Note that the state there is the one after the block's last token."""
+        """Note that the block's state is the one after its last token."""
         self._whole[block_id] = None
 
     def copy(self, source: int, target: int) -> None:
-        """Copy a state before the next run."""
+        """Have a state copied before the next run."""
         self._stored.add(target)
         self._changes.append((source, target))
 
     # -- who reads -------------------------------------------------------------------------------
 
     def begin(self, block_id: int) -> None:
-        """Note that a text reads the state there, to continue from it."""
+        """Note that a text reads the block's state, to continue from it."""
         self._readers[block_id] += 1
 
     def end(self, block_id: int, *, keep: bool) -> None:
-        """Note that a text reads it no more. keep: a state after a whole block, for later texts."""
+        """Note that a text no longer reads it. keep: keep a whole block's state for later texts."""
         self._readers[block_id] -= 1
         if self._readers[block_id]:
             return
@@ -80,7 +80,7 @@ class States:
             self.forget(block_id)
 
     def take_over(self, block_id: int, equal_id: int) -> None:
-        """Let the readers of a block's state read that of an equal block from now on."""
+        """Let the readers of a block's state read the state of an equal block instead."""
         if block_id in self._whole and equal_id not in self._whole:
             self.copy(block_id, equal_id)
             self.complete(equal_id)
@@ -88,20 +88,20 @@ class States:
             self._readers[equal_id] += readers
 
     def forget(self, block_id: int) -> None:
-        """Free a block's state; the block may hold another text soon."""
+        """Free a block's state, because the block may hold another text soon."""
         self._whole.pop(block_id, None)
         if block_id in self._stored:
             self._stored.remove(block_id)
             self._changes.append((block_id, -1))
 
     def trim(self) -> None:
-        """Free the longest unused of the unread states, as far as there are too many."""
+        """Free the least recently used unread states beyond ``max_unread``."""
         unread = [i for i in self._whole if i not in self._readers]
         for block_id in unread[: max(len(unread) - self.max_unread, 0)]:
             self.forget(block_id)
 
     def settle(self, copy_states: Callable[[list[tuple[int, int]]], object]) -> None:
-        """Have ``Backend.copy_states`` do what was decided, before the next run."""
+        """Make the pending copies with ``Backend.copy_states``; call it before the next run."""
         changes = list(self._changes)
         copy_states(changes)
         del self._changes[: len(changes)]  # only now: an exception in the copying loses no change
@@ -109,7 +109,7 @@ class States:
     def reset(self, published: Container[int], count: int) -> None:
         """Drop all readers; of blocks 0 … count - 1 keep the published ones' complete states.
 
-        A state is not kept where a copy was decided on and may not have been made.
+        A state is not kept where a pending copy may not have been made.
         """
         unsure = {i for change in self._changes for i in change}
         retained = dict.fromkeys(i for i in self._whole if i in published and i not in unsure)
@@ -135,22 +135,22 @@ class SequenceStates:
         self._states, self._block = states, block
 
     def begin(self, sequence: Sequence, num_shared: int) -> None:
-        """Have a sequence continue from the state after the tokens that were found, if any were.
+        """Have a sequence continue from the state after the tokens found in the cache, if any.
 
-        num_shared: how many tokens it shares with another text, or 0
+        num_shared: how many first tokens it shares with another text, or 0
         """
         sequence.memory.num_shared, sequence.memory.stored_states = num_shared, {}
         self._read(sequence, [sequence.num_computed_tokens] if sequence.num_computed_tokens else [])
 
     def place(self, scheduled: list[Scheduled]) -> None:
-        """Choose after which rows of the next step states are stored, and where."""
+        """Choose the rows of the next step after which states are stored, and their slots."""
         drafts = iter(self._states.drafts)
         for entry in scheduled:
             stored = entry.sequence.memory.stored_states = dict(self._slots(entry, drafts))
             entry.states = [(tokens - 1 - entry.start, slot) for tokens, slot in stored.items()]
 
     def _slots(self, entry: Scheduled, drafts: Iterator[int]) -> Iterator[tuple[int, int]]:
-        """Yield (tokens, slot) for each state to store after so many tokens of the text."""
+        """Yield (tokens, slot) for each state to store: after this many tokens of the text."""
         sequence, block = entry.sequence, self._block
         certain = entry.start + len(entry.token_ids)
         if entry.drafted_by in ("forced", "replay"):
@@ -169,21 +169,21 @@ class SequenceStates:
         return block_id
 
     def _block_of(self, sequence: Sequence, tokens: int) -> int:
-        """The block of the last of so many tokens."""
+        """Return the block of the text's ``tokens``-th token."""
         return sequence.memory.blocks[(tokens - 1) // self._block]
 
     def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether the state after so many tokens is kept when the text no longer reads it."""
+        """Whether the state after so many tokens is kept once the text no longer reads it."""
         before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
         return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.num_shared)
 
     def is_lost(self, sequence: Sequence) -> bool:
-        """Whether no state was stored after the tokens that turned out to be right."""
+        """Whether no state was stored after the last accepted token."""
         computed = sequence.num_computed_tokens
         return computed > 0 and computed not in sequence.memory.stored_states
 
     def advance(self, sequence: Sequence) -> None:
-        """Keep the states after tokens that turned out to be right, when a step is over."""
+        """Keep the states after accepted tokens when a step is over."""
         computed, block, memory = sequence.num_computed_tokens, self._block, sequence.memory
         whole = {tokens for tokens in memory.read_states if tokens % block == 0}
         for tokens, slot in memory.stored_states.items():
@@ -201,7 +201,7 @@ class SequenceStates:
         self._read(sequence, [tokens for tokens in {last, computed * has_state} if tokens])
 
     def _read(self, sequence: Sequence, ends: list[int]) -> None:
-        """Read the states after so many tokens, and no others."""
+        """Read the states after these numbers of tokens, and no others."""
         memory, before = sequence.memory, sequence.memory.read_states
         memory.read_states = {tokens: self._block_of(sequence, tokens) for tokens in ends}
         for block_id in memory.read_states.values():
@@ -210,12 +210,12 @@ class SequenceStates:
             self._states.end(block_id, keep=self._is_kept(sequence, tokens))
 
     def follow(self, sequence: Sequence) -> None:
-        """Follow a sequence whose blocks were replaced by equal ones."""
+        """Update a sequence whose blocks were replaced by equal ones."""
         memory = sequence.memory
         memory.read_states = {n: self._block_of(sequence, n) for n in memory.read_states}
 
     def release(self, sequence: Sequence) -> None:
-        """Stop reading, when the sequence ends or is preempted; complete states are kept."""
+        """Stop reading when the sequence ends or is preempted; complete states are kept."""
         for block_id in sequence.memory.read_states.values():
             self._states.end(block_id, keep=True)
         sequence.memory.read_states, sequence.memory.stored_states = {}, {}

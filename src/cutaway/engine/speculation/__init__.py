@@ -1,14 +1,14 @@
-"""Speculative decoding: what drafts for which sequence, and how many draft tokens are worth a row.
+"""Speculative decoding: which method drafts for a sequence, and how many draft tokens pay.
 
-A draft never changes the output: the model draws its own token at every position, and a step is
-saved only where the draft token is the same (Daliri, Musco & Suresh 2024, arXiv 2408.07978). How
-many are verified at once is learnt from how many were accepted; no clock is read, so that the same
-counts always give the same lengths.
+A draft never changes the output: the model draws its own token at every position, and saves a step
+only where the draft token is the same (Daliri, Musco & Suresh 2024, arXiv 2408.07978). The number
+of tokens to verify at once is learnt from how many were accepted. No clock is read, so that the
+same counts always give the same lengths.
 
 N-gram speculation (prompt lookup) drafts the tokens that followed the same tokens before.
 
-Jacobi decoding, a form of lookahead, drafts tokens that the model drew itself in earlier steps.
-A token is argmax(logit + luck(seed, position, token)), so that a text, sampled or not, is the fixed
+Jacobi decoding, a form of lookahead, drafts tokens that the model itself drew in earlier steps. A
+token is argmax(logit + luck(seed, position, token)). So a text, sampled or greedy, is the fixed
 point of drawing all of its positions at once from one another. Each step does so for the positions
 of its draft tokens; the draws after the first wrong one are the next guesses for their positions.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
@@ -34,8 +34,8 @@ from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
 
 MAX_DRAFT = 16
 FORGET = 0.95  # each outcome multiplies the weight of older ones by this: some twenty tokens count
-PRIOR_WEIGHT = 4.0  # how many tokens' outcomes the prior is worth
-FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
+PRIOR_WEIGHT = 4.0  # the prior counts as the outcomes of this many tokens
+FLOOR = 0.15  # with a lower acceptance a draft token is not worth its row, however cheap
 FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
 
 # Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
@@ -74,7 +74,7 @@ class DraftLength:
     cost    of verifying one draft token, in steps without drafts: with k a step costs 1 + cost·k
     priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
 
-    A draft that is right makes the match one token longer, so the j-th draft after a match of
+    A right draft token makes the match one token longer. So the j-th draft token after a match of
     m counts as a draft token after a match of m + j.
     """
 
@@ -109,7 +109,7 @@ class DraftLength:
         self._bucket(match_length).rest(accepted > 0)
 
     def _best(self, match_length: int, limit: int) -> int:
-        """Return the k with the most expected tokens per cost; 0 where no draft pays."""
+        """Return the k with the most expected tokens per cost; 0 where no draft pays off."""
         if self._bucket(match_length).acceptance < FLOOR:
             return 0
         best, best_speed, tokens, survival = 0, 1.0, 1.0, 1.0
@@ -133,10 +133,10 @@ ROOT, NONE = 0, -1
 
 
 class Draft(NamedTuple):
-    """What may come next.
+    """A guess of the next tokens.
 
     match_length  tokens of the longest suffix of the text that occurred before
-    tokens        what followed there; empty where the match is shorter than MIN_MATCH
+    tokens        the tokens that followed there; empty if the match is shorter than MIN_MATCH
     """
 
     match_length: int
@@ -215,7 +215,7 @@ class SuffixAutomaton:
         return split
 
     def _refresh(self, state: int) -> None:
-        """Let this state and its longest suffixes end at the end of the text."""
+        """Move the end of this state and of its longest suffixes to the end of the text."""
         for _ in range(REFRESHED):
             if state == ROOT:
                 return
@@ -226,11 +226,11 @@ class SuffixAutomaton:
 # -- Jacobi ----------------------------------------------------------------------------------------
 
 CONTEXT = 2
-"""A drawn token is remembered by this many tokens before it; with three, fewer are found."""
+"""A drawn token is stored under this many tokens before it; with three, fewer are found."""
 
 
 class JacobiDrafts:
-    """What was last drawn at each position to come, and what was last drawn after two tokens."""
+    """The token last drawn at each future position, and after each pair of tokens."""
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}  # by position
@@ -254,8 +254,8 @@ class JacobiDrafts:
     def draft(self, last: Items[int], position: int, limit: int) -> Draft:
         """Draft ``limit`` tokens after the text's last CONTEXT tokens, from this position on.
 
-        Each is the token that was last drawn after the two before it; else the one last drawn at
-        its position; else the token before it once more, as a first guess.
+        Each is the token last drawn after the two tokens before it; else the token last drawn at
+        its position; else, as a first guess, a repetition of the token before it.
         """
         tokens = [*last]
         match_length = CONTEXT if tuple(tokens) in self._after else 0
@@ -273,12 +273,12 @@ _LACKS = {
     "eagle": ": no EAGLE-3 head is loaded; name its folder, eagle:PATH",
 }
 ROW_COST = 0.1
-"""What one more row adds to a step, in steps of one row."""
+"""The cost of one more row in a step, in steps of one row."""
 
 
 @dataclass(slots=True)
 class DraftState:
-    """What drafting needs to know of one sequence."""
+    """The state of drafting for one sequence."""
 
     length: DraftLength
     ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
@@ -297,7 +297,7 @@ class Speculator:
         self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Return draft tokens for each (sequence, how many at most)."""
+        """Return draft tokens for each (sequence, most tokens)."""
         model_requests = [
             (s, self._state(s).length.propose(0, n))
             for s, n in draft_requests
@@ -310,7 +310,7 @@ class Speculator:
         ]
 
     def lacks(self, speculate: str) -> str:
-        """Return the error's words for what must be loaded first; "" where nothing must be."""
+        """Return the error's words for what must be loaded first; "" if nothing must be."""
         loaded = self.draft.kind if self.draft else ""
         if speculate not in _LACKS or speculate == loaded:
             return ""
@@ -318,7 +318,7 @@ class Speculator:
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """The model's tensors that the draft head reads; (): what the model's head reads."""
+        """The model's tensors that the draft head reads; (): the input of the model's head."""
         return self.draft.reads if isinstance(self.draft, DraftHead) else ()
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
@@ -330,12 +330,12 @@ class Speculator:
     def observe(
         self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
     ) -> None:
-        """Take note of computed rows, and of their hidden states, which a draft head reads."""
+        """Note computed rows and their hidden states, which a draft head reads."""
         if isinstance(self.draft, DraftHead):
             self.draft.observe(scheduled, hidden)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """Copy a draft head's KV blocks as the model's are: (source, target) ids."""
+        """Copy a draft head's KV blocks like the model's: (source, target) ids."""
         if isinstance(self.draft, DraftHead):
             self.draft.copy_blocks(pairs)
 
@@ -359,7 +359,7 @@ class Speculator:
             self.draft.forget(sequence)
 
     def reset(self) -> None:
-        """Forget every sequence, whatever an exception left half done."""
+        """Forget every sequence, even after an exception within a change."""
         self._states = {}
         if self.draft:
             self.draft.reset()

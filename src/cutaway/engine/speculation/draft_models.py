@@ -1,13 +1,13 @@
-"""Drafts that a model makes: a smaller one of the same vocabulary, or a head after the model.
+"""Drafts by a model: a smaller one with the same vocabulary, or a head after the model.
 
-They are drawn with the target's own chain, constraint and luck, so that where both agree on what is
-likely they draw the same token. A draft model has KV blocks of its own.
+Draft tokens are drawn with the target's own chain, constraint and luck. So where both models agree
+on the likely tokens they draw the same one. A draft model has its own KV blocks.
 
-A draft head is a layer after the model that drafts from what the model computed (MTP). Its row at
-position p reads the token there and the hidden state of p - 1, which the model's head read before
-that token was drawn; it predicts the token at p + 1. After the text's last token it reads its own
-drafts, and its own hidden states. It lacks the rows that were computed without hidden states, such
-as those of a cached prefix: nothing attends to them, which costs acceptance and no bit.
+A draft head is a layer after the model that drafts from the model's hidden states (MTP). Its row at
+position p reads the token there and the hidden state of p - 1, from which the model's head drew
+that token; it predicts the token at p + 1. After the text's last token it reads its own drafts and
+its own hidden states. It lacks rows that were computed without hidden states, such as those of a
+cached prefix: nothing attends to them, which lowers acceptance and changes no bit.
 
 A head of EAGLE-3 reads the model's residual stream at some depths, and writes a vocabulary of its
 own.
@@ -32,12 +32,12 @@ from cutaway.sampling import RowDraw, Sampled
 
 @dataclass(slots=True)
 class GrowingDraft:
-    """The draft tokens of one sequence while they are being made.
+    """The draft tokens of one sequence while they are drawn.
 
-    count       how many to draw; lowered once no more can be drawn
-    tokens      those that were drawn
+    count       how many to draw; lowered if no more can be drawn
+    tokens      the tokens that were drawn
     constraint  a copy of the sequence's own, advanced by these tokens
-    mask        which token may come next
+    mask        the tokens that may come next
     """
 
     sequence: Sequence
@@ -60,12 +60,12 @@ class GrowingDraft:
         return len(self.sequence) + len(self.tokens)
 
     def draw(self) -> RowDraw:
-        """Return the draw of the next draft token: the target's own, from other logits."""
+        """Return the draw of the next draft token: the target's own draw, from other logits."""
         s = self.sequence
         return RowDraw(s.chain, s.history(self.tokens), s.seed, self.end, mask=self.mask)
 
     def take(self, outcome: Sampled | Exception) -> None:
-        """Add what was drawn; stop where logits are not finite, or no token is allowed."""
+        """Add the drawn token; stop where logits are not finite, or no token is allowed."""
         if isinstance(outcome, Sampled):
             self.tokens.append(outcome.token_id)
             self._constrain(outcome.token_id)
@@ -88,7 +88,7 @@ class GrowingDraft:
 # -- a draft model ---------------------------------------------------------------------------------
 
 MAX_ROWS = 512
-"""Rows per step of the draft model, while it reads what was written without it."""
+"""Rows per step of the draft model while it reads tokens that were written without it."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class _Copy:
     drafts: list[int] = field(default_factory=list)
 
     def follow(self, sequence: Sequence) -> None:
-        """Take over the sequence's new tokens; rejected draft tokens do not count as computed."""
+        """Take over the sequence's new tokens; rejected draft tokens count as not computed."""
         came = sequence.tokens(self.length, self.length + len(self.drafts))
         right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
         num_right = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
@@ -115,7 +115,7 @@ class _Copy:
         self.length, self.drafts = len(sequence), []
 
     def pending(self, sequence: Sequence, room: int) -> list[int]:
-        """The next tokens to compute: of the sequence, then draft tokens."""
+        """Return the next tokens to compute: the sequence's, then draft tokens."""
         start = self.num_computed_tokens
         tokens = sequence.tokens(start, start + room)
         first = max(start - len(sequence), 0)
@@ -125,9 +125,9 @@ class _Copy:
 class DraftModel:
     """Drafts the next tokens of several sequences at once.
 
-    context  how long a sequence this model takes
+    context  the most tokens of a sequence that this model reads
     cost     of one of its steps, in steps of the target
-    name     what a request calls it: "draft:MODEL"
+    name     as in a request: "draft:MODEL"
     """
 
     kind = "draft"
@@ -140,19 +140,19 @@ class DraftModel:
         self._copies: dict[int, _Copy] = {}  # by sequence id
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Draft for each (sequence, how many tokens); none where this model has no room."""
+        """Draft for each (sequence, number of tokens); none where this model has no room."""
         drafts = [self._begin(sequence, count) for sequence, count in draft_requests]
         while writing := [(d, copy) for d, copy in drafts if not d.is_whole]:
             self._step(writing)
         return [draft.tokens for draft, _ in drafts]
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended."""
+        """Forget a sequence that has ended."""
         if copy := self._copies.pop(sequence.id, None):
             self.blocks.release(copy.blocks, copy.num_out_of_window)
 
     def reset(self) -> None:
-        """Forget every sequence, whatever an exception left half done."""
+        """Forget every sequence, even after an exception within a change."""
         self._copies = {}
         self.blocks.reset()
 
@@ -171,7 +171,7 @@ class DraftModel:
         return GrowingDraft(sequence, count, copy.drafts), copy
 
     def _step(self, writing: list[tuple[GrowingDraft, _Copy]]) -> None:
-        """Compute what is pending; draw the next draft token where nothing is left."""
+        """Compute the pending tokens; draw the next draft token of drafts without any left."""
         room = max(1, MAX_ROWS // len(writing))
         parts = [
             (copy.num_computed_tokens, copy.pending(d.sequence, room), copy.blocks)
@@ -197,7 +197,7 @@ Floats = NDArray[np.float32]
 
 
 class _Hidden(NamedTuple):
-    """Hidden states of tokens first, first + 1, … of a sequence, which the head has yet to read."""
+    """Hidden states of tokens first, first + 1, … of a sequence; the head has not read them."""
 
     first: int
     rows: Floats  # (n, hidden)
@@ -219,22 +219,22 @@ class _Part(NamedTuple):
 class DraftHead:
     """Drafts the next tokens of several sequences at once, by a layer after the model.
 
-    backend  beside the model's: its KV blocks have the model's ids
+    backend  the draft head's; its KV blocks have the same ids as the model's
     cost     of one of its steps, in steps of the model
     """
 
     kind = name = "mtp"
     reads: tuple[str, ...] = ()
-    """The model's tensors that it reads; (): what the model's head reads."""
+    """The model's tensors that it reads; (): the input of the model's head."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost
-        # By KV block: which of the tokens that are in it now the head has read.
+        # By KV block: which of its current tokens the head has read.
         self._has_read = np.zeros((backend.kv_blocks, backend.kv.block_tokens), bool)
         self._hidden: dict[int, _Hidden] = {}  # by sequence id
 
     def observe(self, scheduled: Items[Scheduled], hidden: Items[Floats | None]) -> None:
-        """Take note of rows that the model has computed; hidden: (rows, hidden), where known.
+        """Note rows that the model has computed; hidden: (rows, hidden), or None if not known.
 
         Prompts are read at once, so that no more than a step's hidden states are kept.
         """
@@ -255,7 +255,7 @@ class DraftHead:
             self._run(chunks, ())
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Draft for each (sequence, how many tokens); none without its last hidden state."""
+        """Draft for each (sequence, number of tokens); none without the last hidden state."""
         drafts = [GrowingDraft(sequence, count) for sequence, count in draft_requests]
         parts = [self._part(draft.sequence, len(draft.sequence)) for draft in drafts]
         writing = [(d, p) for d, p in zip(drafts, parts, strict=True) if p.token_ids]
@@ -264,7 +264,7 @@ class DraftHead:
         return [draft.tokens for draft in drafts]
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """Copy blocks as the model's are copied: (source, target) ids."""
+        """Copy blocks like the model's: (source, target) ids."""
         self.backend.copy_blocks(pairs)
         for source, target in pairs:
             self._has_read[target] = self._has_read[source]
@@ -281,7 +281,7 @@ class DraftHead:
     # -- what it has to read -------------------------------------------------------------------
 
     def _join_hidden(self, sequence: Sequence, start: int, rows: Floats) -> _Hidden:
-        """Put a step's hidden states after the one before them, where that is known."""
+        """Put a step's hidden states after the one before them, if it is known."""
         before = self._hidden.get(sequence.id)
         if before is None or not before.first < start <= before.end:
             return _Hidden(start, rows)
@@ -294,7 +294,7 @@ class DraftHead:
         return _Hidden(end - 1, hidden.rows[end - 1 - hidden.first :].copy())
 
     def _part(self, sequence: Sequence, end: int) -> _Part:
-        """The rows before ``end`` that can be read; none where the last one's input is unknown."""
+        """The rows before ``end`` that can be read; none if the input of the last one is unknown."""
         hidden = self._hidden.get(sequence.id)
         if hidden is None or hidden.end < end - 1:
             return _Part(0, [], [], np.empty((0, 0), np.float32))
@@ -316,16 +316,16 @@ class DraftHead:
         return following
 
     def _inputs_from_model(self, rows: Floats) -> Floats:
-        """Make the inputs of its rows from the model's hidden states."""
+        """Return the inputs of the head's rows from the model's hidden states."""
         return rows
 
     def _inputs_from_itself(self, rows: Floats, like: Floats) -> Floats:
-        """Make the inputs of its rows from its own hidden states; like: earlier inputs."""
+        """Return the inputs of the head's rows from its own hidden states; like: earlier inputs."""
         del like
         return rows
 
     def _compute(self, batch: Batch) -> tuple[Logits, Floats]:
-        """Return logits over the model's tokens, and its own hidden states of all rows."""
+        """Return logits over the model's tokens, and the head's own hidden states of all rows."""
         return self.backend.run_whole(batch)
 
     def _run(
@@ -359,15 +359,15 @@ class DraftHead:
 # -- EAGLE-3 ---------------------------------------------------------------------------------------
 
 _NOT_ITS_OWN = np.float32(-1e4)
-"""The logit of tokens that the head does not guess: finite, and never the likeliest."""
+"""The logit of tokens that the head cannot predict: finite, and never the largest."""
 
 
 class EagleTensors(NamedTuple):
-    """What a head reads and writes.
+    """The tensors and the vocabulary of an EAGLE head.
 
     reads       the model's tensors that are its inputs, side by side
     own_hidden  its own tensor that is the input after its own drafts, and the tensor's width
-    ids         the model's token, of ``tokens``, for each of its own; None: it has all of them
+    ids         for each of its tokens the model's id, below ``tokens``; None: it has all of them
     """
 
     reads: tuple[str, ...]
@@ -377,7 +377,7 @@ class EagleTensors(NamedTuple):
 
 
 class EagleHead(DraftHead):
-    """See ``DraftHead``. name: what a request calls it, "eagle:PATH"."""
+    """See ``DraftHead``. name: as in a request, "eagle:PATH"."""
 
     kind = "eagle"
 
