@@ -19,8 +19,8 @@ AnswerPart = Thought | Part
 class SchemaOrCalls:
     """Decides whether an answer is a text of a schema or tool calls, and never both.
 
-    Where both grammars accept the whole answer, it is calls. Where it was cut before one of them
-    was excluded, it is calls if it has named a tool.
+    If both grammars accept the whole answer, it consists of calls. If it was cut before one grammar
+    was excluded, it consists of calls if it has named a tool.
 
     matcher  matches the answer's bytes with the schema and with the grammar of the calls
     parser   parses the calls
@@ -46,7 +46,7 @@ class SchemaOrCalls:
         )
 
     def finish(self) -> list[Part]:
-        """The last parts, at the end of the answer."""
+        """Return the last parts, at the end of the answer."""
         if self._calls is None:
             text, calls = self._matcher.ends
             parts = [*self._parser.push(self._undecided), *self._parser.finish()]
@@ -58,11 +58,11 @@ class SchemaOrCalls:
 
     @property
     def lacks_mark(self) -> bool:
-        """Whether the parser of its calls lacks the mark that ends a call."""
+        """Whether the parser of the calls still expects the mark that ends a call."""
         return self._parser.lacks_mark
 
     def _decide(self, data: bytes) -> None:
-        """Read until one of the two is excluded."""
+        """Read bytes until one of the two grammars is excluded."""
         for byte in data:
             if not self._matcher.valid([byte]):  # the answer was cut within a character
                 return
@@ -97,10 +97,10 @@ class _Call:
 class AnswerReader:
     """Splits one answer into thought, text and tool calls, while it is written.
 
-    parser       of tool calls, or of all of harmony; None where the answer cannot have any
+    parser       of tool calls, or of all of harmony; None if the answer can have neither
     control      the control tokens that the parser reads: id -> name
-    token_bytes  the bytes that a token adds to the text
-    thinking     how a thought before the answer is delimited; None: there is none
+    token_bytes  the bytes of a token id
+    thinking     how a thought before the answer is delimited; None: the answer has no thought
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class AnswerReader:
         return self._push(step.text)
 
     def finish(self, held_text: str = "") -> list[AnswerPart]:
-        """The last parts; none the second time. held: text that no step has shown."""
+        """Return the last parts; none the second time. held_text: text that no step has shown."""
         if self._is_finished:
             return []
         self._is_finished = True
@@ -140,7 +140,7 @@ class AnswerReader:
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[AnswerPart]:
-        """Insert control tokens, which are no text, where they were drawn: text may come later."""
+        """Insert control tokens, which add no text, where they were drawn: text may come later."""
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
@@ -156,7 +156,7 @@ class AnswerReader:
         return self._split(reasoning, answer)
 
     def _split(self, reasoning: bytes, answer: bytes) -> list[AnswerPart]:
-        """Both are whole characters: the tags between them are ASCII."""
+        """Split both, which are whole characters: the tags between them are ASCII."""
         deltas: list[AnswerPart] = [Thought(reasoning.decode())] if reasoning else []
         if self._parser:
             deltas += self._parser.push(answer)
@@ -179,7 +179,7 @@ class AnswerReader:
         return [*deltas]
 
     def tool(self, index: int) -> Tool:
-        """The tool of a call that has begun."""
+        """Return the tool of a call that has begun."""
         return self._calls[index].start.tool
 
     @property
@@ -189,7 +189,7 @@ class AnswerReader:
 
     @property
     def has_called(self) -> bool:
-        """Whether there are calls and the last one is complete, or lacks nothing but its mark."""
+        """Whether there are calls and the last one is complete, at least without its end mark."""
         if not self._calls or self._parser is None:
             return False
         return self._calls[-1].whole or self._parser.lacks_mark

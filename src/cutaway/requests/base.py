@@ -36,14 +36,14 @@ Prompt = str | Sequence[int]
 
 
 def one_or_many(prompt: Any) -> tuple[list[Any], bool]:
-    """Return a list of prompts, and whether it was one. An empty list is an empty prompt."""
+    """Return a list of prompts, and whether a list was given. An empty list is an empty prompt."""
     prompt = _plain(prompt)
     is_list = _is_list(prompt) and not _is_prompt(prompt)
     return (list(prompt) if is_list else [prompt]), is_list
 
 
 def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
-    """Return a prompt, an array as a list of ids; InputError for anything else."""
+    """Return a prompt, with an array as a list of ids; InputError for anything else."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
         raise InputError(name, f" must be a string or a list of token ids, not {shown(prompt)}")
@@ -56,7 +56,7 @@ def _plain(prompt: Any) -> Any:
 
 
 def _is_list(prompt: Any) -> bool:
-    """Whether it may be a list of ids or prompts, as bytes may not."""
+    """Whether a value may be a list of ids or of prompts; bytes are none."""
     raw = (str, bytes, bytearray, memoryview)
     return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
 
@@ -71,7 +71,7 @@ def _is_prompt(prompt: Any) -> bool:
 
 Message = Mapping[str, Any]
 _DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
-_MOST_BREAKERS = 4096  # bytes in all, as of bad_words
+_MOST_BREAKERS = 4096  # bytes of all breakers, the same limit as for bad_words
 
 
 class BaseLLM:
@@ -94,7 +94,7 @@ class BaseLLM:
 
     @property
     def room(self) -> int:
-        """The most tokens of a text, prompt included."""
+        """The most tokens of a text, its prompt included."""
         return min(self.model.context, self.model.kv_tokens)
 
     @property
@@ -104,7 +104,7 @@ class BaseLLM:
 
     @property
     def graph(self) -> Graph:
-        """The model's ops."""
+        """The model's graph of ops."""
         return self.model.graph
 
     @property
@@ -140,7 +140,7 @@ class BaseLLM:
         *,
         traced: bool = False,
     ) -> Options:
-        """Parse keywords with ``options.parse_options``, DRY's breakers as tokens of this model."""
+        """Parse keywords with ``options.parse_options``; turn DRY's breakers into token ids."""
         options = {**(common or {}), **keywords}
         if "dry_breakers" in options or _is_on(options.get("dry_multiplier")):
             breakers = self._breaker_ids(options.get("dry_breakers", _DRY_BREAKERS))
@@ -148,9 +148,9 @@ class BaseLLM:
         return parse_options(keywords, common, traced=traced)
 
     def _breaker_ids(self, breakers: Any) -> Any:
-        """Return the ids of the tokens that contain one of these strings."""
+        """Return the ids among these breakers, and those of all tokens that contain a string."""
         if not isinstance(breakers, (list, tuple)):
-            return breakers  # the sampler refuses it by name
+            return breakers  # the sampler raises an error that names them
         try:
             strings = {part.encode() for part in breakers if isinstance(part, str)}
         except UnicodeEncodeError:
@@ -177,7 +177,7 @@ class BaseLLM:
         return self.model.with_adapter(name).request_adapter
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
-        """The token ids of a prompt; InputError for anything else."""
+        """Return the token ids of a prompt; InputError if it is no prompt."""
         prompt = check_prompt(prompt)
         if isinstance(prompt, str):
             self.check_length(prompt)
@@ -191,41 +191,41 @@ class BaseLLM:
     ) -> list[int]:
         """Return the token ids of a conversation in the model's own template, ready to be answered.
 
-        variables: others that the template reads (enable_thinking, …), and
-        continue_final_message, which ends the prompt within the last message
+        variables: other variables of the template (enable_thinking, …), and continue_final_message,
+        which ends the prompt within the last message
         """
         if self.template is None:
-            limits_of(self.model).check_causal()  # which says what else can be done
+            limits_of(self.model).check_causal()  # its error names what the model can do instead
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(
             read_messages(messages), self.tokenizer, self.check_length, tools, **variables
         )
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
-        """Token ids of a text. Special tokens are parsed only with special=True."""
+        """Return the token ids of a text. Special tokens are parsed only with special=True."""
         return self.tokenizer.encode(text, special=special, add_bos=add_bos)
 
     def detokenize(self, ids: Iterable[int], special: bool = False) -> str:
-        """The text of token ids; special=True shows control tokens by name."""
+        """Return the text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
 
     def accepts(self, text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
-        """Whether a text could be written under a constraint, and where not.
+        """Return whether a constraint allows a text, and where it is refused.
 
         constraint: one of json_schema (with json_compact), regex, grammar and choice, as for
-        generate. Nothing is computed by the model. Raises InputError for a bad constraint.
+        generate. The model computes nothing. Raises InputError for a bad constraint.
         """
         return check_text(text, **constraint)
 
     def check_length(self, text: str) -> None:
-        """TooLongError for a prompt that is certainly too long: tokenizing megabytes is slow."""
+        """TooLongError if a prompt is certainly too long: tokenizing megabytes takes long."""
         least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
         if least > limits.longest_prompt:
             raise limits.too_long(f"at least {least}")
 
 
 def check_text(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
-    """Do what ``BaseLLM.accepts`` does, without a model."""
+    """Return what ``BaseLLM.accepts`` returns, without a model."""
     options: Mapping[str, Any] = constraint
     if unknown := options.keys() - {*KINDS, "json_compact"}:
         raise InputError(min(unknown), " is no constraint of a whole text")
@@ -237,7 +237,7 @@ def check_text(text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
 
 
 def _ids_with(words: tuple[bytes, ...], vocabulary: ConstraintVocabulary) -> list[int]:
-    """Return the tokens that contain one of some byte strings, by one pass over the vocabulary."""
+    """Return the tokens that contain one of some byte strings, in one pass over all tokens."""
     free = unpack_mask(WordAutomaton(words, vocabulary).mask(0), vocabulary.limits.vocab_size)
     return [int(i) for i in np.flatnonzero(~free)]
 
@@ -247,7 +247,7 @@ def _is_on(multiplier: Any) -> bool:
 
 
 def read_messages(messages: Iterable[Message]) -> list[Message]:
-    """The messages of a conversation as a list; InputError unless they are iterable."""
+    """Return the messages of a conversation as a list; InputError unless they are iterable."""
     try:
         return [*messages]
     except TypeError:
@@ -257,7 +257,7 @@ def read_messages(messages: Iterable[Message]) -> list[Message]:
 
 
 def common_options(options: Mapping[str, Any]) -> Options:
-    """Options common to all requests, checked; InputError for one that only a request can have."""
+    """Return the options common to all requests; InputError for one that only a request has."""
     parsed = parse_options(options)
     if parsed.trace is not None:
         raise InputError("trace", ": name a file of its own in the options of each request")
@@ -265,7 +265,7 @@ def common_options(options: Mapping[str, Any]) -> Options:
 
 
 def limits_of(model: LoadedModel) -> Limits:
-    """The limits that the model imposes on requests."""
+    """Return the limits that the model imposes on requests."""
     tokenizer = model.tokenizer
     return Limits(
         context_length=model.context,
@@ -302,7 +302,7 @@ class Prepared(NamedTuple):
 
     request  for the engine, with its grammar compiled
     options  the settings in force, as changed by the prompt
-    text     the prompt, where it was a text
+    text     the prompt, if it was given as text
     notes    see ``Completion``
     """
 
@@ -315,7 +315,7 @@ class Prepared(NamedTuple):
 def prepare(
     llm: BaseLLM, prompt: Prompt, options: Options, grammar: "Compiled | None" = None
 ) -> Prepared:
-    """Prepare a prompt; InputError where it cannot be run.
+    """Prepare a prompt; InputError if the model cannot run it.
 
     grammar: the options' grammar, if it is compiled already
     """
@@ -346,12 +346,12 @@ def prepare(
 
 
 def infills_by_bayes(llm: BaseLLM, options: Options) -> bool:
-    """Whether a suffix is given, the model has no fill-in-the-middle tokens, and no canvas."""
+    """Whether a suffix needs Bayes' rule: the model has no FIM tokens, and there is no canvas."""
     return bool(options.suffix) and options.denoise is None and llm.tokenizer.fim is None
 
 
 def fit_max_tokens(options: Options, max_tokens: int) -> Options:
-    """Set ``max_tokens``, to 1 or more, unless the request or the server has set it."""
+    """Set ``max_tokens``, to at least 1, unless the request or the server has set it."""
     if options.sources["max_tokens"] != "default":
         return options
     return replace(options, stopping=replace(options.stopping, max_tokens=max(1, max_tokens)))
@@ -360,7 +360,7 @@ def fit_max_tokens(options: Options, max_tokens: int) -> Options:
 def _make_decoder(
     llm: BaseLLM, ids: list[int], options: Options
 ) -> "tuple[list[int], Denoise | None]":
-    """The prompt's ids before the canvas, and the canvas's decoder; None without a canvas."""
+    """Return the ids before the canvas, and the canvas's decoder; None without a canvas."""
     if options.denoise is None:
         return ids, None
     from cutaway.engine import Denoise
@@ -384,7 +384,7 @@ def _suffix_ids(llm: BaseLLM, options: Options) -> list[int]:
 
 
 def _heal(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
-    """Remove the last token to draw it again, if it is text and not the whole prompt."""
+    """Remove the last token, which is drawn again, if it has text and is not the only one."""
     heals = len(ids) > 1 and bool(llm.tokenizer.token_bytes(ids[-1]))
     heal = ids[-1] if heals else False
     constraint = replace(options.constraint, heal=heal)
@@ -392,7 +392,7 @@ def _heal(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Op
 
 
 def _lay_out_gap(llm: BaseLLM, ids: list[int], options: Options) -> tuple[list[int], Options]:
-    """Lay out prompt and suffix with the model's FIM tokens, whose ends become stop tokens."""
+    """Join prompt and suffix by the model's FIM tokens; FIM's end tokens become stop tokens."""
     if (middle := llm.tokenizer.fim) is None:
         raise InputError(
             "suffix",

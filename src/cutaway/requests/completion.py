@@ -12,7 +12,7 @@ from cutaway.sampling import Logprobs, ReadRow
 
 
 class Timing(NamedTuple):
-    """Seconds and rates; a rate is None where nothing was measured."""
+    """Seconds and rates; a rate is None if nothing was measured."""
 
     load_s: float
     ttft_s: float | None
@@ -36,8 +36,8 @@ class Aligned(NamedTuple):
 class Between(NamedTuple):
     """How a text between a prompt and a suffix was found.
 
-    method      "tokens": laid out with the model's own tokens for it; "canvas": revealed between
-                both; "bayes": chosen by Bayes' rule, and only then are the next four set
+    method      "tokens": with the model's FIM tokens; "canvas": revealed between both; "bayes":
+                chosen by Bayes' rule; only then are the next four set
     drawn       how many continuations of the prompt were written
     candidates  how many of their prefixes were weighed
     share       the chosen prefix's share of the total weight
@@ -52,7 +52,7 @@ class Between(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """A call that an answer makes. arguments: JSON, or a custom tool's text."""
+    """A call that an answer makes. arguments: JSON, or the text for a custom tool."""
 
     id: str
     name: str
@@ -77,23 +77,23 @@ _SETTINGS = ("seed", "params", "params_source", "chain")
 class Completion:
     """The result of one prompt. ``token_ids`` includes the token that ended the text.
 
-    matched        the stop string, or the id of the end or stop token, that ended it
-    params         every setting in force, and ``params_source`` where each came from
+    matched        the stop string, or the id of the end or stop token, that ended the text
+    params         every setting in force; ``params_source`` has the origin of each
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where the request wants them
     speculation    draft tokens proposed, and accepted: each of those saved a step
     notes          what may be wrong with the prompt: a BOS token given twice, or not at all; and
                    which keywords of a schema were checked token by token
-    error          why it ended, where ``finish_reason`` is "error"
+    error          why the text ended, if ``finish_reason`` is "error"
     logprobs       of each token, where the request wants them
     steps          the Steps, one per token
-    neg_log_z      minus the logarithm of the mass that a constraint left, summed over the tokens
-                   that were drawn: known with n > 1 under a grammar, a trace, ``ledger`` or
-                   ``align``; None otherwise
-    aligned        where ``align`` chose this text among n
-    between        how it was found, where a suffix was given
-    passes         of a canvas: what each pass did
+    neg_log_z      minus the log of the probability mass that a constraint left, summed over the
+                   drawn tokens: known with n > 1 under a grammar, a trace, ``ledger`` or
+                   ``align``; else None
+    aligned        how ``align`` chose this text among n, if it did
+    between        how the text before a suffix was found, if a suffix was given
+    passes         of a canvas: its passes
     new_messages   of a chat: what to append to its messages; the last of them is the answer
     reasoning_tokens  of a chat: tokens of the thought before the answer
     """
@@ -126,7 +126,7 @@ class Completion:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that the answer of a chat makes."""
+        """The tool calls in the answer of a chat."""
         calls = self.new_messages[-1].get("tool_calls", ()) if self.new_messages else ()
         inner = ((call["id"], call[call["type"]]) for call in calls)
         return tuple(
@@ -135,14 +135,14 @@ class Completion:
         )
 
     def __repr__(self) -> str:
-        """The most important fields; all of them would fill pages."""
+        """Return the most important fields; all of them would fill pages."""
         call_names = ("tool_calls",) if self.tool_calls else ()
         names = ("text", *call_names, "finish_reason", "usage")
         return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _repr_html_(self) -> str:
-        """The text in a notebook: its tokens by surprise, without scripts."""
-        from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
+        """Return the tokens as HTML, shaded by surprise, without scripts, for a notebook."""
+        from cutaway.trace.figures import bits  # imported late: it takes 20 ms of a cold start
         from cutaway.trace.html import Chip, show_surprise
 
         chips = [
@@ -156,7 +156,7 @@ class Completion:
     def to_dict(self) -> dict[str, Any]:
         """Return the document that ``--json`` prints: the answer first, the settings last.
 
-        Every field but ``steps``.
+        It has every field but ``steps``.
         """
         middle = (f.name for f in fields(self) if f.name not in (*_ANSWER, *_SETTINGS, "steps"))
         document = {name: getattr(self, name) for name in (*_ANSWER, *middle, *_SETTINGS)}
@@ -171,7 +171,7 @@ class Completion:
 
 
 def _pass_to_json(canvas_pass: Pass) -> dict[str, Any]:
-    """A pass without the cells that it left unchanged."""
+    """Return a pass as JSON, without the cells that it left unchanged."""
     return {
         "block": list(canvas_pass.block),
         "rows": canvas_pass.rows,
@@ -187,7 +187,7 @@ def _pass_to_json(canvas_pass: Pass) -> dict[str, Any]:
 
 
 class Stopwatch:
-    """Times of a request: when it came, and when its first and its latest token came."""
+    """The times at which a request, its first token and its latest token came."""
 
     def __init__(self, start: float | None = None) -> None:
         self.start = perf_counter() if start is None else start
@@ -195,12 +195,12 @@ class Stopwatch:
         self.last = self.start
 
     def token(self, at: float | None = None) -> None:
-        """Note a token. at: its time on the clock of ``perf_counter``; None is now."""
+        """Note a token. at: its time on the clock of ``perf_counter``; None: now."""
         self.last = perf_counter() if at is None else at
         self.first = self.first or self.last
 
     def timing(self, load_s: float, prompt_tokens: int, tokens: int, delayed: int = 0) -> Timing:
-        """Times and rates; the first token belongs to the prefill, the others to decoding.
+        """Return times and rates; the first token counts as prefill, the others as decoding.
 
         delayed: tokens that were drawn before the first one was delivered
         """
@@ -211,12 +211,12 @@ class Stopwatch:
             self.last - self.first,
             tokens - 1 - delayed,
         )
-        # Where forced tokens all come together with the first one, no time was measured.
+        # Where forced tokens all come with the first token, no decoding was measured.
         rate = num_decoded / decode if decode and num_decoded > 0 else None
         return Timing(load_s, ttft, None if delayed else prompt_tokens / ttft, rate)
 
 
 def held_text(steps: Sequence[Step], token_bytes: Callable[[int], bytes]) -> str:
-    """The part of these tokens' text that no step has shown yet; an early end releases it."""
+    """Return the part of these tokens' text that no step has shown; an early end releases it."""
     whole = b"".join(token_bytes(step.token_id) for step in steps)
     return whole.decode("utf-8", "replace")[sum(len(step.text) for step in steps) :]

@@ -1,4 +1,4 @@
-"""Generation: a sequence as its reader knows it, and all those of a request, event by event."""
+"""Generation: one sequence as its reader sees it; Generations: all sequences of a request."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 
 def _start_between(options: Options) -> Between | None:
-    """Return how a text before a suffix is found, if it is written step by step."""
+    """Return how a text before a suffix is found; None unless it is written step by step."""
     return Between("canvas" if options.denoise else "tokens") if options.suffix else None
 
 
 class Generation:
-    """What a reader knows of one sequence. It can be pickled.
+    """The events of one sequence that a reader has read. It can be pickled.
 
-    id             of the sequence: in its engine, or its index among the texts of a request
+    id             the sequence's id in its engine, or its index among the texts of a request
     prepared       its prompt and options, with the sample's own seed
     steps, passes  the events that were read
     started, ended  the events, or None until they come
     watch          when the request came, and when tokens came
     speculation    draft tokens proposed and accepted so far
-    between        how it was found, where a suffix was given
+    between        how the text was found, if a suffix was given
     """
 
     _trace: "TraceSink | None" = None
@@ -61,7 +61,7 @@ class Generation:
         model: LoadedModel,
         asked_at: float | None = None,
     ) -> None:
-        """asked_at: when the request came, on the clock of ``perf_counter``; None is now."""
+        """asked_at: when the request came, on the clock of ``perf_counter``; None: now."""
         self.id, self.prepared = id, prepared
         self.watch = Stopwatch(asked_at)
         self.steps: list[Step] = []
@@ -85,9 +85,9 @@ class Generation:
     # -- what comes ------------------------------------------------------------------------------
 
     def receive(self, event: Event, emitted_at: float | None = None) -> None:
-        """Note an event. emitted_at: on the clock of ``perf_counter``; None is now.
+        """Note an event. emitted_at: on the clock of ``perf_counter``; None: now.
 
-        CutawayError where the trace cannot be written; it ends there.
+        CutawayError if the trace cannot be written; the trace ends there.
         """
         match event:
             case Step():
@@ -102,7 +102,7 @@ class Generation:
             self._record_event(self._trace, event)
 
     def abort(self) -> None:
-        """Read no further: a text that has not ended ends here as aborted."""
+        """Read no further: a text that has not ended ends here as "aborted"."""
         self._closed = True
         if self.ended is None:  # no Ended event will be received
             fingerprint = self.steps[-1].fingerprint if self.steps else START
@@ -115,7 +115,7 @@ class Generation:
     def truncate(self, length: int, options: Options, seed: int, between: Between) -> None:
         """Keep the first ``length`` tokens of a text that has ended; the suffix follows them.
 
-        options, seed: of the request; this text was one of several continuations for it
+        options, seed: the request's; this text was one of its continuations
         """
         assert self.ended is not None
         self.steps = self.steps[:length]
@@ -165,7 +165,7 @@ class Generation:
 
     @property
     def finish_reason(self) -> str:
-        """Why it ended; "aborted" if its reader closed it, "unfinished" while it runs."""
+        """Why the text ended; "aborted" if its reader closed it, "unfinished" while it runs."""
         if self.error:
             return "error"
         if self.ended and self._has_read_all:
@@ -179,7 +179,7 @@ class Generation:
 
     @property
     def held_text(self) -> str:
-        """Text that an early end released, and that no step has."""
+        """Text that an early end released, and that no step has shown."""
         if self.ended and self._has_read_all:
             return self.ended.held_text
         return held_text(self.steps, self._model.tokenizer.token_bytes) if self._closed else ""
@@ -213,13 +213,13 @@ class Generation:
         timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, window)
         if self.options.denoise is None or timing.ttft_s is None:
             return timing
-        # The tokens of a block come all at once, so that a rate between tokens says nothing.
+        # All tokens of a block come at once, so that a rate between tokens means nothing.
         rate = usage.completion_tokens / (self.watch.last - self.watch.start)
         return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
 
     @plainly
     def completion(self) -> Completion:
-        """A completion of the steps that were read so far."""
+        """Return a completion of the steps that were read so far."""
         usage, end = self.usage(), self.ended if self._has_read_all else None
         timing = self.timing(self._model.load_s)
         top = self.options.logprobs
@@ -255,7 +255,7 @@ class Generation:
     # -- its trace -------------------------------------------------------------------------------
 
     def head(self) -> "Head":
-        """The head of its trace: the request and the model."""
+        """The head of the sequence's trace: the request and the model."""
         from cutaway.requests.recording import head_of
 
         return head_of(self.prepared, self.chain, self._model)
@@ -267,11 +267,11 @@ class Generation:
         prompt: str | None = None,
         parent: "Parent | None" = None,
     ) -> None:
-        """Write a trace of this sequence while it runs; to be called before its first step.
+        """Write a trace of this sequence while it runs; call this before its first step.
 
         into: a file's path, or a function that begins a trace elsewhere
-        prompt: the prompt's text, where it was given as ids; parent: the run this is a branch of
-        InputError where the file cannot be written, or the steps are not observed: see ``Observe``.
+        prompt: the prompt's text, if it was given as ids; parent: the run that this one forks
+        InputError if the file cannot be written, or the steps are not observed: see ``Observe``.
         """
         from cutaway.requests.recording import token_of
         from cutaway.trace import TraceWriter
@@ -333,18 +333,18 @@ class Generations:
 
     @property
     def route(self) -> "Route | None":
-        """Which replicas write them; None where this process does."""
+        """The replicas that write the texts; None if this process writes them."""
         return self._reader.route
 
     @property
     def load_s(self) -> float:
-        """Seconds that they waited for their model to be loaded."""
+        """Seconds that the texts waited for their model to be loaded."""
         return self._reader.load_s
 
     async def read(self) -> list["Arrival"]:
-        """Wait for new events of texts, by their index in ``each``; [] once all have ended.
+        """Wait for new events, each with its text's index in ``each``; [] once all have ended.
 
-        Raises the error of a text that failed. May be cancelled and called again.
+        Raises the error of a text that failed. The call may be cancelled and repeated.
         """
         news = await self._reader.read()
         for index, (event, emitted_at, speculation) in news:
@@ -370,7 +370,7 @@ class Generations:
         self.close()
 
     async def finish(self) -> list[Completion]:
-        """Read to the end."""
+        """Read all events; return the completions."""
         with self:
             while await self.read():
                 pass

@@ -1,13 +1,13 @@
-"""The keywords of a request: their types, and one table from which every face takes them.
+"""The keywords of a request: their types, and one table from which all interfaces take them.
 
-``KEYWORDS`` has a row for each: how its value is written, its default, what it does, its flag at a
-terminal and its field over HTTP, or why it has none there. From it come the flags and their help
+``KEYWORDS`` has a row for each: how its value is written, its default, its effect, its flag at a
+terminal and its field over HTTP, or why it has none there. From the table come the flags and help
 (``cli/options/arguments.py``), the fields with their types and refusals
 (``server/shared/fields.py``), and the tables in the docs.
 
 A new keyword is written in two files: in the class that checks it (``SamplingParams``,
-``StopParams``, ``ConstraintParams``, ``RunParams``; or ``Options`` for what the engine never sees),
-and here, with its type for type checkers and its row. tests/requests/test_prepared.py says what is
+``StopParams``, ``ConstraintParams``, ``RunParams``; or ``Options`` if the engine never reads it),
+and here: its type for type checkers, and its row. tests/requests/test_prepared.py reports what is
 missing. A number of the sampler needs no row: it has one in ``sampling/params.py``.
 """
 
@@ -40,7 +40,7 @@ class Flag(NamedTuple):
 
     group    the heading of the help under which it is listed
     metavar  the placeholder of its value in the help; "": the flag has no value
-    more     added to the keyword's help
+    more     text to add to the keyword's help
     name     the flag, if it is not --KEYWORD
     """
 
@@ -55,9 +55,9 @@ class Fields(NamedTuple):
 
     faces   those where the field has the keyword's name and form: "chat", "completions" and
             "responses" are OpenAI's, "messages" is Anthropic's, "ollama" is in Ollama's options
-    others  face -> name of the field, where name or form differ
-    openai  whether OpenAI's API has it
-    more    added to the keyword's help in the schema
+    others  face -> name of the field, if its name or form differs
+    openai  whether OpenAI's API has the field
+    more    text to add to the keyword's help in the schema
     """
 
     faces: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Options: the keywords of a request by the parts that they belong to, and where each came from.
+"""Options: the keywords of a request, sorted by part, and the source of each.
 
 The parts, such as ``SamplingParams``, check their values themselves.
 """
@@ -39,18 +39,18 @@ _OWN_NAMES = ("n", "align", "special", "suffix", "trace", "interventions", "deno
 OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
 _UNRECORDED = ("replay", "cache_salt")
-"""Keywords that change no text, so that no record has them. The salt is a secret, besides."""
+"""Keywords that no record has, since they change no text. The salt is also a secret."""
 _CANDIDATES = 20
 """Candidates that a trace keeps of every step by default."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
+    """One request's settings, checked, without its prompt. ``KEYWORDS`` explains each of them.
 
-    trace    the file; the first one's if there are several texts: see ``trace.write.numbered_path``
-    draft    what must be loaded to draft: "draft:MODEL", "eagle:PATH" or "mtp"; None: nothing
-    sources  where each setting came from: "given", "default", "common" (set for all requests), or
+    trace    the file; of several texts, the first one's: see ``trace.write.numbered_path``
+    draft    the draft model to load: "draft:MODEL", "eagle:PATH" or "mtp"; None: no draft model
+    sources  the source of each setting: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
     """
 
@@ -80,10 +80,10 @@ class Options:
         also_track: Sequence[int] = (),
         decoder: "Decoder | None" = None,
     ) -> Request:
-        """The engine's request for this prompt.
+        """Return the engine's request for this prompt.
 
-        also_track: ids that are tracked where a trace observes the run, such as the end tokens
-        decoder: how it is written; None: from left to right
+        also_track: ids to track if a trace observes the run, such as the end tokens
+        decoder: how to write the text; None: from left to right
         """
         traced = self.candidates > 0
         observe = Observe(
@@ -106,11 +106,11 @@ class Options:
 
     @property
     def _weighs(self) -> bool:
-        """Whether importance weights of its texts are computed."""
+        """Whether the importance weights of the texts are computed."""
         return self.align or (self.n > 1 and self.constraint.source is not None)
 
     def traces(self, prompts: int) -> Iterator[Path]:
-        """Paths of all samples' traces, if any; InputError where one cannot be written."""
+        """Yield the paths of all samples' traces, if any; InputError if one cannot be written."""
         if self.trace is None:
             return iter(())
         from cutaway.trace.write import check_path, numbered_path
@@ -137,9 +137,9 @@ class Options:
         )
 
     def settings(self, seed: int | None) -> dict[str, Any]:
-        """Return the settings of one text by name, with which a request writes it again.
+        """Return the settings of one text by name, with which a request writes the text again.
 
-        Settings are left out that change no text, or are secret.
+        Settings that change no text, or are secret, are left out.
         """
         values = {
             name: getattr(getattr(self, part), name)
@@ -206,7 +206,7 @@ def parse_options(
 
 
 def split_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of a request, where those of a canvas's rule are mixed with the others."""
+    """Return a request's keywords, with those of a canvas's rule gathered under ``denoise``."""
     from cutaway.engine.canvas import SETTINGS
 
     settings = current_names(settings, RULE)
@@ -228,7 +228,7 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
-    """InputError for settings that need a text written from left to right."""
+    """InputError for settings that only a text written from left to right can have."""
     excluded = (
         *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
         (parts["run"], "forced"), (parts["run"], "speculate"),
@@ -307,7 +307,7 @@ def _read_observe(keywords: Mapping[str, Any], *, traced: bool) -> dict[str, Any
 
 
 def _split_draft(keywords: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Take "draft:MODEL" or "eagle:PATH" out of speculate, or "mtp"."""
+    """Take "draft:MODEL", "eagle:PATH" or "mtp" out of ``speculate``."""
     speculate = keywords.get("speculate")
     if not isinstance(speculate, str):
         return keywords, None

@@ -1,8 +1,8 @@
 """EngineOwner steps an engine for the readers of its sequences; nothing else may touch it.
 
 Other calls to the engine run between two steps. Each reader takes the events of its sequence
-itself, on its own thread, from the sequence's outbox. Runner is the owner for any number of
-threads; the owner for event loops is in ``api/async_llm.py``.
+itself, on its own thread, from the sequence's outbox. ``Runner`` is the owner for threads; the
+owner for event loops is in ``api/async_llm.py``.
 """
 
 import os
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class EndListener:
     """Keeps a sequence's Started and Ended events; ``take`` receives the others.
 
-    outbox  the events to read; None where somebody else hands them to ``receive``
+    outbox  the events to read; None if another object passes them to ``receive``
     """
 
     outbox: OutboxReader | None = None
@@ -62,9 +62,9 @@ class EndListener:
         """Take an event that is neither Started nor Ended."""
 
     def check(self, results: str) -> None:
-        """Raise the error of a prefill-only text that ended before all its results came.
+        """Raise the error of a prefill-only text that ended without all its results.
 
-        results: what they are, for the error
+        results: the name of the results in the error
         """
         assert self.end is not None
         if self.end.error:
@@ -76,13 +76,13 @@ class EndListener:
 class EngineOwner(ABC):
     """Steps an engine for the threads that read its sequences.
 
-    abandoned  readers that were garbage collected; their sequences are aborted before the next
-               step, since the collector may run during a step
+    abandoned  readers that the garbage collector found; their sequences are aborted before the
+               next step, since the collector may run during a step
     """
 
     def __init__(self) -> None:
         self.abandoned: deque[ref[OutboxReader]] = deque()
-        self._sequence_ids: dict[ref[OutboxReader], int] = {}  # sequence ids
+        self._sequence_ids: dict[ref[OutboxReader], int] = {}  # of the readers' sequences
 
     @property
     @abstractmethod
@@ -91,7 +91,7 @@ class EngineOwner(ABC):
 
     @abstractmethod
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function between two steps; returns or raises what it does."""
+        """Call a function between two steps; return or raise as it does."""
 
     @abstractmethod
     def wait(self, ready: Callable[[], object]) -> None:
@@ -101,13 +101,13 @@ class EngineOwner(ABC):
         """
 
     def follow(self, sequence: Sequence) -> OutboxReader:
-        """Make a reader of a sequence that was just added; dropping the reader aborts it.
+        """Make a reader of a sequence that was just added; to drop the reader aborts the sequence.
 
-        Call it between steps, in the call that adds the sequence.
+        Call this between steps, in the call that adds the sequence.
         """
         reader = OutboxReader(sequence.outbox)
         # The callback is no Python code, in which an interrupt would be lost ("Exception ignored").
-        # The id alone: a sequence that failed leads, by its error's traceback, back to the reader.
+        # It has the id alone: a failed sequence's error leads, by its traceback, to the reader.
         self._sequence_ids[ref(reader, self.abandoned.append)] = sequence.id
         return reader
 
@@ -118,7 +118,7 @@ class EngineOwner(ABC):
 
     @contextmanager
     def running(self, request: Request, listener: EndListener) -> Iterator[Sequence]:
-        """Add a request of one sequence, for a listener; it is aborted at the end of the block."""
+        """Add a request of one sequence for a listener; abort it at the end of the block."""
 
         def add() -> Sequence:
             [sequence] = self.engine.add(request)
@@ -132,12 +132,12 @@ class EngineOwner(ABC):
             self.abort(sequence)
 
     def turn(self) -> None:
-        """Wait for one step, whichever thread makes it."""
+        """Wait for one step, made by any thread."""
         before = self.engine.steps
         self.wait(lambda: self.engine.steps != before)
 
     def _end_abandoned(self) -> None:
-        """Abort sequences that nobody reads any more. Call it between steps."""
+        """Abort sequences without a reader. Call this between steps."""
         while self.abandoned:
             reader = self.abandoned[0]
             sequence = self.engine.find(self._sequence_ids.get(reader, -1))
@@ -162,16 +162,16 @@ class EngineOwner(ABC):
 
 
 class Turns:
-    """A line of threads."""
+    """A line of threads, which have their turns one after the other."""
 
     def __init__(self) -> None:
         self._line: deque[RLock] = deque()
         self._holder: RLock | None = None  # of the last turn, which may be over
 
     def take(self, function: Callable[[], T], ticket: RLock) -> T:
-        """Call a function once the threads that came before have left.
+        """Call a function once all threads that came before have left the line.
 
-        ticket: a new one, which this thread holds until the call is over
+        ticket: a new lock, which this thread holds until the call is over
         """
         self._line.append(ticket)
         if self._line[0] is not ticket:
@@ -196,7 +196,7 @@ class Turns:
         return holder is not None and holder._is_owned()  # type: ignore[attr-defined]
 
     def belong_to_another(self) -> bool:
-        """Whether another thread has its turn; ask only once, and where no other thread runs."""
+        """Whether another thread has its turn; ask this once, and where no other thread runs."""
         holder = self._holder
         return holder is not None and not holder.acquire(blocking=False)
 
@@ -209,15 +209,15 @@ class Turns:
 # bytecode and the lock's release, no line begins on which an exception could come.
 # fmt: off
 def pass_through(ticket: RLock) -> None:
-    """Wait until a thread has left."""
+    """Wait until the thread that holds the ticket has left."""
     with ticket: pass  # noqa: E701
 # fmt: on
 
 
 # -- one engine for any number of threads: one of those that wait steps it ---------------------
-# Runner knows the order: calls have their turns in the order in which they came, and a step is a
+# Runner sets the order: calls have their turns in the order in which they came, and a step is a
 # turn like any other, so every call is served before the next step. Of the threads that wait for
-# events one has the stepper's ticket; the others wait until it has left, and look again:
+# events, one holds the stepper's ticket; the others wait until it has left, and look again:
 #
 #     wait ─► is it ready? ──yes──► go on
 #                 │ no
@@ -264,7 +264,7 @@ class Runner(EngineOwner):
         with ticket: return self._turns.take(partial(self._call_between_steps, function), ticket)  # noqa: E701
 
     def wait(self, ready: Callable[[], object]) -> None:
-        """See ``EngineOwner``. Steps, or lets another thread step."""
+        """See ``EngineOwner``. This thread steps, or lets another thread step."""
         left: RLock | None = None  # the stepper that this thread has seen leave
         while not ready():
             self._check()
@@ -276,7 +276,7 @@ class Runner(EngineOwner):
     def _step_or_follow(
         self, ready: Callable[[], object], left: RLock | None, ticket: RLock
     ) -> RLock | None:
-        """Step, if no other thread is about to; return the ticket of the thread that does."""
+        """Step, unless another thread is about to; return the ticket of the thread that does."""
         with self._choosing: self._stepper = ticket if self._stepper is left else self._stepper  # noqa: E701
         if (stepper := self._stepper) is ticket:
             self._turns.take(partial(self._step, ready), ticket)
@@ -312,15 +312,15 @@ class Runner(EngineOwner):
         self._end_abandoned()
         try:
             result = function()
-        except CutawayError:  # a call that is refused has changed nothing
+        except CutawayError:  # a refused call has changed nothing
             engine.end_change()
             raise
-        engine.take_events()  # each reader has its own
+        engine.take_events()  # drop them: each reader takes its own from its outbox
         engine.end_change()
         return result
 
     def _step(self, ready: Callable[[], object]) -> None:
-        """Step, unless a turn before this one has made it needless."""
+        """Step, unless an earlier turn has made it needless."""
         if not ready():
             if self.abandoned:
                 self._call_between_steps(bool)  # aborts them

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXTS = 16  # texts at once, if their logits are kept
 _AT_ONCE = 256  # texts of a PrefillTask at once: a step takes as many as fit
-_TOGETHER, _PARTS = 32, 4  # texts of one request that are queued together, and such parts at once
+_TOGETHER, _PARTS = 32, 4  # texts per part of a request, and parts that are queued at once
 
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=EndListener)
 
 @dataclass(frozen=True)
 class PrefillTask(Generic[R, T]):
-    """Prefill-only requests, and how their events become an answer.
+    """Prefill-only requests, and how to make an answer of their events.
 
     requests  for the engine
     reader    makes a reader for each request
@@ -42,7 +42,7 @@ class PrefillTask(Generic[R, T]):
 
 
 def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
-    """Run a task beside other sequences; return its answer."""
+    """Run a task while other sequences run; return its answer."""
     jobs = [(request, task.reader()) for request in task.requests]
     readers = [reader for _, reader in jobs]
 
@@ -58,7 +58,7 @@ def prefill(owner: EngineOwner, task: PrefillTask[R, T]) -> T:
 def join_tasks(
     tasks: Sequence[PrefillTask[R, T]], join: Callable[[Sequence[T]], U]
 ) -> PrefillTask[R, U]:
-    """Make one task of several. join: makes its answer from their answers"""
+    """Make one task of several. join: makes its answer from their answers."""
     requests = [[*task.requests] for task in tasks]
 
     def answer(readers: Sequence[R]) -> U:
@@ -83,10 +83,10 @@ def iterate_ended(
 ) -> Iterator[tuple[int, R]]:
     """Yield (index, reader) of each request, in the order in which they end.
 
-    stopped    called between steps; once true, it ends the iteration
-    max_texts  texts at once
+    stopped    called between steps; the iteration ends once it returns true
+    max_texts  the most texts at once
 
-    Closing the iterator early aborts the texts that run.
+    To close the iterator early aborts the running texts.
     """
     waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
     try:
@@ -114,7 +114,7 @@ async def read_all(
     make: Callable[[], R],
     progress: Callable[[Sequence[R]], object] = bool,
 ) -> list[R]:
-    """Return a reader of each request, once all have ended. progress: called after events.
+    """Return the readers of all requests, once all have ended. progress: called after events.
 
     Requests are queued in parts, so that other requests can run in between.
     """

@@ -1,5 +1,5 @@
-"""The record of a request and its model before the first step: a trace's head, the page's first
-answer, which a server and a model in the page itself give alike.
+"""Records made before the first step: the head of a trace, and the page's first answer, which a
+server and a model in the page itself make alike.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from cutaway.trace.record import DecoderRecord, GrammarRecord, SizesRecord
 
 
 def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: LoadedModel) -> Head:
-    """The head of one sample's trace; its seed is chosen."""
+    """Return the head of one sample's trace; its seed is chosen."""
     request, options = prepared.request, prepared.options
     seed, computer, observe = request.sampling.seed, model.computer, request.observe
     assert seed is not None
     params = options.settings(seed)
-    if options.denoise and options.suffix:  # else it is in the prompt's tokens
+    if options.denoise and options.suffix:  # otherwise the prompt's tokens include the suffix
         params |= {"suffix": options.suffix, "special": options.special}
     return Head(
         cutaway=__version__,
@@ -48,14 +48,14 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
 
 
 def token_of(model: LoadedModel, token_id: int) -> Token:
-    """A token as traces have it."""
+    """Return a token as traces have it."""
     tokenizer = model.tokenizer
     data = tokenizer.token_bytes(token_id)
     return Token(token_id, data, None if data else tokenizer.token_name(token_id))
 
 
 def sizes_of(model: LoadedModel) -> SizesRecord:
-    """The sizes of a model, as traces have them."""
+    """Return the sizes of a model, as traces have them."""
     config = model.config
     return SizesRecord(
         layers=config.layers, heads=config.heads, kv_heads=config.kv_heads, hidden=config.hidden,
@@ -77,9 +77,9 @@ def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
 def page_about(
     model: str, weights: str, context: int, attention: str | int, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A model by its name and the hash of its weights, and what a request has by default.
+    """Return a model's name, the hash of its weights, and the default settings of a request.
 
-    context: tokens of prompt and text together. attention: see ``ModelConfig``
+    context: the most tokens of prompt and text together. attention: see ``ModelConfig``
     """
     return {
         "model": model,

@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 
 class Stream(Generation, Iterator[Step]):
-    """Yields each Step of one sequence; ``completion()`` when they have ended.
+    """Yields each Step of one sequence; ``completion()`` has the result once they have ended.
 
-    Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
-    "aborted", as does an interrupt (KeyboardInterrupt) of a thread that waits for a step;
-    ``held_text`` is the text that such an end releases. An error of this sequence alone, such as
-    one in the caller's own processor, is raised to its reader.
+    To close it early (or leave its ``with`` block, or drop it) ends the sequence as "aborted".
+    So does an interrupt (KeyboardInterrupt) of a thread that waits for a step. ``held_text`` is the
+    text that such an end releases. An error of this sequence alone, such as one in the caller's own
+    processor, is raised to its reader.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Stream(Generation, Iterator[Step]):
         model: LoadedModel,
         asked_at: float,
     ) -> None:
-        """Call it between steps, for a sequence that was just added."""
+        """Call this between steps, for a sequence that was just added."""
         super().__init__(sequence.id, prepared, model, asked_at)
         self.stop_asked = False
         self._owner, self._sequence = owner, sequence
@@ -119,12 +119,12 @@ class Stream(Generation, Iterator[Step]):
     # fmt: on
 
     def _note_all(self) -> None:
-        """Note the events that nobody read."""
+        """Note the events that were not read."""
         while self._note_next() is not None:
             pass
 
     def _take(self) -> Step | Pass | None:
-        """Take events up to the next step or pass; None where it has not come."""
+        """Take events up to the next step or pass; None if it has not come."""
         while (event := self._note_next()) is not None:
             if isinstance(event, Step):
                 self.steps.append(event)
@@ -135,19 +135,19 @@ class Stream(Generation, Iterator[Step]):
         return None
 
     def _note_next(self) -> Event | None:
-        """Take the next event and note it; None where it has not come."""
+        """Take the next event and note it; None if it has not come."""
         if (emission := self._outbox.take()) is None:
             return None
         self.speculation = emission.speculation
         try:
             self.receive(emission.event, emission.emitted_at)
-        except CutawayError as error:  # its trace cannot be written: this sequence alone fails
+        except CutawayError as error:  # its trace cannot be written: only this sequence fails
             self._owner.call(partial(self._owner.engine.fail, self._sequence, error))
         return emission.event
 
     @property
     def ended(self) -> Ended | None:
-        """The last event, as soon as it comes, even before the steps before it are read."""
+        """The last event as soon as it comes, even before the steps before it are read."""
         return self._end or self._outbox.end
 
     @ended.setter
@@ -163,7 +163,7 @@ class Stream(Generation, Iterator[Step]):
         return self._outbox.has_news or self._closed or self.stop_asked
 
     def stop(self) -> None:
-        """Begin no more steps; those that were made can still be read.
+        """Begin no more steps; steps that were made can still be read.
 
         Safe in a signal handler.
         """
@@ -204,7 +204,7 @@ class LogitsReader(EndListener):
             self._logits[at : at + len(event.logits)] = event.logits
 
     def logits(self) -> Logits:
-        """Float32 (rows, vocab), once it has ended; raises the sequence's error."""
+        """The logits, float32 (rows, vocab), after the sequence's end; raises its error."""
         self.check("logits")
         return self._logits
 
@@ -213,7 +213,7 @@ class LogitsReader(EndListener):
 
 
 class SyncLLM(BaseLLM):
-    """What ``methods/`` needs of a model. owner: steps its engine."""
+    """A model as ``methods/`` needs it. owner: steps its engine."""
 
     def __init__(self, model: LoadedModel, owner: EngineOwner, *, progress: bool) -> None:
         super().__init__(model, progress)
@@ -221,11 +221,11 @@ class SyncLLM(BaseLLM):
 
     @property
     def engine(self) -> Engine:
-        """The engine. To be used between steps only: see ``EngineOwner.call``."""
+        """The engine. Use it between steps only: see ``EngineOwner.call``."""
         return self.owner.engine
 
     def request(self, token_ids: Sequence[int], **parts: Any) -> Request:
-        """A request for this model, under its adapter if it has one."""
+        """Return a request for this model, with its adapter if it has one."""
         adapter = self.model.request_adapter
         return Request(prompt_token_ids=tuple(token_ids), adapter=adapter, **parts)
 
@@ -238,7 +238,7 @@ class SyncLLM(BaseLLM):
     ) -> list[Stream]:
         """Queue the n samples of a prompt, all or none.
 
-        traces: paths of their traces, where those of several prompts are numbered together
+        traces: the paths of their traces, if those of several prompts are numbered together
         grammar: the options' grammar, if it is compiled already
         """
         asked_at = perf_counter()
@@ -269,9 +269,9 @@ class SyncLLM(BaseLLM):
 
     @abstractmethod
     def with_adapter(self, adapter: str) -> Self:
-        """An LLM of this model with a loaded adapter, for functions that take an LLM.
+        """Return an LLM of this model with a loaded adapter, for functions that take an LLM.
 
-        It shares engine, weights and prefix cache; closing it closes nothing. "" returns this LLM.
+        It shares engine, weights and prefix cache; to close it closes nothing. "" returns this LLM.
         InputError for an adapter that is not loaded.
         """
 
@@ -283,13 +283,13 @@ class SyncLLM(BaseLLM):
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
-        """Load what drafts, draft:MODEL or mtp, unless it is loaded. Errors as of `load_draft`."""
+        """Load draft:MODEL or mtp for drafts, unless it is loaded. Errors as of `load_draft`."""
         if self.draft != name:
             self.owner.call(partial(self._load_draft, name))
 
     @property
     def draft(self) -> str:
-        """What is loaded to draft, draft:MODEL or mtp; "" for nothing."""
+        """The loaded draft model or head, draft:MODEL or mtp; "" for none."""
         loaded = self.engine.speculator.draft
         return loaded.name if loaded else ""
 
@@ -311,9 +311,9 @@ class SyncLLM(BaseLLM):
 
 
 def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load a draft model, draft:MODEL, the model's own draft head, mtp, or one apart, eagle:PATH.
+    """Load a draft model (draft:MODEL), the model's own draft head (mtp) or another (eagle:PATH).
 
-    It computes on the threads of ``target``. InputError while texts run, where the vocabularies
+    It computes on the threads of ``target``. InputError while texts run, if the vocabularies
     differ, the model has no head, or memory is full.
     """
     if not engine.is_idle:

@@ -41,10 +41,10 @@ Tools = Iterable[Function | Tool | Mapping[str, Any]]
 class ToolUse:
     """The tools of one request, checked.
 
-    tools      those the prompt offers; none where the choice is "none"
+    tools      the tools that the prompt offers; none if the choice is "none"
     choice     which of them may or must be called
     functions  the Python functions among them, by name
-    grammar    of the answers, compiled by ``options``; None where any text is allowed
+    grammar    the grammar of the answers, compiled by ``options``; None if any text is allowed
     variables  of the chat template, for the prompt
     notes      remarks for the answer about how the request was read
     """
@@ -57,7 +57,7 @@ class ToolUse:
         parallel: bool = True,
         wish: ThinkingWish = NO_WISH,
     ) -> None:
-        """choice: as OpenAI's ``tool_choice``. InputError for a bad argument."""
+        """choice: like OpenAI's ``tool_choice``. InputError for a bad argument."""
         self.functions: dict[str, Function] = {}
         parsed = parse_tools([self._as_data(tool) for tool in _to_list(tools)])
         self.choice: ToolChoice = parse_choice(choice, parsed)
@@ -66,7 +66,7 @@ class ToolUse:
         self._settings = model.thinking_switch.settings(wish) if wish and model.template else AS_IS
         self.variables, self.notes = self._settings.variables, self._settings.notes
         self._thinking = self._usual = self._usual_thinking()
-        self._is_plain = False  # whether a grammar lets no thought pass
+        self._is_plain = False  # whether a grammar allows no thought
         self._opening_message: Mapping[str, Any] | None = (
             None  # the message that the answer continues
         )
@@ -107,7 +107,7 @@ class ToolUse:
     def set_prompt(
         self, prompt: Sequence[int], opening_message: Mapping[str, Any] | None = None
     ) -> None:
-        """Set the prompt that is answered; call it before ``options``.
+        """Set the prompt to be answered; call this before ``options``.
 
         opening_message: the assistant's message that the answer continues
         """
@@ -120,12 +120,12 @@ class ToolUse:
         self._thinking = thinking
 
     def options(self, keywords: Mapping[str, Any], *, ready: bool = False) -> dict[str, Any]:
-        """Return a request's keywords with the grammar of the calls; compile it as ``grammar``.
+        """Return a request's keywords with the grammar of the calls, compiled, as ``grammar``.
 
         With a JSON schema, calls may or must replace the JSON, by the choice. InputError with
-        another grammar, or where the schema of a tool or of the text does not compile.
+        another grammar, or if the schema of a tool or of the text does not compile.
 
-        ready: compile nothing; UncompiledError where that is needed
+        ready: compile nothing; UncompiledError if something must be compiled
         """
         grammar_names = [name for name in KINDS if keywords.get(name) not in (None, (), [])]
         thinking, thought_keywords = self._thinking, dict[str, Any]()
@@ -162,13 +162,13 @@ class ToolUse:
         return {**rest, **thought_keywords, "grammar": calls.text}
 
     def _budget(self) -> dict[str, Any]:
-        """Return the keyword that ends the thought of an answer after a number of tokens."""
+        """Return the keyword that limits the tokens of the answer's thought."""
         thinking, settings = self._thinking, self._settings
         if thinking is None or settings.tokens is None:
             return {}
         opening, closing = thinking.opening, thinking.closing
         opens = settings.opens and not (thinking.opened or thinking.closed)
-        if opens:  # as the template would write the empty thought
+        if opens:  # as the template would write an empty thought
             closing = thinking.empty.lstrip().removeprefix(opening)
         first, last = (
             thinking.token_ids(mark, self._model.tokenizer) for mark in (opening, closing)
@@ -184,7 +184,7 @@ class ToolUse:
         }
 
     def _compile_channels(self, form: Harmony, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request's keywords with one grammar of all the messages of an answer."""
+        """Return a request's keywords with one grammar for all the messages of an answer."""
         if self._opening_message is not None and self.choice.mode == "required":
             raise InputError(
                 "continue_final_message",
@@ -210,7 +210,7 @@ class ToolUse:
     def _compile_either(
         self, keywords: Mapping[str, Any], calls: Grammar, *, ready: bool
     ) -> Matcher:
-        """A matcher of bytes for a text of the schema or calls; compiles both. ready: as options"""
+        """Compile both; return a matcher of bytes for a schema's text or calls. ready: as options"""
         schema = json_schema(keywords["json_schema"])
         compact = keywords.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
@@ -221,16 +221,16 @@ class ToolUse:
         return byte_matcher(replace(either, thought="", calls=bare), ready=ready)
 
     def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
-        """The grammar of answers by the choice; only: of calls alone, even if text is allowed."""
+        """Return the grammar of answers by the choice; only: of calls alone, without other text."""
         choice = replace(self.choice, mode="required") if only else self.choice
         form = dialect or self._dialect
         assert form is not None
         return grammar(form, tools, choice, self._parallel)
 
     def _check_each(self) -> None:
-        """InputError for the first tool that no call can be written for.
+        """InputError for the first tool for which no call can be written.
 
-        Its schema is read alone, too: there an error says where in the schema it is.
+        Its schema is also compiled alone: that error says where in the schema the fault is.
         """
         for i, tool in enumerate(self.tools):
             schema = Grammar("json_schema", json.dumps(tool.parameters_schema()))
@@ -242,7 +242,7 @@ class ToolUse:
                 raise InputError(Name("tools", i), f": parameters of {tool.name}", reason) from None
 
     def _call_of(self, tool: Tool) -> str:
-        """The grammar of a call of one tool."""
+        """Return the grammar of a call of one tool."""
         choice, form = ToolChoice("required"), self._usual
         if isinstance(form, Harmony):
             return form.with_tools((tool,), choice)
@@ -250,7 +250,7 @@ class ToolUse:
         return grammar(self._dialect, (tool,), choice)
 
     def reader(self, request: str) -> AnswerReader:
-        """A reader of one answer. request: the prefix of its calls' ids."""
+        """Return a reader of one answer. request: the prefix of its calls' ids."""
         token_bytes = self._model.tokenizer.token_bytes
         thinking = None if self._is_plain else self._thinking
         new_id = partial(call_id, request)
@@ -266,13 +266,13 @@ class ToolUse:
         return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:
-        """Require no more calls: the required one has been made. The next answer is a new one."""
+        """Require no more calls: the required call was made. The next answer is a new one."""
         self._thinking, self._opening_message = self._usual, None
         if self.choice.mode == "required":
             self.choice = replace(self.choice, mode="auto")
 
     def read(self, done: Any, request: str) -> Any:
-        """The completion with its message parsed; or each of a list."""
+        """Return a completion, or a list of them, with the messages parsed."""
         if isinstance(done, list):
             return [self.read(sample, f"{request}/{i}") for i, sample in enumerate(done)]
         completion: Completion = done
@@ -292,16 +292,16 @@ class ToolUse:
         return {**self._opening_message, **message, "content": content}
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
-        """Call the Python functions; returns a message with each result. Their errors are raised.
+        """Call the Python functions; return a message with each result. Their errors are raised.
 
-        InputError where a call was cut, before any is made, or where a result is not JSON.
+        InputError if a call was cut, before any is made, or if a result is not JSON.
         """
         pairs = [(call, call.values()) for call in calls]
         return [self.result(call, self.functions[call.name](**values)) for call, values in pairs]
 
     @staticmethod
     def result(call: ToolCall, value: Any) -> dict[str, Any]:
-        """The message with a call's result; InputError where the result is not JSON."""
+        """Return the message with a call's result; InputError if the result is not JSON."""
         try:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -313,7 +313,7 @@ class ToolUse:
 
 
 def _explain_schema_error(reason: str) -> str:
-    """Return why a tool's parameters do not compile. reason: llguidance's, of our grammar."""
+    """Return why a tool's parameters do not compile. reason: llguidance's, about our grammar."""
     if names := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
         return f": {names[1]} cannot be kept to in a call: leave it out"
     return reason

@@ -239,7 +239,7 @@ class JacobiDrafts:
     def learn(
         self, before: Items[int], position: int, drafts: Items[int], drawn_tokens: Items[int]
     ) -> None:
-        """Note that in one step ``drawn[i]`` was drawn after ``before`` and ``drafts[:i]``.
+        """Note that in one step ``drawn_tokens[i]`` was drawn after ``before`` and ``drafts[:i]``.
 
         before    the last CONTEXT tokens before the step's draft tokens
         position  of the first drawn token

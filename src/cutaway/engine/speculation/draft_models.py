@@ -294,7 +294,7 @@ class DraftHead:
         return _Hidden(end - 1, hidden.rows[end - 1 - hidden.first :].copy())
 
     def _part(self, sequence: Sequence, end: int) -> _Part:
-        """The rows before ``end`` that can be read; none if the input of the last one is unknown."""
+        """The rows before ``end`` that can be read; none if the last one's input is unknown."""
         hidden = self._hidden.get(sequence.id)
         if hidden is None or hidden.end < end - 1:
             return _Part(0, [], [], np.empty((0, 0), np.float32))
