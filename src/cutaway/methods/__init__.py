@@ -1,8 +1,8 @@
-"""What a model does besides writing: score, decide, fill, embed, rank, save a prefix.
+"""Methods of a model besides generation: score, decide, fill, embed, rank, save a prefix.
 
-A method is declared once, here, as a function over ``BaseLLM`` that makes requests for the engine,
-or over ``SyncLLM``; ``api/text_reader.py`` makes a method of LLM and AsyncLLM of it, and HTTP asks
-the function itself. Modules are imported when they are first asked for: all of them would be a
+A method is declared once, here: a function over ``BaseLLM`` that makes requests for the engine, or
+a function over ``SyncLLM``. ``api/text_reader.py`` makes it a method of LLM and AsyncLLM, and the
+server calls the function itself. A module is imported when it is first used: all of them would be a
 quarter of a start.
 """
 

@@ -1,7 +1,7 @@
-"""Which of given answers a model would give: the probability of each among all, as a whole.
+"""Decides among given answers: the probability of each whole answer, among all of them.
 
-It is the same for a ranking and for somebody's question: an answer's tokens, its end, and the space
-that a template writes before it.
+Rankings and users' questions are scored alike: an answer's tokens, its end, and the space that a
+template writes before it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ _PROBE = "7"
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """A prompt, and the answers that it may have.
+    """A prompt and its possible answers.
 
     texts    of the answers
-    answers  their tokens
-    ends     tokens of which each may end an answer; none: an answer's end is not scored
+    answers  the tokens of each answer
+    ends     tokens each of which may end an answer; (): the end of an answer is not scored
     """
 
     prompt: Ids
@@ -35,13 +35,13 @@ class PromptAnswers:
     ends: Ids = ()
 
     def cuts(self) -> Iterator[Cut]:
-        """What is scored."""
+        """Yield the prompt with each answer, once for each of its ends."""
         for answer in self.answers:
             for i in range(max(len(self.ends), 1)):
                 yield Cut(self.prompt, (*answer, *self.ends[i : i + 1]))
 
     def chances(self, likelihoods: Iterator[Likelihood]) -> "AnswerChances":
-        """Take the likelihoods of its own answers, the next ones."""
+        """Return the chances of the answers, whose likelihoods come next in the iterator."""
         likelihoods_by_end = [
             tuple(next(likelihoods) for _ in self.ends or (0,)) for _ in self.answers
         ]
@@ -69,10 +69,10 @@ class PromptAnswers:
 class AnswerChances:
     """How likely each answer to a question is.
 
-    logprobs       of each whole answer, in nats; with its end, whichever of those
-    probabilities  of each among all
-    covered        the probability of all together: that the model answers with one of them
-    ways           the likelihoods of each answer, with each of its ends
+    logprobs       of each whole answer, in nats; with ``ends``, the sum over all of them
+    probabilities  of each answer among all
+    covered        the probability that the model gives one of these answers
+    ways           the likelihoods of each answer, one with each of its ends
     """
 
     question: PromptAnswers
@@ -98,7 +98,7 @@ class QuestionReader:
     def read(
         self, messages: "Iterable[Message]", answers: Mapping[str, str], before: str
     ) -> PromptAnswers:
-        """A conversation, and answers by what they are called in errors, which are ``before``."""
+        """Read a conversation and answers: text -> name in errors. before: the prompt's name."""
         prompt = self._llm.chat_ids(messages, enable_thinking=False)
         answer_ids = []
         for text, name in answers.items():
@@ -111,7 +111,7 @@ class QuestionReader:
 def weighing(
     questions: Iterable[PromptAnswers], adapter: str = ""
 ) -> PrefillTask[LookUpReader, list[AnswerChances]]:
-    """The chances of each question. adapter: as in a ``Request``."""
+    """Return a task for the chances of each question. adapter: as in a ``Request``."""
     all_questions = [*questions]
     task = scoring((cut for question in all_questions for cut in question.cuts()), adapter)
 
@@ -127,7 +127,7 @@ def decide(
 ) -> PrefillTask[LookUpReader, AnswerChances]:
     """How likely each of some whole answers to a conversation is, among all of them.
 
-    messages: as for chat; the model is asked for no thoughts
+    messages: as for chat; the model writes no thoughts
     answers: two texts or more, of which each is scored with the end of the model's turn
     adapter: the name of a loaded adapter, as for generate
     Raises InputError for an answer that is empty or given twice, TooLongError for one that does not
@@ -145,7 +145,7 @@ def decide(
 
 
 def lead_of(llm: "BaseLLM") -> str:
-    """The space that the template writes before an answer: [INST] … [/INST] Yes."""
+    """Return the space that the template writes before an answer: [INST] … [/INST] Yes."""
     if llm.template is None:
         return ""
     question = [{"role": "user", "content": "?"}]
@@ -155,7 +155,7 @@ def lead_of(llm: "BaseLLM") -> str:
         whole = llm.template.render(
             conversation, add_generation_prompt=False, enable_thinking=False
         )
-    except CutawayError:  # the template refuses this: the real question will raise the error
+    except CutawayError:  # the template rejects this: the real question will raise the error
         return ""
     lead = whole.removeprefix(before).partition(_PROBE)[0]
     return lead if whole.startswith(before) and lead.isspace() else ""

@@ -1,4 +1,4 @@
-"""Vectors of texts: the last layer's rows, pooled, cut to size and normalized."""
+"""Embeddings of texts: the last layer's rows, pooled, cut to size and normalized."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from cutaway.requests.base import BaseLLM
 
 Array = NDArray[np.float32]
-_ROWS = 32  # whose cosines with all others are made at once, in a processor's cache
+_ROWS = 32  # rows whose cosines with all others are made at once, in a processor's cache
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors of texts, and how they were made.
+    """Embeddings of texts, and how they were made.
 
     vectors     float32 (texts, dimensions)
     tokens      number of tokens of each text, after truncation
-    pooling     how the rows of a text became one: "mean", "cls" (the first), "last" or "weighted"
+    pooling     how the rows of a text were pooled: "mean", "cls" (the first), "last" or "weighted"
     normalized  whether each vector has length 1
-    says        where ``pooling`` and ``normalized`` come from: "files", "default" or "asked"
+    says        the source of ``pooling`` and ``normalized``: "files", "default" or "asked"
     truncated   indices of the texts that were cut
     prompt      the name of the prompt that was put in front of each text; "" for none
-    task        the task whose adapter computed; "" for none
+    task        the task whose adapter was used; "" for none
     """
 
     vectors: Array
@@ -60,7 +60,7 @@ class Embeddings:
         return np.concatenate(parts)
 
     def how(self) -> dict[str, Any]:
-        """All but the vectors, ready for JSON."""
+        """Return all fields but the vectors, ready for JSON."""
         return {
             "dimensions": self.vectors.shape[1], "pooling": self.pooling,
             "pooling_from": self.says[0], "normalized": self.normalized,
@@ -69,15 +69,15 @@ class Embeddings:
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return self.how() | {"tokens": [*self.tokens], "vectors": self.vectors.tolist()}
 
 
 @contextmanager
 def naming(place: Callable[[int], str]) -> Iterator[None]:
-    """Rename texts[3] in errors to the caller's own name for it.
+    """Rename texts[3] in errors to the caller's own name of that text.
 
-    place: by the text's index; its field names all of them
+    place: returns the name for a text's index; its first field names all texts
     """
     try:
         yield
@@ -97,7 +97,7 @@ def request_parts(decoder: Embed) -> dict[str, Any]:
 
 
 class VectorReader(EndListener):
-    """Receives the vector of one text."""
+    """Receives the embedding of one text."""
 
     _vector: NDArray[np.float64] | None = None
 
@@ -107,7 +107,7 @@ class VectorReader(EndListener):
             self._vector = event.vector
 
     def vector(self) -> NDArray[np.float64]:
-        """The vector, once the text has ended; raises the text's error."""
+        """The embedding, once the text has ended; raises the text's error."""
         self.check("vectors")
         assert self._vector is not None
         return self._vector
@@ -125,19 +125,19 @@ def embed(
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, Embeddings]:
-    """A vector of each text: the last layer's rows, pooled into one.
+    """The embedding of each text: the last layer's rows, pooled into one vector.
 
     texts: a text or token ids, or a list of either
-    pooling: "mean", "cls" (the first row), "last" or "weighted" (the mean by 1, 2, 3 …); None
-    takes that of the model's files, else "mean" for a bidirectional model and "last" for a
+    pooling: "mean", "cls" (the first row), "last" or "weighted" (the mean by 1, 2, 3 …). None
+    takes the pooling of the model's files, else "mean" for a bidirectional model and "last" for a
     causal one
-    prompt: the name of one that the model's files have, put in front of each text ("query",
+    prompt: the name of a prompt in the model's files, put in front of each text ("query",
     "document"); "" for none, None for the files' own default
-    task: one that the model's folder has an adapter for (jina v3: "retrieval.query", …), which
-    computes, with the task's instruction as the prompt if none is given; None for none
-    normalize: to length 1; None takes that of the files, else True
+    task: a task for which the model's folder has an adapter (jina v3: "retrieval.query", …). The
+    adapter is used, and the task's instruction is the prompt if none is given. None for no task
+    normalize: to length 1; None takes the setting of the files, else True
     dimensions: keep only the first numbers
-    truncate: cut a text that is too long for the model, which otherwise is an InputError
+    truncate: cut a text that is too long for the model; otherwise it is an InputError
     adapter: the name of a loaded adapter, as for generate
     """
     own_adapter, file_settings = _adapter(llm, adapter, task), llm.model.pooling
@@ -172,7 +172,7 @@ def embed(
 
 
 def _adapter(llm: "BaseLLM", adapter: str, task: str | None) -> str:
-    """The hash of what computes."""
+    """Return the hash of the adapter, or of the task's adapter."""
     if task is None:
         return llm.adapter_hash(adapter)
     if adapter:
@@ -186,7 +186,7 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
-    """How rows become one, and where this comes from."""
+    """Return the pooling and its source, as ``Embeddings.says`` names it."""
     file_settings, sees_more = llm.model.pooling, not llm.config.is_causal
     if pooling is not None:
         check_choice("pooling", pooling, POOLINGS)
@@ -218,17 +218,17 @@ def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
 
 
 def prompts_of(llm: "BaseLLM") -> tuple[str | None, str | None]:
-    """The names of the prompts for a query and for a document; None where the files have none."""
+    """Return the names of the prompts for a query and a document; None if the files have none."""
     prompts = llm.model.pooling.prompts
     document = next((name for name in ("document", "passage") if name in prompts), None)
     return "query" if "query" in prompts else None, document
 
 
 class FramedTexts:
-    """Texts as token ids, with what the model's files put around each.
+    """Texts as token ids, with the tokens that the model's files put around each.
 
     name: of the prompt in front of them; "" for none
-    max_tokens: how many tokens of a text are read; longest: what the model itself can read
+    max_tokens: how many tokens of a text are read; longest: how many the model itself can read
     """
 
     def __init__(
@@ -239,9 +239,9 @@ class FramedTexts:
         *,
         truncate: bool,
     ) -> None:
-        """prompt: its name; None takes the task's or the files' own. InputError for others.
+        """prompt: its name; None takes the task's or the files' own. InputError for other names.
 
-        task: one of the model's
+        task: a task of the model
         """
         self._llm, self._limits, self._truncate = llm, limits_of(llm.model), truncate
         self._settings = settings = llm.model.pooling
@@ -259,14 +259,14 @@ class FramedTexts:
 
     @property
     def prompt_length(self) -> int:
-        """How many tokens the prompt takes, with those that begin every text."""
+        """The number of tokens of the prompt, with those that begin every text."""
         if not self._prompt:
             return 0
         ids = self._llm.tokenize(self._prompt)
         return len(ids) - (self._llm.tokenizer.sep_id is not None)
 
     def read_all(self, texts: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-        """The tokens of each, and the indices of those that were cut."""
+        """Return the tokens of each text, and the indices of the texts that were cut."""
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
             raise InputError("texts", " is empty: give one text or more")
@@ -275,7 +275,7 @@ class FramedTexts:
         return [ids for ids, _ in read_texts], cut
 
     def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
-        """One text's tokens, and whether it was cut. TooLongError naming it where it may not be."""
+        """Return a text's tokens, and whether it was cut; TooLongError if it may not be cut."""
         text = check_prompt(text, name)
         if isinstance(text, str):
             most = self.max_tokens + 1 if self._truncate else None
@@ -300,7 +300,7 @@ class FramedTexts:
         return text.lower() if self._settings.lower else text
 
     def _with_end(self, ids: list[int]) -> tuple[list[int], list[int]]:
-        """Add the end token that the files want; return also what stays if the text is cut."""
+        """Add the end token that the files want; return also the tokens that no cut removes."""
         if self._llm.tokenizer.sep_id is not None:
             return ids, ids[-1:]
         end = self._settings.end_id

@@ -1,7 +1,7 @@
-"""Finds what fits the masks of a text.
+"""Fills the masks of a text.
 
-Knows how a text with masks is read. A bidirectional model predicts the masks; for a causal model
-the candidates follow by Bayes' rule. A text between a prompt and a suffix is for ``infill``.
+A bidirectional model predicts the masks; for a causal model the candidates follow by Bayes' rule.
+``infill`` writes a text between a prompt and a suffix.
 """
 
 import re
@@ -42,8 +42,8 @@ class FillCandidate(NamedTuple):
     """A candidate for one mask.
 
     token_ids  one id, or several for a target of several tokens
-    token      their names, joined
-    text       the text that they add
+    token      the names of its tokens, joined
+    text       the text of its tokens
     score      its probability; see ``Filled``
     """
 
@@ -74,13 +74,13 @@ class Joint(NamedTuple):
 class Filled:
     """A text's masks, each with its candidates, best first.
 
-    method   "masked": the model's own answer, each mask for itself. "bayes": p(token | what is
-             before and after), among those that were considered
+    method   "masked": the model's own prediction, each mask by itself. "bayes": p(token | the text
+             before and after), among the candidates that were considered
     masks    the candidates of each mask, in the order of the text
-    joint    of several masks: the best of all places together. "masked": the product from left to
-             right, each place given those before it and the masks after it
-    covered  "bayes": the share of all continuations, given what is before alone, that the single
-             tokens considered have; None for "masked", which considers all
+    joint    of several masks: the best candidates for all masks together. "masked": the product
+             from left to right, each mask given the filled ones before it and the masks after it
+    covered  "bayes": the probability, given only the text before, that the next token is one of the
+             single tokens considered; None for "masked", which considers all
     """
 
     method: str
@@ -89,7 +89,7 @@ class Filled:
     covered: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         joints = [
             {"candidates": [c.to_dict() for c in joint.candidates], "score": joint.score}
             for joint in self.joint
@@ -99,7 +99,7 @@ class Filled:
 
 
 def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> FillCandidate:
-    """A candidate of these tokens."""
+    """Return the candidate of these tokens."""
     ids = tuple(ids)
     names = "".join(map(tokenizer.token_name, ids))
     return FillCandidate(ids, names, tokenizer.decode(ids, special=True), score)
@@ -119,9 +119,9 @@ def fill(
     candidates: int = 64,
     adapter: str = "",
 ) -> Filled:
-    """What fits where a text has [MASK], or the model's own mask token.
+    """Find candidates for each mask of a text: [MASK], or the model's own mask token.
 
-    A bidirectional model predicts it; for a causal one it follows by Bayes' rule.
+    A bidirectional model predicts them; for a causal model they follow by Bayes' rule.
     top: candidates returned for each mask; targets: only these texts, each scored as a whole
     candidates: how many Bayes' rule considers, and the beam width for several masks together
     adapter: the name of a loaded adapter, as for generate
@@ -136,11 +136,11 @@ def fill(
 
 
 def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
-    """The text before, between and after the masks; InputError where there is none."""
+    """Return the text before, between and after the masks; InputError if there is no mask."""
     if not isinstance(text, str):
         raise InputError("text", f" must be a string, not {shown(text)}")
     marks, mask = [MARK], tokenizer.mask_id
-    if mask is not None and not tokenizer.token_bytes(mask):  # else it is a word, as DiffuGPT's
+    if mask is not None and not tokenizer.token_bytes(mask):  # else the mask token is a word
         marks.append(tokenizer.token_name(mask))
     parts = re.split("|".join(map(re.escape, marks)), text)
     if len(parts) == 1:
@@ -200,7 +200,7 @@ def fill_masked(
 
 
 def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
-    """A target's tokens, with a leading space where the mask token absorbs the one before it."""
+    """Return a target's tokens, with a leading space if the mask token absorbs the one before."""
     tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
     assert mask is not None
     with_space, without_space = (
@@ -216,7 +216,7 @@ def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
 def _score_targets(
     llm: SyncLLM, text: Ids, place: int, targets: Sequence[Ids]
 ) -> list[FillCandidate]:
-    """Each target in the place of one mask, best first."""
+    """Return each target as a candidate for one mask, best first."""
     mask = text[place]
     masked_texts = [
         ((*text[:place], *ids[:n], *[mask] * (len(ids) - n), *text[place + 1 :]), (place + n,))
@@ -234,7 +234,7 @@ def _score_targets(
 
 
 def _find_joint(llm: SyncLLM, text: Ids, places: Ids, width: int) -> list[Joint]:
-    """The best tokens for all masks together: a beam search of this width, from left to right."""
+    """Find the best tokens for all masks together by a beam search from left to right."""
     beams: list[tuple[Ids, float]] = [((), 0.0)]
     for place in places:
         masked_texts = [(_replace_masks(text, places, values), (place,)) for values, _ in beams]
@@ -264,11 +264,11 @@ def _replace_masks(text: Ids, places: Ids, values: Ids) -> Ids:
 
 @dataclass(frozen=True)
 class _Beam:
-    """The text up to some mask, with all masks in it filled.
+    """The text up to some mask, with the masks in it filled.
 
     text    token ids
     values  the tokens in each mask
-    prior   log-probability of the first token of each mask, given what is before it
+    prior   log-probability of the first token of each mask, given the text before it
     rest    log-probability of all other tokens since the first mask
     """
 
@@ -310,7 +310,7 @@ class _MaskedText(NamedTuple):
 
     before   the tokens before the first mask
     after    the tokens after each mask
-    spaced   for each mask, whether its token begins with the space that was before it
+    spaced   for each mask, whether its token begins with the space that precedes the mask
     targets  the only tokens that may fill the one mask; empty: any
     """
 
@@ -349,7 +349,7 @@ def _read_masked_text(
 
 
 def _to_filled(llm: SyncLLM, beams: list[_Beam], top: int, targets: Sequence[Ids]) -> Filled:
-    """beams: best first."""
+    """Return the result of a search. beams: best first."""
     shares = [exp(beam.weight - beams[0].weight) for beam in beams]
     total = fsum(shares)
     scores = [share / total for share in shares]
@@ -374,7 +374,7 @@ def _to_filled(llm: SyncLLM, beams: list[_Beam], top: int, targets: Sequence[Ids
 
 
 class _BeamSearch:
-    """A beam search with one model."""
+    """A beam search for the masks of a text, by one model."""
 
     def __init__(self, llm: SyncLLM) -> None:
         self._tokenizer, self._model = llm.tokenizer, Causal(llm)
@@ -382,8 +382,8 @@ class _BeamSearch:
     def extend_beams(
         self, beams: Sequence[_Beam], width: int, targets: Sequence[Ids], *, spaced: bool
     ) -> list[_Beam]:
-        """The ``width`` best beams with one more mask filled, and each beam with each target."""
-        best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
+        """Return the ``width`` best beams with one more mask filled, and each beam's targets."""
+        best: list[tuple[float, int, int]] = []  # minus the weight, the beam's index, the token
         target_beams: list[_Beam] = []
         logprobs: dict[int, dict[int, float]] = {}
         allowed = adding_text(self._tokenizer, spaced=spaced)
@@ -399,7 +399,7 @@ class _BeamSearch:
         return best_beams + [beam for beam in target_beams if beam.values not in present]
 
     def append_text(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
-        """Each beam with the text after the mask, and its log-probability."""
+        """Append the text after the mask to each beam, and add its log-probability."""
         texts = [beam.text + part for beam in beams]
         scored_texts = [
             ScoredText(

@@ -21,11 +21,11 @@ from cutaway.sampling.fixed_math import log_sum_exp
 class ConstraintEstimate:
     """Estimates from n texts, natural logarithms.
 
-    log_probability  of P(grammar), the chance that the model, drawing with the same chain but
-                     without the constraint, keeps to it as far as these texts go: ln E[w]
-    kl               of the constrained draw from the model's own distribution over the texts that
-                     the constraint allows: E[-ln w] + ln E[w]
-    effective_n      (Σ w)² / Σ w²: of how many texts of equal weight they are worth
+    log_probability  ln P(grammar), where P is the probability that the model, drawing with the same
+                     chain but without the constraint, keeps to it for these texts: ln E[w]
+    kl               divergence of the constrained draw from the model's own distribution over the
+                     allowed texts: E[-ln w] + ln E[w]
+    effective_n      (Σ w)² / Σ w²: how many texts of equal weight would say as much
     """
 
     n: int
@@ -40,7 +40,7 @@ class ConstraintEstimate:
         return exp(self.log_probability)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return asdict(self) | {"probability": self.probability}
 
 
@@ -55,9 +55,9 @@ def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
 
 
 def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | None:
-    """The estimate from a request's samples, or from the aligned one; None where there is none.
+    """Return the estimate from a request's samples, or from the aligned one; None without one.
 
-    It needs two or more samples, drawn at a temperature above 0 under a grammar, or with ``ledger``
+    Needs two or more samples, drawn at a temperature above 0 under a grammar, or with ``ledger``
     under another constraint.
     """
     aligned = samples[0].aligned
@@ -66,26 +66,26 @@ def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | N
 
 
 def estimate_of(neg_log_z: Sequence[float | None], temperature: float) -> ConstraintEstimate | None:
-    """The estimate from -ln w of each sample of a request; None as ``constraint_estimate``."""
+    """Return the estimate from -ln w of each sample; None as for ``constraint_estimate``."""
     values = [value for value in neg_log_z if value is not None]
     return estimate(values) if temperature and len(values) >= max(len(neg_log_z), 2) else None
 
 
 def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:
-    """A request's result: the aligned sample, the only one, or the list of all."""
+    """Return a request's result: the aligned sample, the only one, or the list of all."""
     if aligned:
         return align(samples)
     return samples if len(samples) > 1 else samples[0]
 
 
 def answers(samples_by_prompt: Sequence[list[Completion]], *, aligned: bool, is_list: bool) -> Any:
-    """The results of a request's prompts; many: whether a list of prompts was given."""
+    """Return the results of a request's prompts. is_list: whether a list of them was given."""
     results = [answer(samples, aligned=aligned) for samples in samples_by_prompt]
     return results if is_list else results[0]
 
 
 def resample(neg_log_z: Sequence[float], seed: int) -> int:
-    """The index of the chosen text, each with probability w / Σ w, by the seed's luck for texts."""
+    """Return the index of a text drawn with probability w / Σ w, by the seed's luck for texts."""
     return int(np.argmax(text_luck(seed, len(neg_log_z)) - np.array(neg_log_z, np.float64)))
 
 

@@ -1,9 +1,8 @@
-"""An index of texts: their vectors in one file, made in parts that resume where they were stopped,
-and searched exactly.
+"""An index of texts: embeddings in one file, made in parts that can be resumed, searched exactly.
 
-Knows nothing of commands. A search compares with every vector: a million of 384 numbers take about
-0.2 s. The best are computed again in a fixed order, so that the order of results is the same on
-every machine.
+A search compares the query with every vector: a million of 384 numbers take about 0.2 s. The best
+cosines are computed again in a fixed order, so that the order of results is the same on every
+machine.
 """
 
 import json
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
     from cutaway.api.llm import LLM
 
 _AT_ONCE = 256  # texts whose vectors are written together
-_MORE = 64  # candidates that are computed again beside those wanted
+_MORE = 64  # how many more candidates than wanted are computed again
 _ARRAYS = {
     "vectors": ("<f4", 2), "texts": ("|u1", 1), "ends": ("<i8", 1), "files": ("|u1", 1),
     "lines": ("<i8", 1), "about": ("|u1", 1),
 }  # fmt: skip
-"""The type and the dimensions of each."""
-_UNREADABLE = BadZipFile, RuntimeError  # of another version, or with a password
+"""The type and the number of dimensions of each array of the file."""
+_UNREADABLE = BadZipFile, RuntimeError  # an archive of another version, or with a password
 _ABOUT = {
     "model": str, "weights": str, "arithmetic": str, "dimensions": int | None,
     "query_prompt": str | None, "document_prompt": str | None,
@@ -44,7 +43,7 @@ _ABOUT = {
 
 @dataclass(frozen=True)
 class Passage:
-    """A text of an index. file, line: where it was read, "" and 0 for nowhere."""
+    """A text of an index. file, line: its origin; "" and 0 if it has none."""
 
     text: str
     file: str = ""
@@ -59,12 +58,12 @@ class Hit:
     cosine: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return {**asdict(self.passage), "cosine": self.cosine}
 
 
 def passages(path: Path, *, max_length: int = 1200) -> Iterator[Passage]:
-    """Yield the paragraphs of a file; longer ones than ``max_length`` characters are parted.
+    """Yield the paragraphs of a file; those above ``max_length`` characters are split.
 
     InputError for a file that cannot be read as text.
     """
@@ -97,10 +96,10 @@ def _pieces(text: str, file: str, line: int, max_length: int) -> Iterator[Passag
 
 @dataclass(frozen=True)
 class Index:
-    """Vectors of passages, and how they were made.
+    """Embeddings of passages, and how they were made.
 
     vectors  float32 (passages, dimensions), of length 1
-    about    the model's name and fingerprint, the pooling
+    about    the model's name and fingerprint, and the pooling
     """
 
     passages: tuple[Passage, ...]
@@ -120,8 +119,8 @@ class Index:
     ) -> "Index":
         """Embed passages, in the order given.
 
-        model: how a search finds the model again; part: a file that is written as vectors come,
-        and from which the same work goes on; progress: called with how many are done
+        model: the name by which a search loads the model again; part: a file to which vectors are
+        written as they come, for the same work to resume; progress: called with the number done
         """
         if not texts:
             raise InputError("there is no text to be indexed")
@@ -143,7 +142,7 @@ class Index:
         return cls(tuple(texts), np.concatenate(rows), about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one .npz file. InputError where it cannot be written."""
+        """Write one .npz file. InputError if it cannot be written."""
         texts = [passage.text.encode() for passage in self.passages]
         arrays = {
             "vectors": self.vectors,
@@ -165,7 +164,7 @@ class Index:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Index":
-        """Read a file. FormatError where it is no index."""
+        """Read a file. FormatError if it is no index."""
         try:
             _check_sizes(path)
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -189,7 +188,7 @@ class Index:
         return index
 
     def check(self, llm: "LLM") -> None:
-        """InputError for a model with other weights than those that made the vectors."""
+        """InputError unless the model has the weights that made the vectors."""
         if llm.model.identity.weights != self.about["weights"]:
             raise InputError(
                 f"the index was made by {printable(self.about['model'])}, and {llm.name} has other "
@@ -197,7 +196,7 @@ class Index:
             )
 
     def search(self, llm: "LLM", query: str, top: int = 10) -> list[Hit]:
-        """The passages nearest to a query, the nearest first; of equals the first in the index."""
+        """Return the passages nearest to a query, nearest first; ties: the index's order."""
         embeddings = llm.embed(
             query, normalize=True, dimensions=self.about["dimensions"],
             prompt=self.about["query_prompt"], truncate=True,
@@ -229,14 +228,14 @@ def _describe(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
 
 
 class _Part:
-    """Vectors that are written as they come: a line that says of what, then float32 rows."""
+    """A file of vectors, written as they come: a line about the work, then float32 rows."""
 
     def __init__(self, path: Path, vectors: NDArray[np.float32], head: bytes) -> None:
         self.path, self.vectors, self._head = path, vectors, head
 
     @classmethod
     def open(cls, path: Path, texts: Sequence[Passage], about: dict[str, Any]) -> "_Part":
-        """Read the vectors that an earlier run of the same work has left."""
+        """Read the vectors that an earlier run of the same work has written."""
         digest = sha256(
             json.dumps([about, [passage.text for passage in texts]]).encode()
         ).hexdigest()
@@ -266,7 +265,7 @@ class _Part:
 
 
 def _check_values(vectors: NDArray[np.float32], files: Any, about: Any) -> None:
-    """ValueError for what is of another type than ``Index.save`` writes."""
+    """ValueError if a value has another type than ``Index.save`` writes."""
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise ValueError("files must be a list of texts")
     if not isinstance(about, dict) or about.keys() != _ABOUT.keys():
@@ -280,8 +279,10 @@ def _check_values(vectors: NDArray[np.float32], files: Any, about: Any) -> None:
 
 
 def _check_sizes(path: str | os.PathLike[str]) -> None:
-    """ValueError where arrays are of another type than they should, or say that they have more
-    than the file: nothing is allocated yet."""
+    """ValueError if an array has a wrong type, or claims more bytes than the file has.
+
+    Checked before anything is allocated.
+    """
     with ZipFile(path) as file:
         for name, (kind, dimensions) in _ARRAYS.items():
             if file.getinfo(f"{name}.npy").compress_type != ZIP_STORED:

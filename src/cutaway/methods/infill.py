@@ -3,8 +3,8 @@
     p(text | prompt, suffix)  is proportional to  p(text | prompt) · p(suffix | prompt, text)
 
 The model writes some continuations with the request's own chain. Their prefixes of every length are
-candidates drawn from the first factor; one is drawn by the second: sampling importance resampling
-(Rubin 1987).
+candidates, drawn from the first factor. One of them is drawn by the second factor: sampling
+importance resampling (Rubin 1987).
 """
 
 from codecs import getincrementaldecoder
@@ -27,16 +27,16 @@ from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 
 NUM_CONTINUATIONS = 16
-"""Continuations: as many rows as a step computes at little more than the cost of one."""
+"""How many continuations are written: one step computes their rows at little more than one's."""
 NUM_WEIGHED = 64
-"""Candidates whose whole suffix is scored: those where its first token is likeliest."""
+"""How many candidates' whole suffixes are scored: those where its first token is likeliest."""
 
 
 @dataclass(slots=True)
 class _Candidate:
     """A prefix of one or more continuations.
 
-    stream  index of the first continuation that has it; it is that one's first ``length`` steps
+    stream  index of the first continuation that has it, as that one's first ``length`` steps
     count   how many continuations have it
     first   log-probability of the suffix's first token after it
     """
@@ -51,9 +51,9 @@ class _Candidate:
 def infill_by_bayes(
     llm: SyncLLM, start: Callable[[Options], list[Stream]], options: Options
 ) -> list[Stream]:
-    """The samples of a request with a suffix, each ended where the suffix begins.
+    """Return the samples of a request with a suffix, each ended where the suffix begins.
 
-    start: queue the continuations of its prompt
+    start: queues the continuations of the prompt
     """
     _check(options)
     suffix_ids = tuple(llm.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
@@ -63,7 +63,7 @@ def infill_by_bayes(
 
 
 def _check(options: Options) -> None:
-    """InputError for options that exclude a text that is cut out of a longer one."""
+    """InputError for options that do not fit a text that is cut out of a longer one."""
     constraint = options.constraint
     excluded = {
         "trace": options.trace is not None,
@@ -97,7 +97,7 @@ class _Drawing:
     options: Options
 
     def sample(self, seed: int | None) -> Stream:
-        """Draw one text, from continuations of its own."""
+        """Draw one text from its own continuations."""
         with ExitStack() as stack:
             streams = [
                 stack.enter_context(new) for new in self.start(self._continuation_options(seed))
@@ -121,7 +121,7 @@ class _Drawing:
         return self.options.sampling.temperature > 0
 
     def _continuation_options(self, seed: int | None) -> Options:
-        """Options of the continuations: one token longer, so that a row follows each token."""
+        """Return the continuations' options: one token longer, so that a row follows each token."""
         options = self.options
         return replace(
             options, n=NUM_CONTINUATIONS if self._draws else 1, suffix="", draft=None,
@@ -131,7 +131,7 @@ class _Drawing:
         )  # fmt: skip
 
     def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
-        """The candidates that are weighed, by their tokens, in the order of the continuations."""
+        """Return the candidates to weigh, by their tokens, in the order of the continuations."""
         candidates: dict[Ids, _Candidate] = {}
         for index, stream in enumerate(streams):
             ids = tuple(step.token_id for step in stream.steps)
@@ -152,7 +152,7 @@ class _Drawing:
         return {ids: candidate for ids, candidate in candidates.items() if ids in weighed}
 
     def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
-        """(length, first) of prefixes of whole characters that leave room for the suffix."""
+        """Yield (length, first) of prefixes of whole characters that leave room for the suffix."""
         room = self.llm.model.context - len(stream.prompt_token_ids) - len(self.suffix_ids)
         min_tokens, decoder = (
             self.options.constraint.min_tokens,
@@ -166,7 +166,7 @@ class _Drawing:
             decoder.decode(self.llm.tokenizer.token_bytes(step.token_id))
 
     def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
-        """The log-probability of the suffix after each text."""
+        """Return the log-probability of the suffix after each text."""
         texts_with_suffix = [
             ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
         ]
@@ -178,6 +178,6 @@ class _Drawing:
             ]
 
     def _salt(self) -> str | None:
-        """The request's; without a prompt cache one of its own, so that nobody shares it."""
+        """Return the request's salt; without a prompt cache a new one, which no text shares."""
         run = self.options.run
         return run.cache_salt if run.cache_prompt else new_salt()

@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT): a vector for each token of a text, and MaxSim, which compares them.
+"""Late interaction (ColBERT): an embedding of each token of a text, and MaxSim to compare them.
 
 The score of a query and a document is the sum, over the query's tokens, of the largest dot product
 with a token of the document (Khattab and Zaharia, 2020). Products are added in one order, so that
@@ -31,10 +31,10 @@ _AT_ONCE = 1 << 22  # products in memory at once
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """Vectors of tokens, a matrix for each text.
+    """Embeddings of tokens, a matrix for each text.
 
-    vectors    float32 (tokens that have one, dimensions) for each text
-    token_ids  of the rows
+    vectors    float32 (tokens with a vector, dimensions) for each text
+    token_ids  of the rows of each text
     tokens     how many tokens of each text were read
     kind       "query" or "document"
     truncated  indices of the texts that were cut
@@ -48,9 +48,9 @@ class TokenVectors:
 
     @plainly
     def maxsim(self, documents: "TokenVectors") -> NDArray[np.float64]:
-        """Return the scores of these as queries with each document: (queries, documents).
+        """Return the scores of this object's texts as queries with documents: (queries, documents).
 
-        A document all of whose tokens are left out has the score 0.
+        A document without any vector has the score 0.
         """
         return np.array(
             [
@@ -73,7 +73,7 @@ class TokenVectors:
 
     @plainly
     def products(self, query: int, documents: "TokenVectors", document: int) -> NDArray[np.float64]:
-        """The dot product of each row of a query with each of a document: (rows, rows)."""
+        """Return the dot product of each row of a query and each of a document: (rows, rows)."""
         return _products(self.vectors[query], documents.vectors[document])
 
     def nearest(self, query: int, documents: "TokenVectors", document: int) -> list[int]:
@@ -84,7 +84,7 @@ class TokenVectors:
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return {
             "kind": self.kind, "dimensions": self.vectors[0].shape[1], "tokens": [*self.tokens],
             "truncated": [*self.truncated], "token_ids": [[*row] for row in self.token_ids],
@@ -101,14 +101,14 @@ def embed_tokens(
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[VectorReader, TokenVectors]:
-    """A vector of each token of each text, of a model for late interaction (ColBERT).
+    """An embedding of each token of each text, by a model for late interaction (ColBERT).
 
     texts: a text or token ids, or a list of either
-    kind: "document", or "query", which some models fill up with mask tokens
+    kind: "document" or "query"; some models fill up a query with mask tokens
     dimensions: keep only the first numbers, before each vector is scaled to length 1
-    truncate: cut a text that is too long for the model, which otherwise is an InputError
+    truncate: cut a text that is too long for the model; otherwise it is an InputError
     adapter: the name of a loaded adapter, as for generate
-    ``query.maxsim(documents)`` has the scores. InputError where the model has one vector a text.
+    ``query.maxsim(documents)`` has the scores. InputError if the model makes one vector per text.
     """
     check_choice("kind", kind, KINDS)
     check_bool("truncate", truncate)
@@ -149,7 +149,7 @@ def embed_tokens(
 
 
 def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
-    """InputError where tokens that no other attends to change what others compute."""
+    """InputError if hidden filler tokens would change the results of other tokens."""
     graph = llm.model.graph
     if graph.states:
         raise InputError(
@@ -167,7 +167,7 @@ def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
 
 
 class _Reader(FramedTexts):
-    """Texts as token ids, with what makes them queries or documents."""
+    """Texts as token ids, with the tokens that mark them as queries or documents."""
 
     def __init__(self, llm: "BaseLLM", late: LateInteraction, kind: str, *, truncate: bool) -> None:
         super().__init__(llm, kind if kind in llm.model.pooling.prompts else "", truncate=truncate)
@@ -181,28 +181,28 @@ class _Reader(FramedTexts):
         self._skipped = frozenset(() if is_query else late.skipped)
 
     def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
-        """See ``FramedTexts``; the marker comes after the first token."""
+        """See ``FramedTexts``; the marker follows the first token."""
         ids, is_cut = super().read(text, name)
         return ids if self._marker is None else (ids[0], self._marker, *ids[1:]), is_cut
 
     def fill_query(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Add the tokens that fill a query."""
+        """Add the tokens that fill up a query."""
         return ids + (self._filler,) * (self._filled_to - len(ids))
 
     def find_rows(self, ids: tuple[int, ...]) -> list[int]:
-        """The rows that have a vector."""
+        """Return the indices of the tokens that get a vector."""
         return [i for i, token in enumerate(ids) if token not in self._skipped]
 
 
 def _units(rows: NDArray[np.float64]) -> Array:
-    """Each row of length 1; squares are added in the order of the columns."""
+    """Scale each row to length 1; squares are added in the order of the columns."""
     columns = np.ascontiguousarray(rows.T)
     lengths = np.sqrt(np.add.reduce(columns * columns, axis=0))
     return (rows / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
 
 
 def _products(query: Array, document: Array) -> NDArray[np.float64]:
-    """The dot products, (query rows, document rows), added column by column."""
+    """Return the dot products, (query rows, document rows), added column by column."""
     a, b = query.astype(np.float64), document.astype(np.float64)
     step = max(1, _AT_ONCE // (len(a) * a.shape[1]))
     parts = [

@@ -1,9 +1,9 @@
-"""Why two texts are near: what makes the cosine of their vectors, or the score of a reranker.
+"""Explains the nearness of two texts: the cosine of their embeddings, or a reranker's score.
 
-Where a score is a sum over pairs of tokens it is split exactly. With mean pooling a vector is a
-sum, so that the cosine is one, too: of token i of one text and token j of the other,
-rᵢ·sⱼ / (n·m·|v|·|w|), if what follows pooling is linear, without a bias. MaxSim is a sum as it is
-defined. For every model there is the score without each word, each a run of its own.
+A score that is a sum over pairs of tokens is split exactly. With mean pooling an embedding is a
+sum, so that the cosine is one, too: over token i of one text and token j of the other,
+rᵢ·sⱼ / (n·m·|v|·|w|), if the layers after pooling are linear, without a bias. MaxSim is such a sum
+by definition. Every model also gives the score without each word, each in a run of its own.
 """
 
 import re
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float64]
 _PLACES, _WITHOUT = ("first", "second"), "a text without one word"
-_MOST_WORDS = 256  # of both texts, each of which is left out once
+_MOST_WORDS = 256  # of both texts, each word of which is left out once
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Nearness:
-    """How near two texts are, and why.
+    """The nearness of two texts, and its causes.
 
-    score     as ``rerank`` has it: the cosine of their vectors, or of a query and a document what a
-              head gave, log P(yes) - log P(no), or MaxSim
+    score     as in ``rerank``: the cosine of the embeddings; or of a query and a document the
+              head's output, log P(yes) - log P(no), or MaxSim
     method    "cosine", "head", "answers" or "maxsim"
     tokens    names of the tokens of each text; none without shares
     shares    float64 (tokens of the first, tokens of the second): they add up to the score; None
-              where it is no sum over pairs of tokens
-    left_out  what the score is without each word
+              if the score is no sum over pairs of tokens
+    left_out  the score without each word
     """
 
     score: float
@@ -73,7 +73,7 @@ class Nearness:
         return tuple([fsum(row) for row in rows.tolist()] for rows in (self.shares, self.shares.T))  # type: ignore[return-value]
 
     def pairs(self, count: int) -> list[tuple[int, int, float]]:
-        """(token of the first, token of the second, share), the largest shares first."""
+        """Return the largest (token of the first, token of the second, share), largest first."""
         if self.shares is None:
             return []
         order = np.argsort(-self.shares, axis=None, kind="stable")[:count]
@@ -81,7 +81,7 @@ class Nearness:
         return [(i, j, float(self.shares[i, j])) for i, j in places]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return {
             "score": self.score, "method": self.method,
             "tokens": [[*names] for names in self.tokens],
@@ -101,10 +101,10 @@ def near(
     instruction: str | None = None,
     adapter: str = "",
 ) -> PrefillTask[Any, Nearness]:
-    """Why two texts are near, or why a document answers a query: what makes their score.
+    """Why two texts are near, or why a document answers a query: the causes of their score.
 
-    Where the score is a sum over pairs of tokens (mean pooling, MaxSim) the result has each pair's
-    exact share; for every model it has the score without each word, each a run of its own.
+    If the score is a sum over pairs of tokens (mean pooling, MaxSim), the result has each pair's
+    exact share. For every model it has the score without each word, each in a run of its own.
 
     first, second: for a reranker the query and the document
     words: whether words are left out
@@ -140,7 +140,7 @@ def splits(llm: "BaseLLM") -> bool:
 
 
 def pools_by_mean(llm: "BaseLLM") -> bool:
-    """Whether a vector of the model is the mean of its tokens' rows, all of them."""
+    """Whether an embedding of the model is the mean of all its tokens' rows."""
     whole = llm.model.pooling.whole and llm.model.graph.pooled_graph() is None
     kind = llm.model.pooling.kind or ("last" if llm.config.is_causal else "mean")
     return kind == "mean" and whole and not llm.model.pooling.unsupported
@@ -152,7 +152,7 @@ def pools_by_mean(llm: "BaseLLM") -> bool:
 def _compare_rows(
     llm: "BaseLLM", texts: tuple[str, str], words: "Words", prompt: str | None, adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Compare means: from all rows of both texts, and the means of texts without a word."""
+    """Compare means: of all rows of both texts, and of the texts without a word."""
     own_adapter, reader = llm.adapter_hash(adapter), FramedTexts(llm, prompt, truncate=False)
     token_ids = [reader.read(text, name)[0] for text, name in zip(texts, _PLACES, strict=True)]
     shortened = [reader.read(text, _WITHOUT)[0] for _, text in words]
@@ -178,7 +178,7 @@ def _compare_rows(
 def _compare_vectors(
     llm: "BaseLLM", texts: tuple[str, str], words: "Words", prompt: str | None, adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Compare vectors of other poolings, which are no sum of tokens or have layers after them."""
+    """Compare embeddings that are no sum of tokens or have layers after pooling."""
     all_texts = [*texts, *(text for _, text in words)]
     with naming(lambda i: _PLACES[i] if i < 2 else _WITHOUT):
         task = embed(llm, all_texts, normalize=False, prompt=prompt, adapter=adapter)
@@ -213,7 +213,7 @@ def _compare_tokens(
 
 
 def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
-    """The products of the first query's tokens with their nearest tokens; 0 for all others."""
+    """Return the products of the first query's tokens with their nearest tokens; else 0."""
     products, nearest = queries.products(0, documents, 0), queries.nearest(0, documents, 0)
     shares = np.zeros_like(products)
     rows = range(len(nearest))
@@ -227,7 +227,7 @@ def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
 def _compare_pairs(
     ask: "Callable[..., PrefillTask[Any, Reranking]]", texts: tuple[str, str], words: "Words"
 ) -> PrefillTask[Any, Nearness]:
-    """Compare a query and a document that are read together, and with one word less."""
+    """Compare a query and a document that are read together, whole and without each word."""
     queries = [text for word, text in words if word.which == 0]
     documents = [texts[1], *(text for word, text in words if word.which == 1)]
     rankings = [(texts[0], documents), *((query, [texts[1]]) for query in queries)]
@@ -244,7 +244,7 @@ def _compare_pairs(
 
 
 def _scores_in_order(ranking: Reranking) -> list[float]:
-    """The scores of the documents as they were given."""
+    """Return the scores of the documents in the order given."""
     return [result.score for result in sorted(ranking.results, key=lambda result: result.index)]
 
 
@@ -252,7 +252,7 @@ def _scores_in_order(ranking: Reranking) -> list[float]:
 
 
 def _set_scores(words: "Words", score: Callable[[int, int], Any]) -> tuple[LeftOut, ...]:
-    """Set the scores of words left out. score: by the word's index and its text's."""
+    """Set the scores without each word. score: by the word's index and its text's."""
     return tuple(
         replace(word, score=float(score(i, word.which))) for i, (word, _) in enumerate(words)
     )

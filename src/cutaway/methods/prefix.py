@@ -1,4 +1,4 @@
-"""A prompt's keys and values: computed, saved to a file, and restored from one.
+"""Saves a prompt's keys and values to a file, and restores them.
 
 A few blocks are moved between two steps, so that other texts continue.
 """
@@ -32,14 +32,14 @@ _AT_ONCE = 1 << 24  # bytes of blocks that are moved between two steps
 
 
 class Prefix(NamedTuple):
-    """A saved prefix, as it was written or restored.
+    """A prefix that was saved or restored.
 
     token_ids      of its whole KV blocks
     cached_tokens  how many of these the prefix cache has now
-    text           the prompt, which may be longer than its whole blocks; None where token ids or
+    text           the prompt, which may be longer than its whole blocks; None if token ids or
                    messages were saved
     special        whether special tokens were parsed in the text
-    nbytes         of the file
+    nbytes         size of the file
     """
 
     token_ids: tuple[int, ...]
@@ -50,10 +50,10 @@ class Prefix(NamedTuple):
 
 
 class PrefixToSave(NamedTuple):
-    """A prompt to be saved.
+    """A prompt to save.
 
-    text     where it was given as one
-    request  what computes it: one token is drawn, and ignored
+    text     the prompt, if it was given as text
+    request  computes the prompt; it draws one token, which is ignored
     """
 
     text: str | None
@@ -78,7 +78,7 @@ def save_prefix(
     special: parse special tokens in a prompt that is text
     compute: compute what the prefix cache lacks; otherwise save only what it has
     adapter: the name of a loaded adapter, as for generate
-    cache_salt: as for generate; it is not in the file
+    cache_salt: as for generate; the file does not have it
     An existing file is replaced once the new one is complete. Raises InputError for a bad
     prompt, CutawayError where the file cannot be written.
     """
@@ -95,7 +95,7 @@ def save_prefix(
 def _read_prompt(
     llm: SyncLLM, prompt: Any, messages: "Iterable[Message] | None", special: bool, run: RunParams
 ) -> PrefixToSave:
-    """InputError unless it is either a prompt or a conversation."""
+    """Read a prompt or a conversation; InputError unless exactly one is given."""
     if (prompt is None) == (messages is None):
         raise InputError("give a prompt or messages to save, one of them")
     if messages is not None:
@@ -126,7 +126,7 @@ def _file_name(path: Any) -> Path:
 
 
 def _check_worth(llm: SyncLLM, to_save: PrefixToSave) -> None:
-    """InputError, before anything is computed, where nothing could be saved or found again."""
+    """InputError, before anything is computed, if the file would have nothing to restore."""
     _check_cached(llm)
     _ = llm.model.identity  # raises where the model's file has changed
     block = llm.owner.call(lambda: llm.engine.blocks.block)
@@ -143,7 +143,7 @@ def _check_cached(llm: SyncLLM) -> None:
 
 
 def _compute(llm: SyncLLM, request: Request) -> None:
-    """Compute a prompt while other texts are written; raise the error of its sequence."""
+    """Compute a prompt while other texts run; raise its sequence's error."""
     listener, total = EndListener(), len(request.prompt_token_ids)
     with (
         llm.owner.running(request, listener) as sequence,
@@ -157,9 +157,9 @@ def _compute(llm: SyncLLM, request: Request) -> None:
 
 
 def _save(llm: SyncLLM, path: Path, to_save: PrefixToSave, *, whole: bool) -> Prefix:
-    """Write the blocks of a text that the prefix cache has.
+    """Write the blocks of a text that are in the prefix cache.
 
-    whole: CutawayError where that is not all of it
+    whole: CutawayError if some are missing
     """
     model = llm.model
     block, salt = model.backend.kv.block_tokens, to_save.request.salt
@@ -197,11 +197,11 @@ def restore_prefix(
 ) -> Prefix:
     """Put a saved prefix into the prefix cache, for prompts that begin with its tokens.
 
-    ``cached_tokens`` of the result is less than ``token_ids`` has where ``kv_tokens`` has no
-    room for all. The bits are those of computing it. Raises InputError for a file that cannot
-    be read or is of another model, FormatError for a damaged one.
-    adapter: the name of the adapter that it was saved with
-    cache_salt: of the texts that may find it, whatever it was saved with
+    If ``kv_tokens`` has no room for the whole prefix, fewer tokens are cached (``cached_tokens``).
+    The bits are those of computing it. Raises InputError for a file that cannot be read or is of
+    another model, FormatError for a damaged one.
+    adapter: the name of the adapter with which it was saved
+    cache_salt: the salt of the texts that may use it, whatever it was saved with
     """
     llm = llm.with_adapter(adapter)
     _check_cached(llm)
@@ -216,7 +216,7 @@ def restore_prefix(
 
 
 def _fill(llm: SyncLLM, file: PrefixReader, blocks: int, salt: Salt | None, bar: Bar) -> int:
-    """Put the first blocks of a file into the prefix cache; return how many are there then."""
+    """Put the first blocks of a file into the prefix cache; return how many it then has."""
     head, max_blocks = file.head, _blocks_at_once(llm.model)
     ids = head.token_ids[: blocks * head.block_tokens]
 
@@ -233,11 +233,11 @@ def _fill(llm: SyncLLM, file: PrefixReader, blocks: int, salt: Salt | None, bar:
 
 
 def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
-    """Compute a block again, and compare it with the file's; how many were compared.
+    """Compute a block again and compare it with the file's; return how many were compared.
 
-    The block is chosen at random, so that nobody can know which. It is computed from the file's
-    blocks before it. FormatError where it differs, or where the file is damaged.
-    whole: compute the text from its beginning, and compare all blocks. This is always done where a
+    The block is chosen at random, so that it cannot be predicted. It is computed from the blocks
+    before it in the file. FormatError if it differs, or if the file is damaged.
+    whole: compute the text from its beginning, and compare all blocks. This is always done if a
            model has windows or states, of which the file has only a part
     """
     _check_cached(llm)
@@ -264,7 +264,7 @@ def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
 
 
 def _compare(llm: SyncLLM, file: PrefixReader, request: Request, places: range) -> None:
-    """FormatError naming the first of these blocks whose memory now is not what the file has."""
+    """FormatError naming the first of these blocks that differs from the file's."""
 
     def compare(place: int, memory: Sequence[Bytes]) -> None:
         if not file.has(place, memory):
@@ -287,7 +287,7 @@ def _compare(llm: SyncLLM, file: PrefixReader, request: Request, places: range) 
 
 
 _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
-"""What the first release called its arithmetic, before that had a number of its own."""
+"""The first release's name of its arithmetic, before the arithmetic had its own number."""
 
 
 def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
@@ -314,7 +314,7 @@ def _cut(text: str) -> str:
 
 
 def _blocks_at_once(model: "LoadedModel") -> int:
-    """Blocks that are moved between two steps."""
+    """Return how many blocks are moved between two steps."""
     kv = model.backend.kv
     return max(_AT_ONCE // max(kv.bytes_per_token * kv.block_tokens, 1), 1)
 

@@ -1,7 +1,7 @@
-"""How relevant documents are for a query: by a head that reads both (a cross-encoder), by what a
-model that writes would answer (yes or no), or by vectors, of texts or of tokens.
+"""Ranks documents by relevance for a query: by a cross-encoder's head, which reads both; by a
+generative model's answer, yes or no; or by embeddings, of texts or of tokens.
 
-Knows how two texts become one for a head, and what Qwen3-Reranker was trained to be asked.
+This module joins two texts for a head, and asks as Qwen3-Reranker was trained to be asked.
 """
 
 import re
@@ -52,11 +52,11 @@ Method = Literal["head", "maxsim", "answers", "cosine"]
 
 @dataclass(frozen=True)
 class RankingWords:
-    """What a model that writes is asked of each document; as Qwen3-Reranker was trained on it.
+    """The question that a generative model gets about each document; by default Qwen3-Reranker's.
 
     system   the system message; "": none
-    user     with {query}, {document} and, if wanted, {instruction}
-    answers  that it is relevant, and that it is not
+    user     the user's message, with {query}, {document} and, if wanted, {instruction}
+    answers  the answer for a relevant document, and the answer for another
     """
 
     system: str = SYSTEM
@@ -64,7 +64,7 @@ class RankingWords:
     answers: tuple[str, str] = ("yes", "no")
 
     def check(self) -> None:
-        """InputError where it asks nothing."""
+        """InputError if ``user`` lacks a place, or both answers are the same."""
         for place in ("{query}", "{document}"):
             if place not in self.user:
                 raise InputError("wording", f": user must have {place}")
@@ -72,7 +72,7 @@ class RankingWords:
             raise InputError("wording", ": the two answers must differ")
 
     def messages(self, **texts: str) -> list[dict[str, Any]]:
-        """The conversation, in which each place has its text."""
+        """Return the conversation, with each text put into its place."""
         user = _PLACES.sub(lambda place: texts[place[1]], self.user)
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": user}]
@@ -80,12 +80,12 @@ class RankingWords:
 
 @dataclass(frozen=True)
 class Relevance:
-    """A document among others.
+    """The relevance of one document.
 
-    index      of the document as it was given
-    relevance  up to 1: 1 / (1 + e^-score), the probability of "yes", the cosine, or the mean of
-               the cosines of each of the query's tokens with the document's nearest
-    score      what a head gave, log P(yes) - log P(no), or the sum of those; else the cosine
+    index      of the document in the order given
+    relevance  at most 1: 1 / (1 + e^-score), the probability of "yes", the cosine, or the mean,
+               over the query's tokens, of the cosine with the document's nearest token
+    score      the head's output, log P(yes) - log P(no), or MaxSim; else the cosine
     """
 
     index: int
@@ -98,9 +98,9 @@ class Reranking:
     """Documents, the most relevant first.
 
     method     "head", "answers" (yes or no), "maxsim" (of tokens' vectors) or "cosine"
-    tokens     read in all
+    tokens     how many tokens were read for all documents
     cut        indices of the documents that were cut
-    chances    "answers": what the model would answer of each document, in the order given
+    chances    "answers": the probabilities of the answers about each document, in the order given
     """
 
     results: tuple[Relevance, ...]
@@ -110,7 +110,7 @@ class Reranking:
     chances: tuple[AnswerChances, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         results = [asdict(result) for result in self.results]
         return {
             "results": results, "method": self.method, "tokens": self.tokens, "cut": [*self.cut],
@@ -118,7 +118,7 @@ class Reranking:
 
 
 def method_of(llm: "BaseLLM") -> Method:
-    """What a model can say of a query and a document."""
+    """Return the method by which the model can rank documents."""
     settings = llm.model.pooling
     if settings.kind == "rank":
         return "head"
@@ -140,16 +140,16 @@ def rerank(
     truncate: bool = False,
     adapter: str = "",
 ) -> PrefillTask[Any, Reranking]:
-    """Documents in the order of their relevance for a query.
+    """Rank documents by their relevance for a query.
 
-    A model with a head that scores pairs of texts (a cross-encoder) uses it; one that writes is
-    asked for yes or no, in the words that Qwen3-Reranker was trained on; one that makes vectors
-    compares them, one for late interaction those of tokens.
+    A model with a head that scores pairs of texts (a cross-encoder) uses the head. A generative
+    model is asked for yes or no, in the words that Qwen3-Reranker was trained on. An embedding
+    model compares embeddings, one for late interaction those of tokens.
 
-    top: only so many; None: all
+    top: how many documents to return; None: all
     method: "head", "maxsim", "answers" or "cosine"; None: the first of these that the model has
-    instruction: what makes a document relevant, for one that writes; wording: what it is asked
-    truncate: cut documents that are too long for the model, which otherwise is an InputError
+    instruction: what makes a document relevant, for a generative model; wording: its question
+    truncate: cut documents that are too long for the model; otherwise one is an InputError
     adapter: the name of a loaded adapter, as for generate
     """
     check_bool("truncate", truncate)
@@ -169,9 +169,9 @@ def rerank(
 
 
 def check_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
-    """The method that is asked for, else the model's own. InputError naming the argument.
+    """Return the requested method, else the model's own. InputError naming the argument.
 
-    question: what only a model is asked that writes
+    question: settings that only a generative model can have
     """
     own_method = method_of(llm)
     methods: tuple[Method, ...] = (
@@ -189,7 +189,7 @@ def check_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
 
 
 def _texts(query: Any, documents: Any) -> list[str]:
-    """The query and the documents."""
+    """Return the query and the documents as one list."""
     if isinstance(documents, str) or not isinstance(documents, Sequence) or not documents:
         raise InputError("documents", f" must be a list of texts, not {shown(documents)}")
     for name, text in (
@@ -241,7 +241,7 @@ def _rank_by_head(
 
 
 def _relevant(pooling: Pooling) -> int:
-    """Which of a head's classes is that of relevant documents. InputError where none is.
+    """Return which of a head's classes means "relevant". InputError if none does.
 
     Without labels it is the first, as in files of Qwen3-Reranker: yes and no.
     """
@@ -264,7 +264,7 @@ def _relevant(pooling: Pooling) -> int:
 
 
 def _score(head: NDArray[np.float64], relevant: int) -> float:
-    """One number, or of two classes the relevant one's less the other's."""
+    """Return the only output, or of two classes the relevant one's less the other's."""
     return float(head[0]) if len(head) == 1 else float(head[relevant] - head[1 - relevant])
 
 
@@ -277,7 +277,7 @@ def logistic(score: float) -> float:
 
 @dataclass(frozen=True)
 class JoinedPair:
-    """Two texts as one. second_from: the position at which the second begins, as types say it."""
+    """Two texts as one. second_from: position of the second text's first token, for token types."""
 
     ids: tuple[int, ...]
     second_from: int
@@ -285,7 +285,7 @@ class JoinedPair:
 
 
 class PairReader:
-    """Two texts as one, with the tokens that the model's tokenizer puts around and between them."""
+    """Joins two texts, with the tokens that the model's tokenizer puts around and between them."""
 
     def __init__(self, llm: "BaseLLM", *, truncate: bool) -> None:
         self._llm, self._truncate = llm, truncate
@@ -293,7 +293,7 @@ class PairReader:
         self._types = llm.model.graph.shapes.get("token_types.weight", (1,))[0]
 
     def read(self, first: str, second: str, name: str) -> JoinedPair:
-        """TooLongError naming the second where the two have no room, and may not be cut."""
+        """Join two texts; TooLongError naming the second if both do not fit and may not be cut."""
         tokenizer = self._llm.tokenizer
         head = tokenizer.encode(first)
         after: list[int] = []

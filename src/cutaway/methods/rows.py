@@ -1,6 +1,6 @@
-"""Rows of given texts: logits and activations, which the methods and what looks inside are made of.
+"""Rows of given texts: logits and activations, for the methods and the inspection features.
 
-Knows requests that only read. Refuses to know what is done with the rows.
+The requests here only read texts; the caller decides how to use the rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,8 +63,8 @@ def logits(
     Row i of a bidirectional model predicts the token at i (with ``ModelConfig.shift``: i + 1).
     start: the position of the first row that is returned
     interventions: of ``cutaway.engine.interventions.bind``
-    adapter: the name of a loaded one, as for generate
-    Other texts are written meanwhile.
+    adapter: the name of a loaded adapter, as for generate
+    Other texts run meanwhile.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
     start = check_int("start", start, 0, max(len(ids) - 1, 0))
@@ -79,17 +79,17 @@ def logits(
 
 
 def head(llm: SyncLLM, hidden: Floats, *, adapter: str = "") -> Logits:
-    """The logits (R, vocab) of rows (R, hidden), as if they were the last layer's output."""
+    """Return the logits (R, vocab) of rows (R, hidden) taken as the last layer's output."""
     inside = inspectable(llm.model.with_adapter(adapter).backend)
     return llm.owner.call(lambda: inside.head(hidden).copy())
 
 
 # -- after a pinned prefix ---------------------------------------------------------------------
-# The prefix stays in the KV cache meanwhile. It is computed like any prompt, beside other
+# The prefix stays in the KV cache meanwhile. It is computed like any prompt, together with other
 # sequences.
 
 LATER = RunParams(priority=1)
-"""How a prefix is computed that lets other requests go first."""
+"""Settings that compute a prefix after other requests."""
 _RUN = RunParams()
 
 
@@ -102,16 +102,16 @@ def row(
     *,
     adapter: str = "",
 ) -> Row:
-    """The row that predicts the token after a text: its logits and the tensors behind them.
+    """The row that predicts the token after a text: its logits and tensors.
 
     names: tensors of ``graph``
-    firsts: layer -> the first position whose keys and values are wanted
-    Other texts are written meanwhile.
+    firsts: layer -> the first position whose keys and values are read
+    Other texts run meanwhile.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
     with pin_text(llm, ids, interventions=interventions) as (sequence, wait):
 
-        def read() -> Row | None:  # None: other texts have taken its memory since
+        def read() -> Row | None:  # None: other texts have taken the prefix's memory since
             ready = is_ready(sequence)
             return read_row(llm.engine, sequence, names, firsts) if ready else None
 
@@ -130,8 +130,8 @@ def tensors(
 ) -> Mapping[str, Floats]:
     """Tensors of ``graph`` for all tokens of a text, (tokens, width) each.
 
-    They are computed in one batch, whose activations are all in memory meanwhile: InputError
-    for more than 512 tokens.
+    One batch computes them, and all its activations are in memory meanwhile: InputError for
+    more than 512 tokens.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
     if len(ids) > STEP_ROWS:
@@ -152,7 +152,7 @@ def tensors(
 def text_state(
     llm: SyncLLM, token_ids: Sequence[int], interventions: "BoundInterventions | None" = None
 ) -> Floats:
-    """The recurrent state after a text, of all layers: (numbers,), as ``state_layout`` has it."""
+    """The recurrent state after a text, of all layers: (numbers,), laid out as ``state_layout``."""
     with pin_text(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (
         sequence,
         wait,
@@ -169,7 +169,7 @@ def text_state(
 def whole_text(
     llm: SyncLLM, request: Request, names: Sequence[str], layers: Sequence[int]
 ) -> WholeText:
-    """All rows of a text that ``Embed`` reads, in one step; the keys and values of some layers."""
+    """All rows of a text that ``Embed`` reads in one step; keys and values of some layers."""
     assert isinstance(request.decoder, Embed)
     whole = replace(request, decoder=PinWhole(**vars(request.decoder)))
     with _pin_request(llm, whole) as (sequence, wait):
@@ -190,11 +190,11 @@ def last_rows(
     *,
     adapter: str = "",
 ) -> Iterator[tuple[int, Logits]]:
-    """(index, logits (vocab,)) of the token after each text, in the order in which they end.
+    """Yield (index, logits (vocab,)) of the token after each text, in the order in which they end.
 
     texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
-    like: the prefix of most texts, whose keys and values are kept in memory if there is room
-    stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
+    like: the prefix of most texts, whose keys and values stay in memory if there is room
+    stopped: called between steps, ends the iteration once true. To close it early aborts texts.
     """
     llm, like = llm.with_adapter(adapter), check_ids("token_ids", like)
     vocab = llm.tokenizer.vocab_size
@@ -220,7 +220,7 @@ def pin_text(
     """Keep a text's keys and values, except its last token's, until others need the memory.
 
     They are computed when the block begins. Yields the sequence, and a function that waits until
-    they are computed again.
+    they are in memory again.
     """
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
     with _pin_request(llm, request) as pin:
@@ -248,10 +248,10 @@ def _pin_request(
 
 Ids = tuple[int, ...]
 PerToken = Callable[[Logits, Sequence[int]], list[float]]
-"""Rows of logits, and the token that follows each -> a number for each."""
+"""(rows of logits, the token that follows each row) -> a number for each token."""
 
 
-class Stopped(Exception):  # noqa: N818  it is none
+class Stopped(Exception):  # noqa: N818  it is no error
     """The caller asked to stop."""
 
 
@@ -266,7 +266,7 @@ class Causal:
     """One model's predictions after texts, and its log-probabilities of given tokens.
 
     salt     see ``RunParams``
-    rows     computed so far: tokens that were not in the prefix cache
+    rows     how many tokens were computed so far: those that were not in the prefix cache
     stopped  called between two steps; once it returns True, Stopped is raised
     """
 
@@ -276,7 +276,7 @@ class Causal:
         self._llm, self._run, self.stopped, self.rows = llm, RunParams(cache_salt=salt), bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
-        """(index, logits (1, vocab)) of what follows each text, in the order they end."""
+        """Yield (index, logits (1, vocab)) of the token after each text, in the order they end."""
         vocab = self._llm.tokenizer.vocab_size
         jobs = (
             (self._request(text, len(text) - 1), LogitsReader(1, vocab, len(text) - 1))
@@ -288,7 +288,7 @@ class Causal:
     def score_tokens(
         self, texts: Sequence[ScoredText], look: PerToken | None = None
     ) -> list[list[float]]:
-        """The log-probability of each scored token, given those before it.
+        """Return the log-probability of each scored token, given the tokens before it.
 
         look: computes another number for each token, from rows of logits and the tokens themselves
         """
@@ -317,7 +317,7 @@ class Causal:
 
 
 def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
-    """Which tokens add bytes to a text, (vocab,); spaced: only those that begin with a space."""
+    """Return which tokens add bytes to a text, (vocab,); spaced: which begin with a space."""
     token_bytes = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
     fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in token_bytes)
     return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
@@ -331,14 +331,14 @@ def likeliest(row: Logits, allowed: NDArray[np.bool_], count: int) -> list[int]:
 
 
 def all_logprobs(row: Logits) -> NDArray[np.float64]:
-    """Log-probabilities of every token, (vocab,), of a row (1, vocab); the same as ``known``'s."""
+    """Return the log-probability of each token, (vocab,), of a row (1, vocab)."""
     _look_up(row, [0])  # raises where it is not finite
     wide: NDArray[np.float64] = row[0].astype(np.float64)
     return np.subtract(wide, log_sum_exp(wide))
 
 
 def _look_up(logits: Logits, next_ids: Sequence[int]) -> list[float]:
-    """The log-probability of the token that follows each row."""
+    """Return the log-probability of the token that follows each row."""
     logprobs = []
     for read in read_rows(logits, next_ids, 0):
         if isinstance(read, Exception):
@@ -349,7 +349,7 @@ def _look_up(logits: Logits, next_ids: Sequence[int]) -> list[float]:
 
 
 class _Lookup(EndListener):
-    """Scores a text's tokens from one position on, without keeping logits."""
+    """Scores a text's tokens from a position on, without keeping logits."""
 
     def __init__(self, text: Ids, first: int, look: PerToken) -> None:
         super().__init__()
@@ -376,9 +376,9 @@ TextPositions = tuple[Ids, Ids]
 
 
 def logits_at(llm: SyncLLM, texts: Sequence[TextPositions], *, adapter: str = "") -> list[Logits]:
-    """Logits at positions of texts by a bidirectional model, (positions, vocab) for each text.
+    """Return a bidirectional model's logits at positions, (positions, vocab) for each text.
 
-    asked: (token ids, positions) of each text. InputError for a causal model.
+    texts: (token ids, positions) of each text. InputError for a causal model.
     """
     llm = llm.with_adapter(adapter)
     vocab, config = llm.tokenizer.vocab_size, llm.config
@@ -395,19 +395,19 @@ def logits_at(llm: SyncLLM, texts: Sequence[TextPositions], *, adapter: str = ""
 
 
 def likeliest_of_rows(logits: Logits, top: int) -> list[ReadRow]:
-    """The ``top`` likeliest tokens of each row."""
+    """Return the ``top`` likeliest tokens of each row."""
     return [_sound(row) for row in read_rows(logits, [None] * len(logits), top)]
 
 
 def logprob_of(logits: Logits, token_id: int) -> float:
-    """The log-probability of a token, by one row."""
+    """Return the log-probability of a token under one row."""
     logprob = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
     assert logprob is not None
     return logprob
 
 
 def _sound(row: ReadRow | Exception) -> ReadRow:
-    """The row; raises where its logits are not finite."""
+    """Return the row; raise its error if its logits are not finite."""
     if isinstance(row, Exception):
         raise row
     return row

@@ -1,7 +1,7 @@
 """Likelihoods of given texts: answers after a prompt, and a long text as a whole.
 
-Knows how a text is cut into prompt and answer tokens, and a long one into windows, as lm-eval does;
-the requests for them, and for a bidirectional model the pseudo-log-likelihood.
+This module cuts a text into prompt and answer tokens, and a long text into windows, as lm-eval
+does. It makes the requests for them, and computes a bidirectional model's pseudo-log-likelihood.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,9 +40,9 @@ class Cut(NamedTuple):
 class Cutter:
     """Cuts prompts and answers into tokens. Raises InputError naming the argument.
 
-    Token ids are kept. White space at the end of a prompt belongs to the answer. Both are encoded
-    as one text, whose tokens after the prompt's own are the answer's. Where a token would span the
-    two, the answer is encoded by itself. An empty prompt is BOS.
+    Token ids are not changed. White space at the end of a prompt belongs to the answer. Texts are
+    encoded as one text, whose tokens after the prompt's own are the answer's. If a token would span
+    both, the answer is encoded by itself. An empty prompt is BOS.
     special: parse special tokens such as <|im_start|> in texts
     adapter: the name of a loaded adapter; "": none
     """
@@ -72,7 +72,7 @@ class Cutter:
         return cut
 
     def whole(self, text: Any) -> Ids:
-        """The tokens of a text of any length, after BOS if the model has one."""
+        """Return the tokens of a text of any length, after BOS if the model has one."""
         text = check_prompt(text, "text")
         ids, begin = self._encode(text), self._llm.tokenizer.bos_id
         if isinstance(text, str) and begin is not None and ids[:1] != (begin,):
@@ -123,12 +123,12 @@ def _hashable(prompt: Prompt) -> Prompt:
 
 
 def windows(ids: Ids, size: int, before: int = 1) -> Iterator[Cut]:
-    """Parts of a text that together score each token but the first once, in order.
+    """Yield the parts of a text that together score each token but the first once, in order.
 
-    A part computes at most ``size`` tokens. The first scores all it can, the others as many as
-    leave ``before`` tokens of context; the last has as much context as fits.
+    A part computes at most ``size`` tokens. The first scores all it can. The others score as many
+    as leave ``before`` tokens of context; the last has as much context as fits.
     """
-    done, last = 0, len(ids) - 1  # tokens that are scored
+    done, last = 0, len(ids) - 1  # numbers of tokens to score
     while done < last:
         count = min(last - done, size if not done else size - before + 1)
         end = done + count
@@ -146,8 +146,8 @@ class Likelihood:
 
     prompt_token_ids  the tokens before
     token_ids         the tokens that are scored
-    logprobs          natural, of each, given all before it
-    ranks             of each among all tokens, 1 is the likeliest; ties: the lowest id first
+    logprobs          natural, of each token, given all before it
+    ranks             of each token among all, 1 is the likeliest; ties: the lowest id first
     """
 
     prompt_token_ids: Ids
@@ -173,7 +173,7 @@ class Likelihood:
         return exp(-self.total / len(self.token_ids))
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return asdict(self) | {"total": self.total, "is_greedy": self.is_greedy}
 
 
@@ -204,7 +204,7 @@ Scores = PrefillTask[LookUpReader, list[Likelihood]]
 
 
 def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
-    """The likelihood of each answer after its prompt. adapter: as in a ``Request``."""
+    """Return a task for the likelihood of each answer. adapter: as in a ``Request``."""
     all_cuts = [*cuts]
     ends_after: dict[Cut, list[int]] = {}  # prompt and answer without its last token -> last tokens
     for prompt, answer in all_cuts:
@@ -232,7 +232,7 @@ def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
 
 @lru_cache
 def _template() -> Request:
-    """A request whose parts are checked once for all."""
+    """Return a request whose parts are checked once for all requests."""
     return Request(prompt_token_ids=(), sampling=SamplingParams(temperature=0, seed=0))
 
 
@@ -247,7 +247,7 @@ def _likelihood(cut: Cut, rows: Sequence[ReadRow]) -> Likelihood:
 
 
 def join_windows(parts: Sequence[Likelihood]) -> Likelihood:
-    """The likelihood of a text, from those of its windows."""
+    """Return the likelihood of a text from the likelihoods of its windows."""
     return Likelihood(
         parts[0].prompt_token_ids,
         tuple(chain.from_iterable(part.token_ids for part in parts)),
@@ -259,7 +259,7 @@ def join_windows(parts: Sequence[Likelihood]) -> Likelihood:
 # -- likelihoods of texts ----------------------------------------------------------------------
 
 Pair = tuple[Prompt, Prompt]
-_CHUNK = 512  # pairs of many that are read ahead
+_CHUNK = 512  # how many pairs are read ahead
 
 
 def score(
@@ -304,7 +304,7 @@ def likelihood(
     Without BOS, and of token ids, the first token is not scored. A text longer than a window is
     cut as in lm-eval: each token is scored once.
     window: the most tokens computed at once; None takes the context
-    before: tokens of context before the first scored one, from the second window on
+    before: tokens of context before the first scored token, from the second window on
     progress: called with (activity, tokens done, tokens in all)
     """
     cutter = Cutter(llm, special=special, adapter=adapter)
@@ -351,9 +351,10 @@ def _two(index: int, pair: Any) -> Pair:
 
 # -- by a bidirectional model ------------------------------------------------------------------
 # The sum over all tokens of log p(token | the text with the token masked), with a pass for each.
-# Other tokens are masked too: none ("original", Salazar et al. 2020, arXiv 1910.14659), or those
-# after it in the same word ("word_l2r", Kauf & Ivanova 2023, arXiv 2305.10588). Without the latter
-# a rare word of several pieces looks likely, since each piece gives the others away.
+# A metric may mask other tokens, too: "original" masks none (Salazar et al. 2020, arXiv
+# 1910.14659); "word_l2r" masks those after it in the same word (Kauf & Ivanova 2023, arXiv
+# 2305.10588). Without these masks a rare word of several pieces looks likely, since each piece
+# gives the others away.
 
 METRICS = ("original", "word_l2r")
 
@@ -377,7 +378,7 @@ class PseudoLikelihood:
         return fsum(self.logprobs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return asdict(self) | {"total": self.total}
 
 

@@ -189,7 +189,7 @@ class AnswerReader:
 
     @property
     def has_called(self) -> bool:
-        """Whether there are calls and the last one is complete, at least without its end mark."""
+        """Whether there are calls and the last one is complete, with or without its end mark."""
         if not self._calls or self._parser is None:
             return False
         return self._calls[-1].whole or self._parser.lacks_mark

@@ -210,7 +210,7 @@ class ToolUse:
     def _compile_either(
         self, keywords: Mapping[str, Any], calls: Grammar, *, ready: bool
     ) -> Matcher:
-        """Compile both; return a matcher of bytes for a schema's text or calls. ready: as options"""
+        """Compile both; return a matcher of bytes for either text. ready: see ``options``."""
         schema = json_schema(keywords["json_schema"])
         compact = keywords.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
