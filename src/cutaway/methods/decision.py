@@ -127,7 +127,7 @@ def decide(
 ) -> PrefillTask[LookUpReader, AnswerChances]:
     """How likely each of some whole answers to a conversation is, among all of them.
 
-    messages: as for chat; the model writes no thoughts
+    messages: as for chat, with enable_thinking=False
     answers: two texts or more, of which each is scored with the end of the model's turn
     adapter: the name of a loaded adapter, as for generate
     Raises InputError for an answer that is empty or given twice, TooLongError for one that does not

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float64]
 _PLACES, _WITHOUT = ("first", "second"), "a text without one word"
-_MOST_WORDS = 256  # of both texts, each word of which is left out once
+_MOST_WORDS = 256  # of both texts together; each is left out once
 
 
 @dataclass(frozen=True)

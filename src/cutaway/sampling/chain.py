@@ -1,8 +1,8 @@
 """The chain: an ordered list of named stages, declared as data, applied to one row of logits.
 
-The ledger says what each stage kept: how many survived, how much probability mass it removed, and
-which tokens. The model's logits are never changed. This NumPy code is the definition; the native
-sampler gives the same bits.
+The ledger has the effect of each stage: how many tokens survived, how much probability mass it
+removed, and which tokens. The model's logits are never changed. This NumPy code is the definition;
+the native sampler gives the same bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.stages import STAGES
 
 TOP_REMOVED = 8  # how many removed tokens a report names
-_LITTLE = 2.0**-20  # a smaller share would be lost in a difference, and is summed directly
+_LITTLE = 2.0**-20  # a smaller share would be lost in a difference; it is summed directly
 
 
 class Stage(NamedTuple):
@@ -29,13 +29,13 @@ class Stage(NamedTuple):
 
 
 class StageReport(NamedTuple):
-    """What one stage did.
+    """The effect of one stage.
 
     survivors        how many tokens are left
     removed_mass     the probability, before the stage, of the tokens that it removed
     top_removed      the likeliest tokens that it removed, at most eight
     log_sum_exp      of the survivors' logits, after the stage
-    min_kept_logit   the lowest logit that survived; None where none was removed
+    min_kept_logit   the lowest logit that survived; None if no token was removed
     """
 
     stage: Stage
@@ -47,12 +47,12 @@ class StageReport(NamedTuple):
 
 
 def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[Stage, ...]:
-    """The stages that these settings need, in their order.
+    """Return the stages that these settings need, in order.
 
     constrained: draws may have a mask of allowed tokens.
 
-    A stage that would change nothing is left out; so are temperature and filters at temperature 0,
-    which takes the likeliest of the tokens that the other stages leave.
+    A stage that would change nothing is left out. So are temperature and filters at temperature 0,
+    where the draw takes the likeliest of the tokens that the other stages leave.
     """
     if constrained and "constraint" not in params.order:
         raise InputError("chain", " has no 'constraint', which this request needs: add it")
@@ -81,7 +81,7 @@ def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
 
 
 def run_stages(chain: Sequence[Stage], logits: LogitsRow, context: Context) -> list[Candidates]:
-    """The candidates before the first stage and after each, of a row of finite logits (vocab,)."""
+    """Return the candidates before the first stage and after each, of finite logits (vocab,)."""
     states = [Candidates.all_of(logits)]
     for stage in chain:
         states.append(STAGES[stage.name].apply(states[-1], stage.rule, context))
@@ -89,7 +89,7 @@ def run_stages(chain: Sequence[Stage], logits: LogitsRow, context: Context) -> l
 
 
 def reports(chain: Sequence[Stage], states: Sequence[Candidates]) -> tuple[StageReport, ...]:
-    """The ledger, from the candidates before the first stage and after each."""
+    """Return the ledger, from the candidates before the first stage and after each."""
     return tuple(map(_report, chain, states, states[1:]))
 
 
@@ -102,7 +102,7 @@ def apply(
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:
-    """The token id among the survivors: argmax of processed logit + luck, or greedy."""
+    """Return the id of the drawn survivor: argmax of processed logit + luck, or greedy."""
     score = c.logits.astype(np.float64)
     if params.temperature > 0:
         score = score + gumbel(seed, place, c.ids)
@@ -110,6 +110,6 @@ def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:
 
 
 def logprob(logits: LogitsRow, token_id: int) -> float:
-    """Natural log-probability of a token under the model's own logits (vocab,)."""
+    """Return the natural log-probability of a token under the model's own logits (vocab,)."""
     wide = logits.astype(np.float64)
     return float(wide[token_id]) - log_sum_exp(wide)

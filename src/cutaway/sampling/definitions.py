@@ -1,4 +1,4 @@
-"""What each stage of the chain does to the candidates: one function a stage.
+"""Definitions of the stages of the chain (temperature, top-k, top-p, …): one function a stage.
 
 Candidates are ids and their processed logits, on the way from a row of logits to a token. This
 NumPy code is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md has
@@ -24,7 +24,7 @@ class NothingAllowedError(CutawayError):
 
 
 class History(NamedTuple):
-    """The tokens that penalties look at."""
+    """The tokens that penalties read."""
 
     prompt_token_ids: Sequence[int] = ()
     output_token_ids: Sequence[int] = ()
@@ -36,11 +36,11 @@ class History(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a stage may look at besides the logits.
+    """The inputs of a stage besides the logits.
 
     mask            a bit per token id, in words of 32 (ceil(vocab / 32),), set where the token is
                     allowed; None allows all
-    seed, place     of the draw: what its luck is a function of
+    seed, place     of the draw; its luck is a function of them
     """
 
     history: History
@@ -58,15 +58,15 @@ class Candidates:
 
     @classmethod
     def all_of(cls, logits: LogitsRow) -> Self:
-        """Every token of a row (vocab,)."""
+        """Return every token of a row (vocab,)."""
         return cls(np.arange(len(logits), dtype=np.int64), logits)
 
     def best_first(self) -> NDArray[np.int64]:
-        """Indices from the highest logit down; ties go to the lowest id."""
+        """Return indices from the highest logit down; ties go to the lowest id."""
         return np.argsort(-self.logits, kind="stable")
 
     def find(self, token_id: int) -> int | None:
-        """The index of a token that is still a candidate; None where it is not."""
+        """Return the index of a candidate; None if the token is none."""
         at = int(np.searchsorted(self.ids, token_id))
         return at if at < len(self.ids) and self.ids[at] == token_id else None
 
@@ -90,7 +90,7 @@ class Candidates:
 Rule = Mapping[str, Any]
 
 MAX_REPEAT = 1e30
-"""What DRY subtracts at most, before its multiplier: far below every logit, within float32."""
+"""The most that DRY subtracts, before its multiplier: below every logit, within float32."""
 
 
 def logit_bias(c: Candidates, rule: Rule, _: Context) -> Candidates:
@@ -116,7 +116,7 @@ def penalties(c: Candidates, rule: Rule, context: Context) -> Candidates:
 
 
 def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Make tokens less likely that would continue a repetition."""
+    """Make tokens less likely that would continue a repetition (DRY)."""
     logits = c.logits.copy()
     recent = context.history.token_ids
     if rule["last_n"] >= 0:
@@ -133,7 +133,7 @@ def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
 def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
     """Return, for each token after an earlier copy of the text's ending, that ending's length.
 
-    The longest counts. An ending does not reach back over a breaker, and breakers are left out.
+    The longest ending counts. It does not reach back over a breaker. Breakers are left out.
     """
     end = len(tokens)
     lengths: dict[int, int] = {}
@@ -152,7 +152,7 @@ def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
 
 
 def repeat_strength(base: float, beyond: int) -> float:
-    """base ** beyond by repeated multiplication, up to ``MAX_REPEAT``."""
+    """Return base ** beyond by repeated multiplication, at most ``MAX_REPEAT``."""
     strength = 1.0
     for _ in range(beyond):
         if strength * base > MAX_REPEAT or strength * base == strength:
@@ -162,7 +162,7 @@ def repeat_strength(base: float, beyond: int) -> float:
 
 
 def processors(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Let the user's own functions change the logits, or remove tokens with minus infinity."""
+    """Let the user's own functions change the logits; minus infinity removes a token."""
     tokens, logits = context.history.token_ids, c.logits
     for processor in rule["processors"]:  # each gets copies, which it may change
         logits = _as_row(processor(list(tokens), logits.copy()), c.logits.shape)
@@ -196,22 +196,22 @@ def constraint(c: Candidates, _: Rule, context: Context) -> Candidates:
 
 
 def temperature(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Divide the logits."""
+    """Divide the logits by the temperature."""
     return Candidates(c.ids, c.logits / np.float32(rule["temperature"]))
 
 
 def top_k(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep the k likeliest."""
+    """Keep the k likeliest tokens."""
     return c.keep(np.sort(c.best_first()[: rule["k"]]))
 
 
 def top_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep the likeliest that reach this mass together."""
+    """Keep the fewest likeliest tokens whose probabilities together reach p."""
     return _reach(c, c.best_first(), rule["p"])
 
 
 def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep those whose surprise is nearest to the entropy, until they reach this mass together."""
+    """Keep the fewest tokens, by distance of surprise from the entropy, that together reach p."""
     weights, depths = c.weights(), c.depths()
     # -log p = depth + log Σ weights, and the entropy is their mean: the logarithm cancels.
     mean = ordered_sum(weights * depths) / ordered_sum(weights)
@@ -219,7 +219,7 @@ def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
-    """Keep the first in this order until they reach the mass p together, the last one included."""
+    """Keep the first tokens in this order that together reach the mass p."""
     weights = c.weights()
     reached = np.cumsum(weights[order]) >= p * ordered_sum(weights)
     count = int(np.argmax(reached)) + 1 if reached.any() else len(order)
@@ -227,12 +227,12 @@ def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
 
 
 def min_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep those at least this many times as likely as the best."""
+    """Keep tokens at least this many times as likely as the likeliest."""
     return c.keep(-c.depths() >= scalar_log(rule["p"]))
 
 
 def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep the logits within n standard deviations of the highest."""
+    """Keep tokens whose logits are within n standard deviations of the highest."""
     wide = c.logits.astype(np.float64)
     away = wide - ordered_sum(wide) / len(wide)
     sigma = float(np.sqrt(ordered_sum(away * away) / len(wide)))
@@ -240,7 +240,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Keep, with this chance, only the least likely of the tokens that reach the threshold."""
+    """With this probability, remove the tokens that reach the threshold but the least likely."""
     if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()

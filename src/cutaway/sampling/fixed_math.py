@@ -1,8 +1,8 @@
 """exp, log, sums and cosines whose bits are the same on every machine.
 
-Each is made of IEEE additions, multiplications and divisions in float64 only (NumPy never fuses
-those), so that the draw does not depend on which libm or SIMD path NumPy picked. Within 2 ulp of
-the true value for exp, 3 for log.
+Each uses only IEEE additions, multiplications and divisions in float64, which NumPy never fuses. So
+the draw does not depend on the libm or SIMD path that NumPy picked. exp is within 2 ulp of the true
+value, log within 3.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _ATANH = [1.0 / n for n in range(1, 24, 2)]  # |s| <= 0.172 leaves 0.03**12 / 25
 
 
 def exp(x: Floats) -> Floats:
-    """e**x for x <= 0, clamped at -700; shape kept."""
+    """Return e**x for x <= 0, clamped at -700, in the same shape."""
     x = np.maximum(x, -700.0)
     k = np.rint(x * _LOG2E)
     r = (x - k * _LN2_HI) - k * _LN2_LO
@@ -34,7 +34,7 @@ def exp(x: Floats) -> Floats:
 
 
 def log(x: Floats) -> Floats:
-    """Natural logarithm of positive normal numbers; shape kept."""
+    """Return the natural logarithm of positive normal numbers, in the same shape."""
     m, e = np.frexp(x)
     low = m < 0.7071067811865476  # bring the mantissa to [sqrt(1/2), sqrt(2))
     m = np.where(low, m * 2.0, m)
@@ -48,12 +48,12 @@ def log(x: Floats) -> Floats:
 
 
 def scalar_log(x: float) -> float:
-    """Natural logarithm of one positive normal number."""
+    """Return the natural logarithm of one positive normal number."""
     return float(log(np.array([x]))[0])
 
 
 def ordered_sum(x: Floats) -> float:
-    """Sum of a vector in one fixed order: 16 interleaved lanes, then a halving tree."""
+    """Return the sum of a vector in one fixed order: 16 interleaved lanes, then a halving tree."""
     rows = np.zeros((-(-len(x) // LANES), LANES))
     rows.reshape(-1)[: len(x)] = x
     lanes = np.add.reduce(rows, axis=0)  # row after row: each lane adds in order
@@ -63,7 +63,7 @@ def ordered_sum(x: Floats) -> float:
 
 
 def dots(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Dot products along the last axis, whose numbers are added in their order.
+    """Return dot products along the last axis, whose numbers are added in order.
 
     The other axes broadcast: (n, 1, width) and (m, width) give (n, m).
     """
@@ -75,13 +75,13 @@ def dots(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Cosines of vectors, as ``dots`` has them; 0 with a vector of length 0."""
+    """Return cosines of vectors, by ``dots``; 0 if a vector has length 0."""
     squares = dots(a, a) * dots(b, b)
     return np.divide(dots(a, b), np.sqrt(np.where(squares > 0, squares, 1)))
 
 
 def log_sum_exp(x: Floats) -> float:
-    """log Σ exp(x); minus infinity where nothing is left."""
+    """Return log Σ exp(x); minus infinity if x is empty."""
     top = float(x.max(initial=-np.inf))
     if top == -np.inf:
         return top
@@ -89,7 +89,7 @@ def log_sum_exp(x: Floats) -> float:
 
 
 def entropy(x: Floats) -> float:
-    """-Σ p log p in nats, p being the softmax of finite x."""
+    """Return -Σ p log p in nats, where p is the softmax of finite x."""
     depth = x.max() - x
     weights = exp(-depth)
     total = ordered_sum(weights)

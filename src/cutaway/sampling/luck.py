@@ -3,7 +3,7 @@
 Gumbel noise from Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers:
 as easy as 1, 2, 3", SC 2011). It has no state, so a token's luck stays the same when a filter
 removes its neighbours, when the temperature changes or when the text is forked. Where a position is
-drawn more than once, as cells of a canvas are, each redraw may have luck of its own; the first draw
+drawn more than once, as for cells of a canvas, each redraw may have its own luck; the first draw
 has number 0.
 """
 
@@ -24,7 +24,7 @@ _TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL, _ORDER, _MASK_AGAIN = 0, 1, 2, 3, 4, 5, 6
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
-    """Four 32-bit words for each counter; the four counter words broadcast together."""
+    """Return four 32-bit words for each counter; the four counter words broadcast together."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
@@ -44,16 +44,16 @@ def _split(number: int) -> tuple[int, int]:
 
 
 def place_of(position: int, redraw: int) -> int:
-    """A position and the number of its redraw, as one number."""
+    """Return a position and the number of its redraw as one number."""
     return position | redraw << 32
 
 
 def uniform(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
-    """Numbers in (0, 1), one per token id, (n,).
+    """Return numbers in (0, 1), one per token id, (n,).
 
-    place: a position, or ``place_of`` it. One Philox call serves four neighbouring ids: counter =
-    (id // 4, position, redraw, 0), word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and
-    never 1.
+    place: a position, or the result of ``place_of``. One Philox call serves four neighbouring ids:
+    counter = (id // 4, position, redraw, 0), word id % 4, and u = (word + 1/2) / 2**32, which is
+    never 0 and never 1.
     """
     ids = token_ids.astype(np.uint64)
     groups, group_of_id = np.unique(ids >> np.uint64(2), return_inverse=True)
@@ -65,22 +65,22 @@ def uniform(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
 
 
 def gumbel(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
-    """Standard Gumbel noise, one per token id, (n,): argmax(z + gumbel) draws from softmax(z)."""
+    """Return standard Gumbel noise per token id, (n,): argmax(z + gumbel) draws from softmax(z)."""
     return -log(-log(uniform(seed, place, token_ids)))
 
 
 def coin(seed: int, place: int) -> float:
-    """A number in (0, 1) per place, for a stage that acts at random."""
+    """Return a number in (0, 1) for a place, for a stage that acts at random."""
     return float(_uniform_at(seed, [place], _COIN)[0])
 
 
 def order_luck(seed: int, places: list[int]) -> Floats:
-    """Numbers in (0, 1), one per place: which of the cells of a canvas are revealed."""
+    """Return numbers in (0, 1), one per place, that choose the cells of a canvas to reveal."""
     return _uniform_at(seed, places, _ORDER)
 
 
 def mask_luck(seed: int, places: list[int]) -> Floats:
-    """Numbers in (0, 1), one per place: which cells of a canvas are masked again."""
+    """Return numbers in (0, 1), one per place, that choose the cells to mask again."""
     return _uniform_at(seed, places, _MASK_AGAIN)
 
 
@@ -92,19 +92,19 @@ def _uniform_at(seed: int, places: list[int], purpose: int) -> Floats:
 
 
 def text_luck(seed: int, n: int) -> Floats:
-    """Standard Gumbel noise, one for each of n whole texts, (n,)."""
+    """Return standard Gumbel noise, one for each of n whole texts, (n,)."""
     place, zero = np.arange(n, dtype=np.uint64), np.zeros(n, np.uint64)
     first, *_ = philox((place, zero, zero, zero + np.uint64(_TEXT)), _split(seed))
     return -log(-log((first.astype(np.float64) + 0.5) * 2.0**-32))
 
 
 def derive_seed(seed: int, n: int) -> int:
-    """The seed of the n-th of n samples: the seed itself for n = 0, else Philox of (n, seed)."""
+    """Return the seed of the n-th of n samples: for n = 0 the seed, else Philox of (n, seed)."""
     return _derive(seed, n, _SAMPLE) if n else seed
 
 
 def trial_seed(seed: int, n: int) -> int:
-    """The seed of the n-th trial of a revision: Philox of (n, seed)."""
+    """Return the seed of the n-th trial of a revision: Philox of (n, seed)."""
     return _derive(seed, n, _TRIAL)
 
 

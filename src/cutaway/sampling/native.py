@@ -1,11 +1,11 @@
-"""Sample the rows of a step: natively where that was built, else by the NumPy twin.
+"""Sample the rows of a step: natively where the extension was built, else by the NumPy twin.
 
-A chain is handed to native/sampler.cpp once per sequence; an error belongs to its row. chain.py and
-observe.py, the twin, define all that it computes. They take its place where
-``cutaway.base._native`` is missing, and for single rows: those with a user's processors, which are
-Python, and those whose logits a stage might carry beyond float32.
+A chain is passed to native/sampler.cpp once per sequence; an error belongs to its row. The twin,
+chain.py and observe.py, defines all results. It takes over where ``cutaway.base._native`` is
+missing, and for single rows: those with a user's processors, which are Python, and those whose
+logits a stage might carry beyond float32.
 
-Rows are also read without drawing: how likely the model makes tokens that are known.
+Rows are also read without drawing: how likely the model makes known tokens.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ except ImportError:  # not built: the twin does everything; loading a model repo
 _sample_rows: Any = NATIVE and NATIVE.sample_rows
 
 TWIN = "numpy"
-"""The tier at which the NumPy twin samples every row, as for the reference backend."""
+"""The tier at which the NumPy twin samples every row, as the reference backend does."""
 
 _STATUS_DRAWN, _NOT_FINITE, _NOTHING_ALLOWED = 0, 1, 3
 _MAX_TOKEN_ID = 2**31  # beyond any vocabulary
@@ -61,13 +61,13 @@ _MAX_TOKEN_ID = 2**31  # beyond any vocabulary
 class Sampled(NamedTuple):
     """The token that was drawn from a row, and its figures.
 
-    sampled_id   what the sampler draws here: the token itself, unless that was forced
+    sampled_id   the token that the sampler draws; ``token_id`` differs only if it was forced
     survivors    how many tokens the chain left to draw from
     logprob      of the token, natural, under the model's own logits
     logits_hash  of the row: equal hashes mean equal bits
-    observed     where the draw asks for it
-    unconstrained_id  what the same luck draws without the mask, where the draw asks for the ledger;
-                 None where there is no mask, or a processor comes after it
+    observed     the row's figures, if the draw asks for them
+    unconstrained_id  the token that the same luck draws without the mask, if the draw asks for the
+                 ledger; None without a mask, or with a processor after it
     """
 
     token_id: int
@@ -80,7 +80,7 @@ class Sampled(NamedTuple):
 
 
 class CompiledChain:
-    """The chain of one sequence, handed over once for all of its steps."""
+    """The chain of one sequence, compiled once for all of its steps."""
 
     __slots__ = ("chain", "native", "params")
 
@@ -88,7 +88,7 @@ class CompiledChain:
         self, chain: tuple[Stage, ...], params: SamplingParams, prompt: Sequence[int]
     ) -> None:
         self.chain, self.params = chain, params
-        self.native: Any = None  # None where the twin has to do it
+        self.native: Any = None  # None if the twin has to compute it
         if NATIVE and all(STAGES[stage.name].native for stage in chain):
             self.native = NATIVE.Chain(params.temperature == 0)
             for stage in chain:
@@ -100,9 +100,9 @@ class CompiledChain:
 class RowDraw(NamedTuple):
     """How to draw the token at an absolute position from a row.
 
-    redraw   how often this position was drawn before, which gives it other luck
-    observe  what to note beside the token; None: nothing
-    forced   the token, where it is forced; the chain need not have kept it
+    redraw   how often this position was drawn before; each redraw has its own luck
+    observe  what to record besides the token; None: nothing
+    forced   the token, if it is forced; the chain may have removed it
     mask     a bit per token id, uint32 (ceil(vocab / 32),), set where the token is allowed; for
              chains with the stage "constraint". None allows all
     """
@@ -118,16 +118,16 @@ class RowDraw(NamedTuple):
 
     @property
     def place(self) -> int:
-        """The position and the redraw as one number, of which luck is a function."""
+        """The position and the redraw as one number; luck is a function of it."""
         return place_of(self.position, self.redraw)
 
     @property
     def asks_unconstrained(self) -> bool:
-        """Whether the row is to be drawn without the mask, too."""
+        """Whether to draw the row without the mask, too."""
         return self.mask is not None and self.observe is not None and self.observe.stages
 
     def without_mask(self) -> "RowDraw":
-        """Return the draw with the same luck and chain, nothing forbidden and nothing noted."""
+        """Return the draw with the same luck and chain, without mask and without records."""
         return self._replace(observe=None, forced=None, mask=None)
 
 
@@ -147,13 +147,13 @@ def sample(
 ) -> list[Sampled | Exception]:
     """Run each row's chain and draw its token.
 
-    logits: (rows, vocab), one row per draw, not changed. tier: the instruction set, as of
-    ``Backend.tier``; empty is the machine's best, "numpy" the twin. pool: threads to share the
-    rows, which must have nothing else to do. Neither changes the result.
+    logits: (rows, vocab), one row per draw, not changed. tier: the instruction set, as in
+    ``Backend.tier``; "" is the machine's best, "numpy" the twin. pool: idle threads to share the
+    rows. Neither changes the result.
 
     The result has a row's error in place of its token, which changes no other row: CutawayError
-    where the logits are not finite; InputError where a mask leaves no token, a processor returned
-    no row of logits, or an id to track or to force is outside the vocabulary; and what a processor
+    if the logits are not finite; InputError if a mask leaves no token, a processor returned no row
+    of logits, or an id to track or to force is outside the vocabulary; and what a processor
     raised.
     """
     if len(logits) != len(draws):
@@ -301,8 +301,8 @@ def read_rows(
 ) -> list[ReadRow | Exception]:
     """Return the probability and rank of a given next token in each row, and the likeliest tokens.
 
-    logits: (rows, vocab), not changed. next_ids: one per row, None where no token is given. top:
-    how many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.
+    logits: (rows, vocab), not changed. next_ids: one per row, None if no token is given. top: how
+    many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.
 
     A row that is not finite gives a CutawayError in its place. Raises InputError for an id outside
     the vocabulary.

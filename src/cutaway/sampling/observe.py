@@ -1,7 +1,7 @@
-"""What is noted of a row besides its token: its hash, its likely tokens and what the chain did.
+"""Observations of a row besides its token: its hash, its likely tokens, the effect of the chain.
 
 Equal hashes mean equal logits, to the last bit. A row's hash is a wrapping 64-bit sum, so that any
-order of adding gives the same number; the fingerprint of a run is a hash of the hashes of its rows.
+order of addition gives the same number; the fingerprint of a run is a hash of its rows' hashes.
 
 This NumPy code is the definition; the native sampler (sample_kernels.inc, sampler.cpp,
 sampler_observe.cpp) gives the same bits.
@@ -33,7 +33,7 @@ START = 0xC07A_0A1D
 
 
 def row_hash(logits: NDArray[np.float32]) -> int:
-    """64-bit hash of a row of logits (vocab,): the sum of a mix of each value's bits and place."""
+    """Return a 64-bit hash of logits (vocab,): the sum of a mix of each value's bits and place."""
     x = np.ascontiguousarray(logits).view(np.uint32).astype(np.uint64)
     x += np.arange(1, len(x) + 1, dtype=np.uint64) * GOLDEN
     x ^= x >> _HALF
@@ -59,7 +59,7 @@ class Logprobs(NamedTuple):
 
     model, chosen_model   under the model's own logits
     chain, chosen_chain   after the chain: among the survivors, whose probabilities sum to 1. At
-                          temperature 0 the chain has no temperature and no filters. None where
+                          temperature 0 the chain has no temperature and no filters. None if
                           the token was forced and did not survive
     """
 
@@ -72,7 +72,7 @@ class Logprobs(NamedTuple):
 class ReadRow(NamedTuple):
     """How likely the model's own logits make the next token.
 
-    logprob, rank   of that token, 1 being the likeliest; None where no token was given
+    logprob, rank   of that token, 1 is the likeliest; None if no token was given
     top             the likeliest tokens
     """
 
@@ -82,14 +82,14 @@ class ReadRow(NamedTuple):
 
 
 def likeliest(c: Candidates, count: int) -> Likeliest:
-    """Return the ``count`` likeliest candidates, or all where there are fewer."""
+    """Return the ``count`` likeliest candidates, or all if there are fewer."""
     best, wide = c.best_first()[:count], c.logits.astype(np.float64)
     total = log_sum_exp(wide)
     return tuple((int(c.ids[i]), float(wide[i]) - total) for i in best)
 
 
 def rank(logits: LogitsRow, index: int) -> int:
-    """Return the rank of a logit: 1 for the highest; of equals the lowest index comes first."""
+    """Return the rank of a logit: 1 for the highest; ties: the lowest index first."""
     logit = logits[index]
     ahead = np.count_nonzero(logits > logit) + np.count_nonzero(logits[:index] == logit)
     return 1 + int(ahead)
@@ -111,12 +111,12 @@ MAX_TOP = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observe:
-    """What to note of each step.
+    """What to record of each step.
 
     top          the N likeliest tokens under the model, 0 to 1000
     track        these token ids, however unlikely
     stages       the ledger: what each stage of the chain removed
-    after_chain  the ``top`` likeliest among the survivors of the chain, too
+    after_chain  also the ``top`` likeliest among the survivors of the chain
     prompt_top   at every position of the prompt, the N likeliest tokens, 0 to 1000
 
     Raises InputError naming the field.
@@ -137,20 +137,19 @@ class Observe:
 
     @property
     def any_step(self) -> bool:
-        """Whether anything is noted of steps, and not of the prompt alone."""
+        """Whether anything is recorded of steps, not only of the prompt."""
         return bool(self.top or self.track or self.stages or self.after_chain)
 
 
 class Candidate(NamedTuple):
-    """One token: its logit, and what the chain did to it.
+    """One token: its logit, and the effect of the chain on it.
 
     logit           the model's own, a float32
-    delta           what bias, penalties and processors together added: the logit before the
-                    temperature, or where the token was removed, or at the end, minus the model's
-                    own; a float32
-    removed_by      index of the stage that removed it; None where it survived
-    final_logprob   natural log-probability among the survivors; None where it was removed
-    luck            its Gumbel noise at this seed and position; None where the draw is greedy
+    delta           what bias, penalties and processors together added, a float32: the logit
+                    before the temperature, at its removal or at the end, minus the model's own
+    removed_by      index of the stage that removed it; None if it survived
+    final_logprob   natural log-probability among the survivors; None if it was removed
+    luck            its Gumbel noise at this seed and position; None if the draw is greedy
     rank            under the model's own logits, 1 being the likeliest
     """
 
@@ -168,14 +167,14 @@ class Observation(NamedTuple):
 
     maximum, log_sum_exp, entropy   of the model's own logits
     rank, logprob                   of the token, under them; 1 is the likeliest
-    final_rank, final_logprob       of the token among the survivors; None where it is not one
+    final_rank, final_logprob       of the token among the survivors; None if it was removed
     final_log_sum_exp               of the survivors' processed logits
     candidates                      the likeliest under the model, best first, ties to the lowest
                                     id; then the token and the tracked ones, if not among them
-    stages                          the ledger, where it is observed
-    logit_histogram                 how many tokens of the row lie [0, 1), [1, 2), … below its
-                                    maximum; the last of 32 counts has all that are lower
-    after_chain                     the likeliest survivors, where they are observed
+    stages                          the ledger, if it is observed
+    logit_histogram                 how many tokens of the row are [0, 1), [1, 2), … below its
+                                    maximum; the last of 32 counts includes all that are lower
+    after_chain                     the likeliest survivors, if they are observed
     """
 
     maximum: float
@@ -195,8 +194,8 @@ class Observation(NamedTuple):
     def neg_log_z(self) -> float | None:
         """-ln Z in nats, where Z is the share of the mass before the constraint that it kept.
 
-        A difference of two normalisers, so that it is exact also where almost all was removed.
-        None where the ledger has no constraint.
+        A difference of two normalisers, so that it is exact even if almost all was removed.
+        None if the ledger has no constraint.
         """
         before = self.log_sum_exp
         for report in self.stages:
@@ -225,8 +224,8 @@ class NumberTable(Sequence[Row]):
     """Rows of numbers that are kept as one array, and become tuples when they are read.
 
     The steps of an answer may have a million candidates, and are kept until it is written. As
-    tuples these took 300 bytes each, and a third of a second of the garbage collector, in which no
-    thread of the process runs.
+    tuples each took 300 bytes, and together a third of a second of the garbage collector, during
+    which no thread of the process runs.
 
     data: the bytes of rows of ``DTYPE``
     """
@@ -246,22 +245,22 @@ class NumberTable(Sequence[Row]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Row, ...]: ...
     def __getitem__(self, at: int | slice) -> Row | tuple[Row, ...]:
-        """A row, or several as a tuple."""
+        """Return a row, or several as a tuple."""
         if isinstance(at, slice):
             return tuple(self._read(self._array[at]))
         [row] = self._read(self._array[[at]])
         return row
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self._array)
 
     def __iter__(self) -> Iterator[Row]:
-        """Each row."""
+        """Yield each row."""
         return iter(self[:])
 
     def __eq__(self, other: object) -> bool:
-        """Whether the rows are equal, in a table or in a tuple."""
+        """Return whether the rows are equal to those of a table or a tuple."""
         return self[:] == tuple(other) if isinstance(other, NumberTable | tuple) else NotImplemented
 
     def __hash__(self) -> int:
@@ -317,7 +316,7 @@ def observe(
 ) -> Observation:
     """Observe a row; states: its candidates before the first stage and after each.
 
-    luck: the draw's seed and place; None where it is greedy.
+    luck: the draw's seed and place; None if it is greedy.
     """
     row, last = states[0].logits, states[-1]
     wide, at = row.astype(np.float64), last.find(token_id)
@@ -379,14 +378,14 @@ def _trace_token(
 
 
 def logit_histogram(row: LogitsRow) -> tuple[int, ...]:
-    """How many logits of a row (vocab,) lie in each nat below its maximum."""
+    """Return how many logits of a row (vocab,) are in each nat below its maximum, (32,)."""
     wide = row.astype(np.float64)
     bins: NDArray[np.int64] = np.minimum(wide.max() - wide, BINS - 1).astype(np.int64)
     return tuple(np.bincount(bins, minlength=BINS).tolist())
 
 
 def check_vocabulary(settings: Observe | None, forced: int | None, vocab: int) -> InputError | None:
-    """The error for a tracked or forced token id outside the vocabulary."""
+    """Return the error for a tracked or forced token id outside the vocabulary, if any."""
     named_ids = [("track", i) for i in settings.track] if settings else []
     if forced is not None:
         named_ids.append(("forced", forced))

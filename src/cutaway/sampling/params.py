@@ -23,9 +23,9 @@ T = TypeVar("T")
 class Param(NamedTuple):
     """A setting that is one number.
 
-    low, high    its range; high is None where there is no upper end
-    above, below whether low, or high, is outside the range itself
-    zero         what 0 means, where it is allowed besides the range
+    low, high    its range; high is None without an upper end
+    above, below whether the range excludes low, or high
+    zero         the meaning of 0, if 0 is allowed besides the range
     off          the value at which the setting does nothing
     slider       low, high and step of a slider that shows the useful part
     """
@@ -54,7 +54,7 @@ class Param(NamedTuple):
         return f"{zero}between {self.low:g} and {self.high:g}"
 
     def check(self, name: str, value: Any) -> float:
-        """The value as a plain number; InputError where it is outside the range."""
+        """Return the value as a plain number; InputError if it is outside the range."""
         if self.type is int:
             high = None if self.high is None else int(self.high)
             return check_int(name, value, int(self.low), high)
@@ -76,7 +76,7 @@ def _param(
     slider: tuple[float, float, float],
     **more: Any,
 ) -> T:
-    """A field of SamplingParams, with its Param as metadata."""
+    """Return a field of SamplingParams, with its Param as metadata."""
     more_fields: dict[str, Any] = {"default": default, "off": off, **more}
     low, high = span
     param = Param(
@@ -100,9 +100,9 @@ class SamplingParams:
     dry_breakers   token ids at which DRY stops comparing, and which it does not penalise
     seed           0 to 2**64 - 1; None lets the engine choose one, and report it
     preset         the order of the stages: a key of PRESETS
-    chain          the order itself, instead of a preset: names of stages; stages that it does not
-                   name are not applied
-    processors     callables that see and may change the logits
+    chain          the order itself, instead of a preset: names of stages; other stages are not
+                   applied
+    processors     callables that get the logits and may change them
 
     Raises InputError, one sentence naming the field, for a value outside its range.
     """
@@ -209,7 +209,7 @@ class SamplingParams:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names of the stages, as the chain or the preset has them."""
+        """The names of the stages, in the order of the chain or the preset."""
         return PRESETS[self.preset] if self.chain is None else self.chain
 
     def is_off(self, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Luck in plain Python: the noise of a token as a pure function of (seed, position, token id).
 
 This file imports nothing of cutaway, and nothing outside Python: others may copy it, under the
-licence of cutaway (Apache 2.0). docs/luck.md specifies what it computes, and has test vectors. For
-many tokens ``cutaway.sampling.luck`` computes the same faster.
+licence of cutaway (Apache 2.0). docs/luck.md specifies its results, and has test vectors. For many
+tokens ``cutaway.sampling.luck`` computes the same faster.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _ODD = [1.0 / n for n in range(1, 24, 2)]
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Philox4x32-10 (Salmon et al., SC 2011): four words of 32 bits from four and a key."""
+    """Return Philox4x32-10 (Salmon et al., SC 2011): four words of 32 bits from four and a key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -28,14 +28,16 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
 
 
 def uniform(seed: int, position: int, token_id: int) -> float:
-    """A number in (0, 1): seed below 2**64, position and token id below 2**32."""
+    """Return a number in (0, 1): seed below 2**64, position and token id below 2**32."""
     words = philox((token_id // 4, position, 0, 0), (seed & 0xFFFFFFFF, seed >> 32))
     return (words[token_id % 4] + 0.5) * 2.0**-32
 
 
 def log(x: float) -> float:
-    """Natural logarithm of a positive normal number, in one order of IEEE additions, products and
-    quotients in float64: the same bits on every machine."""
+    """Return the natural logarithm of a positive normal number, with the same bits everywhere.
+
+    It uses IEEE additions, products and quotients in float64, in one order.
+    """
     m, e = frexp(x)
     if m < _SQRT_HALF:
         m, e = m * 2.0, e - 1
@@ -48,12 +50,12 @@ def log(x: float) -> float:
 
 
 def gumbel(seed: int, position: int, token_id: int) -> float:
-    """Standard Gumbel noise: argmax(logit + noise) over the tokens draws from their softmax."""
+    """Return standard Gumbel noise: argmax(logit + noise) over tokens draws from their softmax."""
     return -log(-log(uniform(seed, position, token_id)))
 
 
 def draw(logits: Mapping[int, float], seed: int, position: int) -> int:
-    """Draw a token of those that are left, {token id: processed logit}; ties to the lowest id.
+    """Draw one of the surviving tokens, {token id: processed logit}; ties to the lowest id.
 
     position: of the drawn token in the text, prompt included
     """

@@ -1,8 +1,8 @@
 """The table of the chain's stages: the one place where a stage is declared.
 
-From it come the chain, the presets' orders, the letters of the ledger, the command line's flags,
-the server's fields, what the page shows and the table in docs/sampling.md. A stage is an entry
-here, its parameters in params.py, its definition in definitions.py and its kernel in
+The chain, the presets' orders, the letters of the ledger, the command line's flags, the server's
+fields, the page's controls and the table in docs/sampling.md come from this table. A stage is an
+entry here, its parameters in params.py, its definition in definitions.py and its kernel in
 native/sampler_stages.cpp.
 """
 
@@ -21,15 +21,15 @@ _MAX_TOP_K = 2**31  # beyond any vocabulary
 class StageSpec:
     """One stage.
 
-    letter    stands for the stage in a ledger
-    help      what it does, in one sentence
-    source    where it is defined
+    letter    its letter in a ledger
+    help      its effect, in one sentence
+    source    the publication or program that defines it
     rule      a setting's name in the chain's rule -> its field of SamplingParams
-    switches  the fields that turn it on: it is off where all of them are off
+    switches  the fields that turn it on: it is off if all of them are off
     filter    whether it only removes tokens
     apply     its definition
-    native    the numbers that its kernel takes; None where it has no kernel
-    history   whether it looks at the text so far
+    native    the numbers that its kernel takes; None without a kernel
+    history   whether it reads the text so far
     """
 
     letter: str
@@ -198,7 +198,7 @@ STAGES: Mapping[str, StageSpec] = {
 
 _FIRST = ("logit_bias", "penalties", "dry", "processors", "constraint")
 # The order of the published definitions and of transformers: every filter judges the
-# distribution after the temperature, which is the one that is drawn from.
+# distribution after the temperature, from which the token is drawn.
 _AS_PUBLISHED = (
     *_FIRST, "temperature", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
 )  # fmt: skip
@@ -212,5 +212,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     ),
     "mlx-lm": (*_FIRST, "top_p", "min_p", "xtc", "top_k", "top_n_sigma", "typical", "temperature"),
 }  # fmt: skip
-"""The order in which each engine applies its stages: the same settings mean different things.
-Stages that an engine does not have follow those that it has, before a temperature that is last."""
+"""The order of the stages in each engine, by which the same settings mean different things.
+
+Stages that an engine lacks come after its own, but before a temperature that is last.
+"""
