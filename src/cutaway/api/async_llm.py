@@ -1,6 +1,6 @@
 """AsyncLLM: a model for an event loop, whose engine runs in a thread of this process.
 
-A guest is an ``LLM`` for a thread, on the same engine: its calls run on the engine's thread,
+A guest is an ``LLM`` for another thread on the same engine: its calls run on the engine's thread,
 between two steps, and may be cancelled.
 """
 
@@ -31,13 +31,13 @@ P = ParamSpec("P")
 
 
 class AsyncLLM(PrefixMethods, AsyncModel):
-    """A model whose engine runs in a thread of its own. ``async with`` closes it.
+    """A model whose engine runs in its own thread. ``async with`` closes it.
 
-    model    as for LLM; or an LLM, which cannot be used until this is closed
+    model    as for LLM; or an LLM, which cannot be used until this object is closed
     options  default keywords of all requests
 
     Raises InputError for a bad option, or a model that has another owner; CutawayError if the
-    system has no thread left.
+    operating system has no thread left.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class AsyncLLM(PrefixMethods, AsyncModel):
 
 
 class GuestOwner(EngineOwner):
-    """Makes its calls on the engine's own thread, and never steps the engine itself."""
+    """Makes its calls on the engine's thread, and never steps the engine itself."""
 
     def __init__(self, engine: AsyncEngine, unwanted: Flag) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class GuestOwner(EngineOwner):
 
 
 class Guests:
-    """A thread that serves one guest at a time: each may take as much memory as a step."""
+    """A thread that serves one guest at a time, since each may take as much memory as a step."""
 
     def __init__(self, model: LoadedModel, engine: AsyncEngine) -> None:
         self._model, self._engine = model, engine
@@ -174,7 +174,7 @@ class Guests:
     async def call(
         self, function: Callable[[LLM], T], on_end: Callable[[], object] = lambda: None
     ) -> T:
-        """Call a function of an LLM; once this is cancelled, the LLM's next call raises.
+        """Call a function with an LLM; after a cancellation, the LLM's next call raises.
 
         on_end: called when the function has returned, on any thread
         """

@@ -1,7 +1,7 @@
-"""AsyncModel: a model for an event loop, whose weights are in this process or elsewhere.
+"""AsyncModel: a model for an event loop, with its weights in this process or elsewhere.
 
-Knows what needs no weights: prompts, options, grammars. It has the methods of ``LLM``, with the
-same keywords, as coroutines.
+It does all work that needs no weights: prompts, options, grammars. It has the methods of ``LLM``,
+with the same keywords, as coroutines.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ T = TypeVar("T")
 
 
 class Forwarding(Readings, BaseLLM, ABC):
-    """A model whose weights may be elsewhere: requests and functions are sent there."""
+    """A model whose weights may be elsewhere: it sends requests and functions there."""
 
     @staticmethod
     def _as_reading(task: Callable[..., PrefillTask[Any, Any]]) -> Callable[..., Any]:
-        """Queue the requests of a task, which is made in a thread, among all others."""
+        """Make a method that creates the task in a thread and queues the task's requests."""
 
         @wraps(task)
         async def read(self: Forwarding, /, *args: Any, **kwargs: Any) -> Any:
@@ -71,8 +71,8 @@ class Forwarding(Readings, BaseLLM, ABC):
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> ArrivalReader:
         """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
 
-        Requests have their seeds already, from which ``Request.samples`` derives the samples'.
-        Raises InputError for a request the model cannot run, QueueFullError if there is no room.
+        Each request already has its seed, from which ``Request.samples`` derives the samples' seeds.
+        Raises InputError for a request that the model cannot run, QueueFullError without room.
         """
 
     @abstractmethod
@@ -81,14 +81,14 @@ class Forwarding(Readings, BaseLLM, ABC):
     ) -> T:
         """Call ``function(llm, *args, **kwargs)`` where the weights are, and return its result.
 
-        The function must be importable by name; it, its arguments and its result may be pickled.
-        One is called at a time, while requests are served. When the task is cancelled, the
+        The function must be importable by name, and it may be pickled, as its arguments and result.
+        One function is called at a time, while requests are served. If the task is cancelled, the
         function's next call of the LLM raises.
         """
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop that this runs in; InputError if it is not asyncio's."""
+    """Return the running event loop; InputError if it is not asyncio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError as error:
@@ -121,11 +121,11 @@ def blocking(
 
 
 LONG = 1 << 16
-"""Characters of a long text: so many take up to a second to read."""
+"""Characters of a long text, which takes up to a second to read."""
 
 
 class AsyncModel(Forwarding):
-    """A model's methods that need no weights in this process. ``async with`` closes it.
+    """The methods of a model that need no weights in this process. ``async with`` closes it.
 
     options  default keywords of all requests
     """
@@ -156,7 +156,7 @@ class AsyncModel(Forwarding):
 
     @property
     def replicas(self) -> Mapping[str, EngineState]:
-        """How busy each replica is, by name; empty if the engine is in this process."""
+        """The state of each replica, by name; empty if the engine is in this process."""
         return {}
 
     @property
@@ -170,13 +170,13 @@ class AsyncModel(Forwarding):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close and wait until it is done; then the model may have another owner."""
+        """Close, and wait until the model may have another owner."""
 
     @abstractmethod
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the texts, at most ``timeout`` seconds.
 
-        Texts that are not finished then are ended. Returns whether all ended by themselves.
+        Ends the texts that are not finished by then. Returns whether all ended by themselves.
         """
 
     # -- writing -----------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class AsyncModel(Forwarding):
         return texts
 
     async def _start_infilling(self, prompts: Sequence[Prompt], options: Options) -> Generations:
-        """Write texts before a suffix where the weights are; they have ended when this returns."""
+        """Write texts before a suffix where the weights are; return once they have ended."""
         texts = await self.run_in_turn(_infill, prompts, options)
         for text in texts:
             text.belongs_to(self.model)
@@ -408,7 +408,7 @@ class AsyncModel(Forwarding):
         await self.aclose()
 
     def end_compiling(self) -> bool:
-        """Compile no more grammars, and return whether this is the first call."""
+        """Compile no more grammars; return whether this is the first call."""
         if self._compiling is None:
             return False
         self._compiling.close()

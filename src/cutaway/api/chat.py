@@ -57,7 +57,7 @@ def answer(
 
 
 def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
-    """Return the largest number of answers; InputError for a bad argument."""
+    """Return the most answers of the rounds; InputError for a bad argument."""
     rounds = check_int("max_rounds", rounds, 1, 1000)
     if check_bool("run_tools", run_tools) and options.n != 1:
         raise InputError("n", " must be 1 where run_tools calls the functions")
@@ -65,7 +65,7 @@ def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
 
 
 def _check_functions(use: ToolUse) -> None:
-    """Raise InputError unless every tool is a Python function that can be called here."""
+    """InputError unless every tool is a Python function that can be called here."""
     for tool in use.tools:
         if tool.name not in use.functions:
             raise InputError("run_tools", f": {tool.name} is no Python function; run it yourself")

@@ -1,7 +1,7 @@
-"""Do slow work one at a time, with the clients in turn.
+"""Run slow work one at a time, with the clients in turn.
 
-A stranger's grammar, body or look inside may take seconds, so those of one client wait for each
-other, and another client's only for the one that is being done.
+A stranger's grammar, body or look inside may take seconds. So the work of one client waits for its
+own earlier work, and for other clients' only while one of them has its turn.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ CLIENT = ContextVar("CLIENT", default="")
 class ClientQueue:
     """A thread, and the tasks of an event loop that wait for it.
 
-    waiting_text     what waits, for a refusal: "grammars wait to be compiled"
-    limit            how many may wait; tasks that serve no client always may
-    limit_of_client  how many may wait of one client
-    at_once          how many have their turn together, where the work is done elsewhere
+    waiting_text     names the waiting work in an error: "grammars wait to be compiled"
+    limit            how many tasks may wait; tasks that serve no client always may
+    limit_of_client  how many tasks of one client may wait
+    at_once          how many have their turn together, if the work is done elsewhere
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ClientQueue:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in the thread; if cancelled, it leaves its place in the queue.
+        """Call a function in the thread; if the task is cancelled, it leaves the queue.
 
         QueueFullError if too many wait, CutawayError once the queue is closed.
         """
@@ -66,7 +66,7 @@ class ClientQueue:
             self._next()
 
     def close(self) -> None:
-        """Close the queue: tasks that wait are refused at their turn, which is soon."""
+        """Close the queue: waiting tasks get an error at their turn, which is soon."""
         self._closed = True
         self._thread.shutdown(wait=False)
 

@@ -33,20 +33,20 @@ class LLM(TextWriter):
               are loaded
     kv        f16, or q8_0, q5_1 or q4_0: keys and values in less memory, and logits that differ a
               little; "q8_0,q4_0": keys in one of these, values in the other
-    offload_folder  a folder on a disk, for a model larger than memory: its weights are in a
-              nameless file there, deleted with this process, and memory holds what it can
+    offload_folder  a folder on a disk, for a model larger than memory: the weights are in a
+              nameless file there, deleted with this process; memory keeps as many as it can
     lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;
               "FILE:SCALE,FILE:SCALE" adds several, in this order
     adapters  adapters by name, likewise, for the requests that name one (adapter="name")
-    prefix_cache  keep what was computed, for prompts that begin alike; changes no token
+    prefix_cache  keep computed keys and values for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
-    max_waiting   sequences in the queue, 0 or more; None has no limit
+    max_waiting   sequences in the queue, 0 or more; None: no limit
     step_ms       milliseconds that a step should take at most where a prompt is read beside texts,
                   of which the prompt has half or more; 0: no target; changes no token
-    progress  show on the terminal what takes long (a first fetch, many prompts)
+    progress  show long work on the terminal (a first fetch, many prompts)
 
-    Closing it, or leaving its ``with`` block, frees the memory. Raises InputError for a bad
-    argument, FormatError for a bad file, FetchError where a model cannot be fetched.
+    To close it, or to leave its ``with`` block, frees the memory. Raises InputError for a bad
+    argument, FormatError for a bad file, FetchError if a model cannot be fetched.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LLM(TextWriter):
         return engine
 
     def take_back(self, engine: Engine) -> None:
-        """Own the engine again that ``hand_over`` gave away."""
+        """Own the engine again after ``hand_over``."""
         self.model.claim("an LLM")
         self._runner.take_back(engine)
 

@@ -1,7 +1,7 @@
 """The methods of LLM and AsyncLLM that read texts and draw nothing: each is named here once.
 
-Knows how a function of ``methods/`` becomes a method, when it is first used, and that a thread
-waits for its result. Does not know what is computed.
+This module makes a method of a function of ``methods/`` when it is first used, and waits in the
+caller's thread for the result. It does not know what is computed.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -65,7 +65,7 @@ class _Declared(Generic[P, T]):
 
 
 class ReadingMethod(_Declared[P, T]):
-    """A method made from a function that returns what is to be read: a ``PrefillTask``."""
+    """A method made from a function that returns a ``PrefillTask``."""
 
     def __init__(
         self, load: Callable[[], Callable[Concatenate[BaseLLM, P], PrefillTask[Any, T]]]
@@ -80,7 +80,7 @@ class ReadingMethod(_Declared[P, T]):
 
 
 class CallingMethod(_Declared[P, T]):
-    """A method made from a function of an LLM that calls it several times."""
+    """A method made from a function that calls an LLM several times."""
 
     def __init__(self, load: Callable[[], Callable[Concatenate[SyncLLM, P], T]]) -> None:
         super().__init__(load)

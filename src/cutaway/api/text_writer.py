@@ -1,7 +1,7 @@
 """TextWriter: the methods of ``LLM`` that draw: generate, stream, chat, denoise, revise.
 
-Of many requests a few run at a time, each with its result as soon as it ends. An error belongs to
-its request, and the others continue.
+Of many requests a few run at a time; each yields its result as soon as it ends. An error ends only
+its own request.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ Result = Completion | list[Completion] | CutawayError
 class Results(Iterator[tuple[int, Result]]):
     """(index of the request, its result) in the order in which they end.
 
-    Closing it (or leaving its ``with`` block, or dropping it) early aborts what runs.
+    To close it early (or leave its ``with`` block, or drop it) aborts the running requests.
     on_step: called after every step
     """
 
@@ -58,7 +58,7 @@ class Results(Iterator[tuple[int, Result]]):
         self._requests = enumerate(requests)
         self._open: dict[int, list[Stream]] = {}
         self._ended: deque[tuple[int, Result]] = deque()
-        self._tokens = 0  # of those that ended
+        self._tokens = 0  # of the requests that ended
         self.stop_asked = False
         self.on_step: Callable[[], object] = lambda: None
 
@@ -82,7 +82,7 @@ class Results(Iterator[tuple[int, Result]]):
         raise StopIteration
 
     def stop(self) -> None:
-        """Begin no further step; requests that have ended are still yielded.
+        """Begin no more steps; requests that have ended are still yielded.
 
         Safe in a signal handler.
         """
@@ -104,7 +104,7 @@ class Results(Iterator[tuple[int, Result]]):
         self._ended.clear()
 
     def _fill(self) -> bool:
-        """Take requests while there is room; False where nothing is left to do."""
+        """Take requests while there is room; False if nothing is left to do."""
         room = self._most - sum(map(len, self._open.values()))
         while room > 0 and not self._ended:
             if (following := next(self._requests, None)) is None:
@@ -130,7 +130,7 @@ def _tokens(streams: list[Stream]) -> int:
 
 
 def _result(streams: list[Stream]) -> Result:
-    """Of samples that have all ended."""
+    """Return the result of samples that have all ended."""
     for stream in streams:
         if stream.error:
             return as_cutaway_error(stream.error)
@@ -159,7 +159,7 @@ class TextWriter(TextReader):
         """Continue a prompt, or each of a list of prompts in one batch.
 
         prompt: text, or token ids (a NumPy array too); a list of either gives a list of
-        Completions. An empty list is an empty prompt, which is refused.
+        Completions. An empty list is an empty prompt: an InputError.
         options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (RequestOptions names
         them all). With n > 1 each prompt gives a list of n, or with ``align`` one of them.
         trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
@@ -177,7 +177,7 @@ class TextWriter(TextReader):
         is_list: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
-        """As generate. many: return a list; grammar: the options', if it is compiled already."""
+        """Do as ``generate``. is_list: return a list; grammar: the options', if compiled."""
         traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -196,12 +196,12 @@ class TextWriter(TextReader):
     ) -> Results:
         """Many requests in one batch: (index, result) of each as it ends, in any order.
 
-        requests: prompts, or (prompt, options) pairs whose options override the common ones. Any
-        number of them: they are taken as there is room, about two batches ahead. A CutawayError
+        requests: prompts, or (prompt, options) pairs whose options override the common ones. There
+        may be any number: they are taken as there is room, about two batches ahead. A CutawayError
         among them stands for a request that could not be read, and becomes its result.
-        A result is what generate returns, a list of n where n > 1, or the CutawayError that
-        it would raise; other requests continue. Closing the iterator early aborts them.
-        Raises InputError for a bad common option.
+        A result is what generate returns, a list of n if n > 1, or the CutawayError that it would
+        raise; other requests continue. To close the iterator early aborts them. Raises InputError
+        for a bad common option.
         """
         try:
             if isinstance(requests, (str, bytes)):
@@ -235,17 +235,17 @@ class TextWriter(TextReader):
         """Reveal a canvas of ``max_tokens`` cells after a prompt, in passes.
 
         settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
-        as for generate. ``Completion.passes`` has what each pass did. InputError for a model that
-        only writes from left to right.
+        as for generate. ``Completion.passes`` has the passes. InputError for a model that only
+        writes from left to right.
         """
         from cutaway.requests.options import split_rule
 
         return self.generate(prompt, **split_rule(settings))
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
-        """A Stream for each of n samples, which run in one batch whichever is read.
+        """Return a Stream for each of n samples; they run in one batch, whichever is read.
 
-        With a suffix and a model without tokens for it, they have ended: see docs/fill.md.
+        With a suffix and a model without FIM tokens, the streams have ended: see docs/fill.md.
         With ``align`` the caller chooses among their completions: ``methods.importance.align``.
         """
         return self.start(prompt, self.parse_options(options))
@@ -267,19 +267,19 @@ class TextWriter(TextReader):
     ) -> Any:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
 
-        tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
-        has them; tool_choice and parallel_tool_calls as there
+        tools: the tools that the answer may call: Python functions with types, or tools as in
+        OpenAI's chat, as are tool_choice and parallel_tool_calls
         run_tools: call the functions and answer their results, for at most ``max_rounds`` answers;
         calls of the last one are not run. A function's exception is raised. Each answer has a trace
         of its own, as samples have.
-        continue_final_message: the last message is the assistant's, and the text goes on from it;
-        the first of ``new_messages`` is then this message, whole
-        think: whether the model thinks, or a level that its template knows ("low"); None: as the
-        template has it
-        think_budget: tokens of the thought at most, after which it is closed
+        continue_final_message: the last message is the assistant's, and the text continues it; the
+        first of ``new_messages`` is then this message, whole
+        think: whether the model thinks, or a level that its template knows ("low"); None: the
+        template's default
+        think_budget: the most tokens of the thought, after which it is closed
         chat_template_kwargs: variables of the model's chat template
-        ``Completion.new_messages`` continue the conversation; ``tool_calls`` are those of the last
-        answer. With n > 1 returns a list.
+        ``Completion.new_messages`` continue the conversation; ``tool_calls`` are the last answer's.
+        With n > 1 returns a list.
         """
         from cutaway.api.chat import answer
         from cutaway.text.thinking import ThinkingWish
@@ -300,7 +300,7 @@ class TextWriter(TextReader):
         think: bool | str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """The token ids of a conversation in the model's own template, ready to be answered.
+        """Return a conversation's token ids in the model's own template, ready to be answered.
 
         Special tokens come from the template alone; in a message they are ordinary text.
         continue_final_message: the prompt ends within the last message, which is the assistant's
@@ -337,8 +337,8 @@ class TextWriter(TextReader):
 
         rule: "gibbs", "metropolis" or "better"; see docs/revise.md
         power: gibbs and metropolis draw from the model's distribution over texts to this power
-        share: of the tokens, those that are tried, the most surprising ones; sweeps: how often
-        surprise: "loop", given the tokens before, or "leave_one_out", also given those after
+        share: the share of the tokens that are tried, the most surprising ones; sweeps: how often
+        surprise: "loop", given the tokens before, or "leave_one_out", also given the tokens after
         candidates: tokens tried in each place; span: tokens that metropolis draws at once
         filler: for better, a bidirectional model that replaces whole words
         progress: called with (activity, done, total); stopped: called between steps, ends the
@@ -365,7 +365,7 @@ class TextWriter(TextReader):
         traces: Iterator[Path] | None = None,
         grammar: "Compiled | None" = None,
     ) -> list[Stream]:
-        """As ``add``; with a suffix and a model without tokens for it, they have ended."""
+        """Do as ``add``; with a suffix and a model without FIM tokens, the streams have ended."""
         if not infills_by_bayes(self, options):
             return self.add(prompt, options, traces, grammar)
         from cutaway.methods.infill import infill_by_bayes
@@ -376,7 +376,7 @@ class TextWriter(TextReader):
         return infill_by_bayes(llm, partial(self.add, prompt), options)
 
     def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
-        """Step until all have ended; ``update`` is called with the number that have."""
+        """Step until all streams have ended; ``update`` gets the number that have."""
         ended = 0
         while ended < len(streams):
             self.owner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once

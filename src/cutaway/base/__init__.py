@@ -1,1 +1,1 @@
-"""What every room may use: checks, files, progress, the system, and the compiled core."""
+"""Helpers for every part of the package: checks, files, progress, the operating system."""

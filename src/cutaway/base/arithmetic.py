@@ -2,7 +2,7 @@
 
 A library may have changed the calling thread's rounding (``fesetround``), or made it flush very
 small numbers to 0 (-ffast-math). That must change no bit computed here, and the caller gets its
-mode back. Kernels do the same by themselves (native/plain_arithmetic.h).
+mode back. Kernels do the same for themselves (native/plain_arithmetic.h).
 """
 
 from collections.abc import Callable

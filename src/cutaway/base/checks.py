@@ -1,4 +1,4 @@
-"""Checks of arguments that several rooms need: numbers, choices, token ids, earlier names."""
+"""Checks of arguments, for several parts of the package: numbers, choices, token ids, names."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -76,7 +76,7 @@ def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
 
 
 def existing(text: str) -> Path | None:
-    """Return the file or folder with this name; None if there is none, or cannot be one."""
+    """Return the file or folder with this name; None if it does not exist or cannot exist."""
     try:
         path = Path(text).expanduser()
         return path if path.exists() else None

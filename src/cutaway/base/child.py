@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# What the system and Python itself need.
+# Variables that the operating system and Python itself need.
 _SYSTEM_VARIABLES = (
     *("PATH", "HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "SYSTEMROOT"),
     *("TMPDIR", "TEMP", "TMP", "LANG", "LD_LIBRARY_PATH", "LD_PRELOAD", "ASAN_OPTIONS"),
@@ -32,7 +32,7 @@ def own_environment() -> dict[str, str]:
 
 
 def foreign_environment() -> dict[str, str]:
-    """Return an environment for another program: all that is set but cutaway's own settings."""
+    """Return an environment for another program: all variables but cutaway's own settings."""
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -43,7 +43,7 @@ def foreign_environment() -> dict[str, str]:
 
 
 def _path(entries: Iterable[str]) -> str:
-    """Return a PYTHONPATH without the current folder, unless this package is in that."""
+    """Return a PYTHONPATH without the current folder, unless that has this package."""
     package, here = str(Path(__file__).parents[2]), os.path.realpath(os.curdir)
     safe_entries = [
         entry

@@ -1,7 +1,7 @@
 """Keep weights in a file on a disk, for a model that is larger than memory.
 
-Knows which file systems will do, how much is free there, how fast the disk reads, and how much of
-the file memory can keep.
+This module knows which file systems are suitable, how much space is free, how fast the disk reads,
+and how much of the file memory can keep.
 """
 
 import os
@@ -22,7 +22,7 @@ from cutaway.errors import InputError
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _PROBE = 1 << 20, 32  # bytes of a piece, and how many pieces are written and read again
-_SPARE = 8  # an eighth of the free memory is left for buffers, the file's next pages, others
+_SPARE = 8  # 1 / 8 of the free memory is left for buffers, the file's next pages, other programs
 
 
 def check_folder(folder: object) -> Path:
@@ -62,7 +62,7 @@ class Reads:
     active: int = 0
 
     def kept_share(self, room: int) -> float:
-        """Return the share of the experts for which there is room besides the rest."""
+        """Return the share of the experts that fits into ``room`` bytes besides other weights."""
         if not self.experts:
             return 1.0
         return min(max(room - (self.size - self.experts), 0) / self.experts, 1.0)
@@ -91,7 +91,7 @@ class Offload:
     def room(self) -> int:
         """The free memory, less a spare part and what is reserved."""
         if self.memory is None:
-            return 1 << 62  # the system decides
+            return 1 << 62  # the operating system decides
         return max(self.memory.free - self.memory.free // _SPARE - self.reserved, 0)
 
     @contextmanager
@@ -147,7 +147,7 @@ class Offload:
 
 
 def _read_speed(file: int, nbytes: int) -> float:
-    """Return how many bytes a second the disk reads of what memory does not have."""
+    """Return the bytes per second that the disk reads when memory has no copy."""
     size, pieces = _PROBE
     pieces = max(min(pieces, nbytes // size), 1)
     piece = os.urandom(min(size, nbytes))  # a file system may compress

@@ -1,7 +1,7 @@
 """Find the processors and memory that this process may use, within its container's limits.
 
-Knows where Linux says so (/proc, /sys, control groups of both versions). A limit that the system
-does not state does not apply.
+It reads Linux's files for them (/proc, /sys, control groups of both versions). A limit that the
+operating system does not state does not apply.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Threads:
 
 
 class Memory(NamedTuple):
-    """Bytes that are still free, and what they belong to: "this machine", "its container"."""
+    """Free memory in bytes, and its source: "this machine" or "its container"."""
 
     free: int
     owner: str
@@ -77,7 +77,7 @@ def free_memory(*, swap: bool = True) -> Memory | None:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of a folder's file system, as in "ext4"; "" if the system does not say."""
+    """Return the kind of a folder's file system, such as "ext4"; "" if it is unknown."""
     return system.mounted_as(folder.stat().st_dev, _text(_ROOT / "proc/self/mountinfo"))
 
 
@@ -124,7 +124,7 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _number(group: Path, *names: str) -> int | None:
-    """Return the number in the first of these files that has one; "max" is none."""
+    """Return the number in the first of these files that has one; None for "max"."""
     texts = (_text(group / name) for name in names)
     return next((int(text) for text in texts if text.isdigit()), None)
 

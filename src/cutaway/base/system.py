@@ -1,7 +1,7 @@
 """Services that Linux, macOS and Windows offer in different ways, or not at all.
 
-Only this module knows which system this is. A service that the system lacks does nothing, or
-returns that there is none.
+Only this module knows which operating system this is. If a service is missing, its function does
+nothing, or returns that there is none.
 """
 
 import os
@@ -43,7 +43,7 @@ def pin(cores: Collection[int]) -> None:
 
 
 def performance_cores() -> set[int]:
-    """Return the faster processors where macOS says that some are faster than others."""
+    """Return the faster processors if macOS says that some are faster than others."""
     if sys.platform != "darwin":
         return set()
     import ctypes
@@ -57,7 +57,7 @@ def performance_cores() -> set[int]:
 
 
 def mounted_as(device: int, mounts: str) -> str:
-    """Return the kind of a device's file system by Linux's mountinfo; "" if it is not there."""
+    """Return the kind of a device's file system by Linux's mountinfo; "" if it is not listed."""
     if sys.platform != "win32":
         for line in mounts.splitlines():
             mount, _, kind = line.partition(" - ")
@@ -67,14 +67,14 @@ def mounted_as(device: int, mounts: str) -> str:
 
 
 def ticks_per_second() -> int:
-    """Return the unit of times in /proc."""
+    """Return how many of /proc's units of time make a second."""
     if sys.platform == "win32":
         return 1
     return os.sysconf("SC_CLK_TCK")
 
 
 # -- files ---------------------------------------------------------------------------------------
-# Advice that the system does not take is ignored: a host may have locked its memory (mlockall), and
+# Advice that the operating system does not take is ignored: memory may be locked (mlockall), and
 # a sandbox or a file system may lack the call.
 
 
@@ -141,14 +141,14 @@ def take_keys() -> Callable[[], None]:
 
 
 def user() -> int:
-    """Return this user's number, the owner of its files; 0 if the system has none."""
+    """Return this user's number, the owner of its files; 0 if the operating system has none."""
     if sys.platform == "win32":
         return 0
     return os.getuid()
 
 
 def limit_memory(nbytes: int) -> None:
-    """Make allocations beyond so many bytes fail; only Linux obeys."""
+    """Make allocations beyond so many bytes fail; on Linux only."""
     if sys.platform == "linux":
         import resource
 

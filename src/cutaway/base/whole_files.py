@@ -1,10 +1,10 @@
 """Write files that exist whole or not at all, resume them after an interruption, and read them.
 
-A file gets its name when it is complete: it is written next to it, flushed to the disk, renamed.
+A file is written under another name next to its own, flushed to the disk, and renamed at the end.
 
-One that is written piece by piece can be resumed: the size and the checksum of each written piece
-are noted next to the file. Resuming reads the pieces again, and begins after the last one that
-matches its note: a machine that lost its power may have lost pieces that a process had written.
+A file that is written in pieces can be resumed: the size and the checksum of each written piece are
+noted next to the file. Resuming reads the pieces again, and continues after the last one that
+matches its note: after a power failure, pieces that a process had written may be lost.
 
 Reading is limited, so that a device or a wrong file does not fill the memory.
 """
