@@ -71,7 +71,7 @@ class Forwarding(Readings, BaseLLM, ABC):
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> ArrivalReader:
         """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
 
-        Each request already has its seed, from which ``Request.samples`` derives the samples' seeds.
+        Each request has its seed, from which ``Request.samples`` derives the samples' seeds.
         Raises InputError for a request that the model cannot run, QueueFullError without room.
         """
 
@@ -81,7 +81,7 @@ class Forwarding(Readings, BaseLLM, ABC):
     ) -> T:
         """Call ``function(llm, *args, **kwargs)`` where the weights are, and return its result.
 
-        The function must be importable by name, and it may be pickled, as its arguments and result.
+        The function must be importable by name. It, its arguments and its result may be pickled.
         One function is called at a time, while requests are served. If the task is cancelled, the
         function's next call of the LLM raises.
         """

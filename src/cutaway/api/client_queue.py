@@ -1,7 +1,7 @@
 """Run slow work one at a time, with the clients in turn.
 
-A stranger's grammar, body or look inside may take seconds. So the work of one client waits for its
-own earlier work, and for other clients' only while one of them has its turn.
+A stranger's grammar, body or look inside may take seconds. So a client's work waits for the same
+client's earlier work, and for other clients' only while that has its turn.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ class LLM(TextWriter):
                   of which the prompt has half or more; 0: no target; changes no token
     progress  show long work on the terminal (a first fetch, many prompts)
 
-    To close it, or to leave its ``with`` block, frees the memory. Raises InputError for a bad
+    Closing it, or leaving its ``with`` block, frees the memory. Raises InputError for a bad
     argument, FormatError for a bad file, FetchError if a model cannot be fetched.
     """
 

@@ -42,7 +42,7 @@ Result = Completion | list[Completion] | CutawayError
 class Results(Iterator[tuple[int, Result]]):
     """(index of the request, its result) in the order in which they end.
 
-    To close it early (or leave its ``with`` block, or drop it) aborts the running requests.
+    Closing it early (or leaving its ``with`` block, or dropping it) aborts the running requests.
     on_step: called after every step
     """
 
@@ -200,7 +200,7 @@ class TextWriter(TextReader):
         may be any number: they are taken as there is room, about two batches ahead. A CutawayError
         among them stands for a request that could not be read, and becomes its result.
         A result is what generate returns, a list of n if n > 1, or the CutawayError that it would
-        raise; other requests continue. To close the iterator early aborts them. Raises InputError
+        raise; other requests continue. Closing the iterator early aborts them. Raises InputError
         for a bad common option.
         """
         try:

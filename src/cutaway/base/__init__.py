@@ -1,1 +1,1 @@
-"""Helpers for every part of the package: checks, files, progress, the operating system."""
+"""Helpers for every part of the package: checks, files, progress, the compiled core."""

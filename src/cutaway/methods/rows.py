@@ -194,7 +194,7 @@ def last_rows(
 
     texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
     like: the prefix of most texts, whose keys and values stay in memory if there is room
-    stopped: called between steps, ends the iteration once true. To close it early aborts texts.
+    stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
     """
     llm, like = llm.with_adapter(adapter), check_ids("token_ids", like)
     vocab = llm.tokenizer.vocab_size

@@ -101,7 +101,7 @@ class EngineOwner(ABC):
         """
 
     def follow(self, sequence: Sequence) -> OutboxReader:
-        """Make a reader of a sequence that was just added; to drop the reader aborts the sequence.
+        """Make a reader of a sequence that was just added; dropping the reader aborts it.
 
         Call this between steps, in the call that adds the sequence.
         """

@@ -86,7 +86,7 @@ def iterate_ended(
     stopped    called between steps; the iteration ends once it returns true
     max_texts  the most texts at once
 
-    To close the iterator early aborts the running texts.
+    Closing the iterator early aborts the running texts.
     """
     waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
     try:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 class Stream(Generation, Iterator[Step]):
     """Yields each Step of one sequence; ``completion()`` has the result once they have ended.
 
-    To close it early (or leave its ``with`` block, or drop it) ends the sequence as "aborted".
+    Closing it early (or leaving its ``with`` block, or dropping it) ends the sequence as "aborted".
     So does an interrupt (KeyboardInterrupt) of a thread that waits for a step. ``held_text`` is the
     text that such an end releases. An error of this sequence alone, such as one in the caller's own
     processor, is raised to its reader.
@@ -271,7 +271,7 @@ class SyncLLM(BaseLLM):
     def with_adapter(self, adapter: str) -> Self:
         """Return an LLM of this model with a loaded adapter, for functions that take an LLM.
 
-        It shares engine, weights and prefix cache; to close it closes nothing. "" returns this LLM.
+        It shares engine, weights and prefix cache; closing it closes nothing. "" returns this LLM.
         InputError for an adapter that is not loaded.
         """
 

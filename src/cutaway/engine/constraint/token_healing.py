@@ -50,7 +50,7 @@ class TokenHealing(Constraint):
 
     @property
     def is_over(self) -> bool:
-        """Whether the other constraint is over."""
+        """Whether the bytes taken back are written and the other constraint is over."""
         return not self._left and self._inner is not None and self._inner.is_over
 
     def _is_allowed(self, data: bytes) -> bool:

@@ -40,7 +40,7 @@ class AllowedTokens(Constraint):
 
 
 class MinTokens(Constraint):
-    """Forbids end tokens until the sequence has a number of tokens."""
+    """Forbids tokens that end the sequence until it has a number of tokens."""
 
     def __init__(self, mask: Mask, left: int) -> None:
         self._mask, self._left = mask, left

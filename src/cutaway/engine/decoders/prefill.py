@@ -355,7 +355,7 @@ class PinWhole(Embed):
         return self.whole(sequence)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """Leave the last token pending, so that the sequence goes on; return no events."""
+        """Leave the last token pending, so that the sequence does not end; return no events."""
         if scheduled.token_ids:
             scheduled.sequence.num_computed_tokens = len(scheduled.sequence) - 1
         return []

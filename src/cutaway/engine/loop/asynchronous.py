@@ -52,7 +52,7 @@ class Route(NamedTuple):
 class ArrivalReader(Protocol):
     """Reads the events of sequences that were queued together, in whichever process they run.
 
-    To close the reader early, or to drop it, ends the unfinished sequences as "aborted".
+    Closing the reader early, or dropping it, ends the unfinished sequences as "aborted".
     """
 
     @property
