@@ -20,7 +20,7 @@ def shown(value: Any) -> str:
 
 
 def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
+    """Return a Python or NumPy integer as an int; InputError unless it is in [low, high]."""
     span = f"{low} or more" if high is None else f"between {low} and {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(name, f" must be a whole number, {span}, not {shown(value)}")
@@ -31,7 +31,7 @@ def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
 
 
 def check_finite(name: str, value: Any) -> float:
-    """Return value as a plain float, NumPy's too; InputError unless it is a finite number."""
+    """Return a Python or NumPy number as a float; InputError unless it is finite."""
     try:
         if isinstance(value, Real) and not isinstance(value, bool) and isfinite(value):
             return float(value)
@@ -41,7 +41,7 @@ def check_finite(name: str, value: Any) -> float:
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """Return value as a plain float; InputError unless it is a number in [low, high]."""
+    """Return a number as a float; InputError unless it is in [low, high]."""
     number = check_finite(name, value)
     if not low <= number <= high:
         raise InputError(name, f" must be between {low:g} and {high:g}, not {number:g}")
@@ -63,7 +63,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
-    """Return token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
+    """Return Python or NumPy token ids as ints; InputError unless all are whole numbers."""
     try:
         if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three are of numbers
             raise TypeError

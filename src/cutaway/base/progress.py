@@ -1,6 +1,6 @@
 """Show progress and messages, and texts of models, files and servers, without harm.
 
-On a terminal the control characters in a stranger's text are shown, and not obeyed.
+On a terminal the control characters in a stranger's text are shown instead of obeyed.
 """
 
 import os
@@ -116,7 +116,7 @@ class Bar:
             say("")
 
     def leave_out(self, size: int) -> None:
-        """Reduce the total by what need not be done."""
+        """Reduce the total by work that need not be done."""
         self._total = max(self._total - size, 1)
 
     def update(self, done: int) -> None:

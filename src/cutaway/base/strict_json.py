@@ -11,7 +11,7 @@ from cutaway.errors import InputError
 
 MAX_DEPTH = 64
 MAX_VALUES, MAX_NESTS = 1 << 18, 1 << 15
-"""Limits of all values, and of lists and objects: validating one takes microseconds."""
+"""The most values, and the most lists and objects: validating one takes microseconds."""
 
 # Matches up to an escape that is half of a surrogate pair. Never backtracks, so that it is linear.
 _WHOLE_PAIRS = re.compile(

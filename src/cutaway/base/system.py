@@ -37,7 +37,7 @@ def processors() -> set[int]:
 
 
 def pin(cores: Collection[int]) -> None:
-    """Run this thread, and those that it starts from now on, on these cores only; on Linux."""
+    """On Linux, run this thread and the threads that it starts later on these cores only."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, cores)
 

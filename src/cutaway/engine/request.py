@@ -110,7 +110,7 @@ class Request:
     grammar           the grammar of ``constraint``, compiled; it is not pickled, so that another
                       process compiles it again
 
-    Can be pickled without a user's own processors and checks. Raises InputError naming the field.
+    Can be pickled, unless it has a user's processors or checks. Raises InputError naming the field.
     """
 
     prompt_token_ids: tuple[int, ...]

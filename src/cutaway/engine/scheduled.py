@@ -227,7 +227,7 @@ def edits_of(entry: Scheduled, row: int = 0) -> list[Edit]:
 
 
 def rows_to_state_change(sequence: "Sequence", start: int) -> int:
-    """Return how many rows fit into a step: a state can change only after a step's last row."""
+    """Return the most rows of a step from here on: a state can change only after the last one."""
     interventions = sequence.request.interventions
     return interventions.rows_to_state_change(start) if interventions else sequence.longest
 

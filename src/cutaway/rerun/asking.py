@@ -21,8 +21,8 @@ from cutaway.base.progress import megabytes
 from cutaway.errors import CutawayError, InputError
 
 # -- a part of a server's answer ---------------------------------------------------------------
-# A server may send anything: whoever reads its answer asks here for a value of a kind, and gets
-# that or an error.
+# A server may send anything: code that reads its answer asks here for a value of one kind, and gets
+# it or an error.
 
 
 class UnreadableError(CutawayError):

@@ -1,7 +1,7 @@
 """Forks of a recorded run: another token, or an intervention, at one step, and its consequences.
 
-Knows how to continue a run from there (``branch``), and what a mistake costs, and for how long
-(``diff_models``). Curves are by distance from the mistake; docs/experiments.md defines them.
+``branch`` continues a run from there. ``diff_models`` measures the cost of a mistake, and how long
+it lasts. Curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Luck = Literal["same", "fresh"]
 
 
-_MAX_NAMED = 16  # tokens that an error names of a text that is not one token
+_MAX_NAMED = 16  # the most tokens that an error names, for a text of several
 
 
 def token_of(llm: LLM, text: str, field: str = "token") -> int:

@@ -94,7 +94,7 @@ def bound_to(
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
-    """Return what differs in this run of the recorded request; decisive fields first."""
+    """Return the fields that differ in this run of the recorded request; decisive ones first."""
     identity, backend = llm.model.identity, llm.backend
     grammar = GrammarRecord.from_grammar(stream.request.constraint.source)
     now = {

@@ -1,6 +1,7 @@
 """Continue a run that was cut short: the same request, with the recorded tokens as ``replay``.
 
-Uses a model here, or servers: if one is lost, the next continues from the file.
+A model in this process computes the rest, or servers do: if one is lost, the next continues from
+the file.
 """
 
 import json
@@ -75,7 +76,7 @@ def resume(llm: LLM, trace: Trace, **changes: Any) -> Stream:
 
 
 def _observation_options(head: Head) -> dict[str, Any]:
-    """Return the keywords with which every step observes what the recorded ones did."""
+    """Return the keywords by which each step has the observations of the recorded one."""
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,

@@ -47,7 +47,7 @@ class SequenceBlocks:
         fork_of  the sample of the same prompt whose blocks it shares
         spare    blocks to leave free
 
-        Returns None. Where too few blocks are free, it gives none and returns how many it needs.
+        Returns None. Where too few blocks are free, it gives none and returns the number needed.
         """
         shared, computed = self._find(sequence, fork_of)
         is_partial = computed % self._blocks.block > 0  # the last block found will be written into
