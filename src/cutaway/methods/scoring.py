@@ -40,8 +40,8 @@ class Cut(NamedTuple):
 class Cutter:
     """Cuts prompts and answers into tokens. Raises InputError naming the argument.
 
-    Token ids are not changed. White space at the end of a prompt belongs to the answer. Texts are
-    encoded as one text, whose tokens after the prompt's own are the answer's. If a token would span
+    Token ids are not changed. White space at the end of a prompt belongs to the answer. Two texts
+    are encoded as one, whose tokens after the prompt's own are the answer's. If a token would span
     both, the answer is encoded by itself. An empty prompt is BOS.
     special: parse special tokens such as <|im_start|> in texts
     adapter: the name of a loaded adapter; "": none

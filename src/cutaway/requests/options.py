@@ -49,7 +49,7 @@ class Options:
     """One request's settings, checked, without its prompt. ``KEYWORDS`` explains each of them.
 
     trace    the file; of several texts, the first one's: see ``trace.write.numbered_path``
-    draft    the draft model to load: "draft:MODEL", "eagle:PATH" or "mtp"; None: no draft model
+    draft    the draft model or head to load: "draft:MODEL", "eagle:PATH" or "mtp"; None: none
     sources  the source of each setting: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
     """

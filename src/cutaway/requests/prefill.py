@@ -27,7 +27,7 @@ R = TypeVar("R", bound=EndListener)
 
 @dataclass(frozen=True)
 class PrefillTask(Generic[R, T]):
-    """Prefill-only requests, and how to make an answer of their events.
+    """Prefill-only requests, and how to make an answer from their events.
 
     requests  for the engine
     reader    makes a reader for each request

@@ -283,7 +283,7 @@ class SyncLLM(BaseLLM):
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
-        """Load draft:MODEL or mtp for drafts, unless it is loaded. Errors as of `load_draft`."""
+        """Load a draft model or head, unless it is loaded. Errors as of `load_draft`."""
         if self.draft != name:
             self.owner.call(partial(self._load_draft, name))
 

@@ -171,7 +171,7 @@ class DraftModel:
         return GrowingDraft(sequence, count, copy.drafts), copy
 
     def _step(self, writing: list[tuple[GrowingDraft, _Copy]]) -> None:
-        """Compute the pending tokens; draw the next draft token of drafts without any left."""
+        """Compute pending tokens; draw the next token of each draft that has none left."""
         room = max(1, MAX_ROWS // len(writing))
         parts = [
             (copy.num_computed_tokens, copy.pending(d.sequence, room), copy.blocks)
