@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 Result = Completion | list[Completion] | CutawayError
-"""What ``generate`` returns for a request, or the error that it would raise."""
+"""The result of ``generate`` for a request, or the error that it would raise."""
 
 
 class Results(Iterator[tuple[int, Result]]):

@@ -25,7 +25,7 @@ from cutaway.sampling import Observation, ReadRow, Stage
 
 
 class FinishReason(StrEnum):
-    """Which condition ended a sequence."""
+    """The condition that ended a sequence."""
 
     END_TOKEN = "end_token"
     STOP_STRING = "stop_string"

@@ -1,4 +1,4 @@
-"""What limits a model has: its context, its vocabulary, its attention."""
+"""The limits of a model: its context, its vocabulary, its attention (causal mask or other)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from cutaway.text import TextStream
 
 @dataclass(frozen=True, kw_only=True)
 class StopParams:
-    """What ends a sequence, besides a full context.
+    """The conditions that end a sequence, besides a full context.
 
     max_tokens      at most this many new tokens; 0 only scores the prompt
     stop            strings; the text ends before the first that is completed

@@ -1,4 +1,4 @@
-"""Tools of a chat: those the prompt offers, the grammar of their calls, and running the calls."""
+"""Tools of a chat: the tools in the prompt, the grammar of their calls, and running the calls."""
 
 import json
 import re

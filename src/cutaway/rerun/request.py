@@ -69,7 +69,7 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
-    """Return the request's prompt ids, including those after a canvas but not its suffix."""
+    """Return the request's prompt ids, including ids after a canvas but not its suffix."""
     after = head.decoder.suffix_ids if head.decoder else ()
     if suffix := head.params.get("suffix"):
         special = head.params.get("special", False)

@@ -240,7 +240,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """With this probability, remove the tokens that reach the threshold but the least likely."""
+    """Remove, with this probability, the tokens that reach the threshold but the least likely."""
     if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()

@@ -220,7 +220,7 @@ class Cell:
 
 
 class Revealed(NamedTuple):
-    """What a pass did to the cells that it computed.
+    """The effect of a pass on the cells that it computed.
 
     figures       the value of each computed cell, by which the rule orders cells
     masked_again  cells that were masked again

@@ -39,7 +39,7 @@ class ForcedCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How a canvas is revealed. Raises InputError naming the field.
+    """The settings by which a canvas is revealed. Raises InputError naming the field.
 
     block          how many cells are finished before later ones are begun; None: all of them, or
                    the model's blocks
@@ -192,7 +192,7 @@ def read_rule(value: Any) -> Rule:
 
 
 class Setting(NamedTuple):
-    """What a user reads about a setting.
+    """A setting's description for a user.
 
     type     type of its value: int, float, str, bool
     metavar  the value's name in help texts
@@ -262,7 +262,7 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         ),
     }
 )
-"""What a user reads about each of ``SETTINGS``, in their order."""
+"""The description of each of ``SETTINGS`` for a user, in their order."""
 
 
 def rule_of_text(text: str) -> Rule:

@@ -26,7 +26,7 @@ from cutaway.sampling.observe import START
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
-"""With more tokens than this to judge, their first bytes are judged before them."""
+"""The most tokens that are judged one by one; of more, the first bytes are judged before."""
 
 
 class CheckConstraint(Constraint):

@@ -34,7 +34,7 @@ _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
 
 @dataclass(frozen=True, kw_only=True)
 class ConstraintParams:
-    """Which tokens may come at all.
+    """The settings that limit which tokens may come.
 
     allowed_token_ids  only these tokens may come; an end token only if it is one of them
     bad_words          strings that must not appear in the output, however cut into tokens

@@ -25,7 +25,7 @@ Outcome = Sampled | Exception
 
 
 class Computed(NamedTuple):
-    """What a step computed for one sequence.
+    """The results of a step for one sequence.
 
     logits    of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
     outcomes  the result of each draw

@@ -145,7 +145,7 @@ class Denoise:
         return Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
 
     def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
-        """The rows to compute, (first, end): those that can have changed, or the cache's choice."""
+        """The rows to compute, (first, end): all that can have changed, or fewer by ``rule.cache``."""
         end = self._end(sequence, canvas)
         if self.rule.cache == "exact" or not sequence.num_computed_tokens:
             return sequence.num_computed_tokens, end
@@ -259,7 +259,7 @@ class Denoise:
         )  # fmt: skip
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
-        """Append the finished block's tokens to the text, up to one that ends it."""
+        """Append the finished block's tokens to the text, up to a token that ends the text."""
         events: list[Event] = []
         for number in range(*canvas.span):
             cell = canvas.cells[number]

@@ -239,7 +239,7 @@ def patch(
     positions: Any = None,
     from_step: int | None = None,
 ) -> Intervention:
-    """Replace the activations of a place: by a vector, or by those of a look at this place.
+    """Replace the activations of a place by a vector, or by the activations of a look at it.
 
     positions: of the rows that get them; None, of a look: the position of its row
     """

@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Which replicas wrote a request's texts, one replica after the other.
+    """The replicas that wrote a request's texts, one after the other.
 
     reasons   for each replica, in order: which one, and why it was chosen
     resumed   how many times another replica continued the texts
