@@ -130,7 +130,7 @@ class BudgetedThought(Constraint):
         self._data = b""  # their bytes, as far back as a mark or a character may reach
 
     def mask(self) -> Mask | None:
-        """All tokens; near the budget's end only tokens that complete their last character in time."""
+        """All tokens; near the budget's end only tokens whose last character can be completed."""
         if due := self.find_forced_tokens():
             return self._vocabulary.mask_of(due[:1])
         if self._state != "thought" or self._left >= LONGEST_CHARACTER:

@@ -145,7 +145,7 @@ class Denoise:
         return Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
 
     def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
-        """The rows to compute, (first, end): all that can have changed, or fewer by ``rule.cache``."""
+        """The rows to compute, (first, end): all that can have changed, or fewer (``cache``)."""
         end = self._end(sequence, canvas)
         if self.rule.cache == "exact" or not sequence.num_computed_tokens:
             return sequence.num_computed_tokens, end
