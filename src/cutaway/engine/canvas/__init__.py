@@ -294,7 +294,7 @@ class Canvas:
         return [mask_id if cell.sampled is None else cell.sampled.token_id for cell in self.cells]
 
     def reveal(self, sampled: Sequence[Sampled], figures: Figures, seed: int) -> Revealed:
-        """Apply the rule to the computed cells and their draws; return what it did."""
+        """Apply the rule to the computed cells and their draws; return the effect."""
         cells = self.next_cells
         masked = np.array([self.cells[cell].sampled is None for cell in cells], np.bool_)
         values = figure(self.rule, figures, seed, self._progress)

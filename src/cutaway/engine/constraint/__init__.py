@@ -51,7 +51,7 @@ class Constraint(Protocol):
         ...
 
     def fork(self) -> Self:
-        """Return an independent copy in the same state; one with parts must fork these, too."""
+        """Return an independent copy in the same state; a constraint of parts forks them, too."""
         return copy(self)
 
     def find_forced_tokens(self) -> Sequence[int]:
