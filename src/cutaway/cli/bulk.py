@@ -1,7 +1,7 @@
 """``cutaway generate --input``: a file of requests, and a record with the result of each.
 
-Knows the file of requests and the file of records, from which a killed run can be resumed.
-``requests`` decides what a request may have.
+Knows the file of requests and the file of records; with both, a killed run can be resumed.
+``requests`` decides which fields a request may have.
 """
 
 import json
@@ -58,15 +58,15 @@ def _copy(source: IO[bytes]) -> IO[bytes]:
 
 
 class Lines:
-    """The lines of a file, by number from 1, for nine bytes of memory each.
+    """The lines of a file, numbered from 1; each takes nine bytes of memory.
 
-    count   of the lines that are not blank
-    done    how many of them have a record
-    failed  how many of these records have an error
+    count   lines that are not blank
+    done    lines that have a record
+    failed  records that have an error
     """
 
     def __init__(self, file: IO[bytes], salt: str) -> None:
-        """salt: what a request depends on besides its line, for the hash in its record."""
+        """salt: all that an answer depends on besides its line, for the hash in its record."""
         self._file, self._salt = file, salt.encode() + b"\n"
         self._starts, self._is_open, start = array("Q"), bytearray(), 0
         file.seek(0)
@@ -86,26 +86,26 @@ class Lines:
         return self._file.readline().rstrip(b"\r\n")
 
     def head(self, number: int) -> dict[str, Any]:
-        """Return the beginning of a line's record."""
+        """Return a record's first fields: the line's number, and the hash of the request."""
         digest = sha256(self._salt + self.read(number)).hexdigest()
         return {"line": number, "request_sha256": digest}
 
     def wants(self, number: int) -> bool:
-        """Whether there is such a line, not blank and without a record."""
+        """Whether the line of this number exists, is not blank and has no record."""
         return 0 < number <= len(self._is_open) and bool(self._is_open[number - 1])
 
     def close(self, record: dict[str, Any]) -> None:
         """Note that a line has its record."""
         self._is_open[record["line"] - 1] = 0
         self.done += 1
-        self.failed += bool(record.get("error"))  # null if all is well
+        self.failed += bool(record.get("error"))  # null if the request succeeded
 
 
 class Records:
     """A file of records, each appended whole; "-" is standard output, which is only written.
 
-    An existing file is checked first: InputError, and not a byte is changed, unless all that it has
-    are records of these lines. A last record that was cut off in the middle is removed.
+    An existing file is checked first: if it has anything but records of these lines, InputError is
+    raised and the file stays as it is. A last record that was cut off in the middle is removed.
     """
 
     def __init__(self, path: str, lines: Lines) -> None:
@@ -128,7 +128,7 @@ class Records:
             self._file.close()
         except OSError:
             if raised is None:
-                raise  # else writing a record has raised it
+                raise  # else the block's own error is raised
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a line's record, which begins with the line's head."""
@@ -142,7 +142,7 @@ class Records:
         self._lines.close(record)
 
     def _lock(self) -> None:
-        """Keep another run out, which would write every line twice, until this process ends."""
+        """Lock the file until this process ends: a second run would write every line twice."""
         try:
             system.lock(self._file.fileno())
         except BlockingIOError:
@@ -175,7 +175,7 @@ class Records:
         self._lines.close(record)
 
     def _is_begun(self, text: bytes) -> bool:
-        """Whether a text can be the beginning of a record; nothing else may be removed."""
+        """Whether a text is the beginning of a record, and so may be removed."""
         if not (match := _HEAD.match(text)):
             return _START.startswith(text) or bool(_CUT_HEAD.fullmatch(text))
         if not self._lines.wants(number := int(match[1])):
@@ -230,7 +230,7 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
 
 
 def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Records) -> None:
-    """Write the record of each line as it finishes, until all have one, or until Ctrl-C."""
+    """Write each line's record when its text ends, until all have a record, or until Ctrl-C."""
     llm = console.load(args)
     started, before, totals = perf_counter(), lines.done, Totals()
     heads: dict[int, dict[str, Any]] = {}
@@ -293,9 +293,9 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
         head["id"] = request.pop("id")
     if not isinstance(request, dict) or ("prompt" in request) == ("messages" in request):
         raise InputError('a line must be a string, or an object with "prompt" or "messages"')
-    if "trace" in request:  # the next run could not overwrite the trace of one that was killed
+    if "trace" in request:  # a resumed run could not overwrite the killed run's trace
         raise InputError("trace", ": a line of a batch file cannot be traced: leave it out")
-    if isinstance(bias := request.get("logit_bias"), dict):  # JSON has no other keys than strings
+    if isinstance(bias := request.get("logit_bias"), dict):  # JSON's keys are strings
         request["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
     if "prompt" in request:
         return request.pop("prompt"), request

@@ -1,7 +1,7 @@
 """``cutaway chat``: a conversation in the terminal, in the model's own template.
 
-Knows what a person types, and how they set thinking (--think, /think). ``tools`` runs functions,
-``saved_chat`` keeps a conversation when the program ends.
+Knows a person's commands, and how --think and /think set thinking. ``tools`` runs functions;
+``saved_chat`` saves a conversation for the next run.
 """
 
 import json
@@ -124,7 +124,7 @@ def _talk(
 
 
 def _open_saved_chat(args: Namespace) -> "AbstractContextManager[SavedChat | None]":
-    """Open the file of the conversation, if --resume names one; InputError if that cannot be."""
+    """Open the file that --resume names, if any; InputError if it cannot be opened."""
     if args.resume is None:
         return nullcontext()
     from cutaway.cli.saved_chat import SavedChat
@@ -133,7 +133,7 @@ def _open_saved_chat(args: Namespace) -> "AbstractContextManager[SavedChat | Non
 
 
 class Conversation:
-    """The messages so far, and how the next is answered.
+    """The messages so far, and the settings of the next answer.
 
     any_refused: whether a message could not be answered
     """
@@ -151,7 +151,7 @@ class Conversation:
         self._answer_count = 0
 
     def resume(self) -> None:
-        """Continue the conversation that was saved, if there is one."""
+        """Continue the saved conversation, if any."""
         if not self._saved_chat or not self._saved_chat.talk:
             return
         talk = self._saved_chat.talk
@@ -182,7 +182,7 @@ class Conversation:
 
     @property
     def _opening(self) -> "list[Message]":
-        """The system message, if there is one."""
+        """Return a list of the system message; empty without one."""
         return [{"role": "system", "content": self._system}] if self._system else []
 
     def take(self, line: str) -> bool:
@@ -209,7 +209,7 @@ class Conversation:
         return True
 
     def _use(self, *, may_call: bool = True) -> "ToolUse":
-        """Return the tools and the thinking of the next answers."""
+        """Return the tools and the thinking settings of the next answers."""
         return self._toolbox.use(self._llm, self._wish, may_call=may_call)
 
     def _prompt(
@@ -247,11 +247,11 @@ class Conversation:
         """Add the answer to the last message, or its continuation, to the conversation."""
         try:
             new = self._rounds([*self._opening, *before, last], continues=continues)
-        except InputError as error:  # too long, most likely: the conversation is as it was
+        except InputError as error:  # most likely too long; the conversation is unchanged
             self.any_refused = True
             say_error(f"{error} (/reset starts over)")
             return
-        except KeyboardInterrupt:  # the second: the conversation is as it was, too
+        except KeyboardInterrupt:  # the second Ctrl-C; the conversation is unchanged
             print(flush=True)
             say("(stopped)")
             return
@@ -259,7 +259,7 @@ class Conversation:
         self._keep()
 
     def _rounds(self, messages: "list[Message]", *, continues: bool) -> "list[Message]":
-        """Return the new messages: answers and the results of their calls, up to one without calls.
+        """Return the new messages: answers with calls, the calls' results, and the last answer.
 
         continues: whether the first answer continues the last message, and replaces it
         """
@@ -281,9 +281,9 @@ class Conversation:
     def _write_answer(
         self, messages: "list[Message]", use: "ToolUse", *, continues: bool
     ) -> "tuple[Completion, bool]":
-        """Write one answer and show it meanwhile; return it and whether its calls are whole.
+        """Write one answer, and show each piece; return the answer and whether its calls are whole.
 
-        Ctrl-C ends it as "aborted".
+        Ctrl-C ends the answer, with the finish reason "aborted".
         """
         request = f"{len(messages)}"
         prompt = self._prompt(messages, use, continues=continues)
@@ -304,7 +304,7 @@ class Conversation:
             console.say_where_traces_are(self._options["trace"], [self._answer_count])
 
     def _next_options(self) -> dict[str, Any]:
-        """Return the options of the next answer: each, even a refused one, has a trace file."""
+        """Return the options of the next answer; its trace, if any, gets the next number."""
         self._answer_count += 1
         if "trace" not in self._options:
             return self._options
@@ -334,7 +334,7 @@ def add_thinking(parser: ArgumentParser) -> None:
 
 
 def wish_of(args: Namespace) -> "ThinkingWish":
-    """Return the thinking that the options ask for; InputError for bad ones."""
+    """Return the thinking settings in the options; InputError for bad options."""
     from cutaway.text.thinking import ThinkingWish
 
     think = getattr(args, "think", None)
@@ -347,21 +347,21 @@ def wish_of(args: Namespace) -> "ThinkingWish":
 
 
 def changed_wish(wish: "ThinkingWish", word: str) -> "ThinkingWish":
-    """Return the wish after /think with this word: on, off, or a level."""
+    """Return the thinking settings after /think WORD. word: on, off, or a level"""
     think = _SWITCH.get(word, word)
     tokens = None if think is False else wish.tokens
     return replace(wish, think=think, tokens=tokens, names=("/think", *_THINK_FLAGS))
 
 
 def wish_in_words(wish: "ThinkingWish") -> str:
-    """Return the wish as a person reads it."""
+    """Return the thinking settings in words."""
     words = {None: "as the model's template has it", True: "on", False: "off"}
     budget = f", at most {wish.tokens} tokens" if wish.tokens is not None else ""
     return f"{wish.think if isinstance(wish.think, str) else words[wish.think]}{budget}"
 
 
 def say_notes(use: "ToolUse") -> None:
-    """Print the notes on how tools and thinking were read."""
+    """Print the notes on how the options of tools and thinking were understood."""
     for note in use.notes:
         say(f"note: {note}")
 

@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 class CanvasView:
     """A canvas on a terminal: the cells of a text that is being revealed.
 
-    stream  where it is drawn, if that is a terminal
+    stream       the canvas is drawn on it, if it is a terminal
+    token_bytes  returns the bytes of a token, by its id
+    first        the position of the first cell
+    cells        how many cells there are
     """
 
     def __init__(
         self, stream: TextIO, token_bytes: Callable[[int], bytes], first: int, cells: int
     ) -> None:
-        """first: the position of the first cell; cells: how many there are."""
         self._stream, self._token_bytes = stream, token_bytes
         self._style = Style.from_stream(stream)
         self._cells: dict[int, int | None] = dict.fromkeys(range(first, first + cells))
@@ -71,11 +73,11 @@ class CanvasView:
         self._cells.pop(step.position, None)
 
     def unfinished_text(self) -> str:
-        """Return the cells that are not text yet, in one line."""
+        """Return the cells of unfinished blocks as one line of text."""
         return "".join(self._style.text(text) for text, _ in self._spans())
 
     def clear(self) -> None:
-        """Leave the terminal as if nothing had been drawn."""
+        """Erase the canvas from the terminal."""
         if self.is_drawn and self._below:
             up = f"\x1b[{self._below - 1}A" if self._below > 1 else ""
             self._stream.write(f"\r{up}\x1b[J")
@@ -106,7 +108,7 @@ class CanvasView:
         return self._style.pick("░", "_")
 
     def _spans(self) -> list[Span]:
-        """Return the cells, adjacent ones of one look together: they may share a character."""
+        """Return spans of cells; neighbours of one look are joined: they may share a character."""
         spans = []
         for (is_masked, is_new), cells in groupby(self._cells.items(), self._kind):
             ids = [token_id for _, token_id in cells]
@@ -123,7 +125,7 @@ class CanvasView:
 
 
 def _lines(spans: list[Span], columns: int, mask: str) -> tuple[list[Line], int]:
-    """Wrap spans into lines of so many columns; return the index of the first masked one, too."""
+    """Wrap spans into lines of so many columns; also return the index of the first masked line."""
     characters = "".join(
         c if c.isprintable() or c == "\n" else "\ufffd" for text, _ in spans for c in text
     )
@@ -196,7 +198,7 @@ def run(args: Namespace) -> int:
 
 
 def _reveal(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
-    """Print one sample and its statistics; the others are revealed at the same time."""
+    """Print one sample and its statistics; the engine reveals the others in the same steps."""
     reports.begin(args, streams, place)
     stream = streams[place]
     first, cells = len(stream.prompt_token_ids), stream.request.stopping.max_tokens
@@ -211,9 +213,9 @@ def _reveal(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) ->
 
 
 def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
-    """Read a stream to its end; with ``show``, print the text as it comes.
+    """Read a stream to its end; with ``show``, print each piece of the text.
 
-    A terminal shows the canvas meanwhile, and the text at the end.
+    On a terminal, the canvas is drawn after each pass, and the text replaces it at the end.
     """
     draws = show and view.is_drawn
     try:

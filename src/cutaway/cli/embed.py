@@ -1,4 +1,4 @@
-"""``cutaway embed``: vectors of texts, or which of them are alike."""
+"""``cutaway embed``: vectors of texts, or how similar the texts are."""
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
@@ -27,8 +27,8 @@ says what was used. With --out the arguments are files, whose paragraphs become 
 cutaway search; the same command continues an interrupted run. A model for late interaction
 (ColBERT) makes a vector for each token; --prompt query reads texts as queries.
 """
-_MATRIX = 12  # the most texts that are compared in a matrix
-_CELLS = 44  # the width of a text
+_MATRIX = 12  # up to so many texts, all pairs are shown as a matrix
+_CELLS = 44  # terminal cells of a text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print how alike the texts are, or their vectors."""
+    """Print how similar the texts are, or their vectors."""
     if args.out:
         return _index(args)
     texts = _texts(args)
@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
 
 
 def _print_matrices(args: Namespace, llm: Any, texts: list[str]) -> int:
-    """Print a matrix per text from a model for late interaction, or how large they are."""
+    """Print each text's matrix of token vectors, for late interaction, or the matrices' sizes."""
     from cutaway.methods.late_interaction import KINDS
 
     if args.task is not None:

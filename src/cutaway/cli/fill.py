@@ -1,4 +1,4 @@
-"""``cutaway fill``: candidates for each mask of a text, or how likely a model finds a text."""
+"""``cutaway fill``: candidates for each mask of a text, or the text's pseudo-likelihood."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
 
 
 def _scores(scored: "PseudoLikelihood", tokenizer: "Tokenizer", style: Style) -> list[str]:
-    """Return each token with its surprise while it is masked, and the sum."""
+    """Return a line per token, with its surprise when it is masked, and the sum of surprises."""
     bits = [-logprob / log(2) for logprob in scored.logprobs]
     highest = max(bits) or 1.0
     rows = [

@@ -163,7 +163,7 @@ def _write_aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
 
 
 def _write_sample(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
-    """Print one sample and its statistics; the others are generated at the same time."""
+    """Print one sample and its statistics; the engine writes the others in the same steps."""
     reports.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)
     reports.end(args, streams, completion)

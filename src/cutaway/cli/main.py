@@ -60,7 +60,7 @@ _OTHER_NAMES = {
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
-"""Errors of any file that are not a bug: no room, descriptors or memory, or a failing disk."""
+"""Errors of files that are no bug: no room, no descriptors, no memory, or a failing disk."""
 
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
@@ -75,8 +75,9 @@ def command_words() -> Iterator[tuple[str, ...]]:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` is without the program's name.
 
-    A CutawayError ends as one line on standard error. Anything else is a bug, and its traceback is
-    shown. Settings of the process are restored at the end.
+    A CutawayError, an error of the machine such as a full disk, and Ctrl-C become an exit code, and
+    errors one line on standard error. Any other exception is a bug, and is raised. Settings of the
+    process are restored at the end.
     """
     argv = sys.argv[1:] if argv is None else argv
     with streams.usable(), _started_fast(argv):
@@ -86,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     try:
         code = _dispatch(argv)
-        sys.stdout.flush()  # here, as the error of a closed pipe is handled below
+        sys.stdout.flush()  # here, since the handlers below catch a closed pipe's error
         return code
     except KeyboardInterrupt:
         return 130
@@ -150,12 +151,12 @@ def _dispatch(argv: list[str]) -> int:
 
 @contextmanager
 def _started_fast(argv: list[str]) -> Iterator[None]:
-    """Change settings so that the command starts fast, and restore them: a library must not."""
+    """Start the command fast by settings of the process, which are restored at the end."""
     thresholds, blas = gc.get_threshold(), os.environ.get(_BLAS_THREADS)
     gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
     if not any(word.endswith("reference") for word in argv):  # --backend reference
-        # NumPy's BLAS is not used, but its idle threads would take time from ours.
-        # It reads this variable once, when the command's module imports NumPy.
+        # We do not use NumPy's BLAS, but its idle threads would take time from ours.
+        # BLAS reads this variable once, when the command's module imports NumPy.
         os.environ.setdefault(_BLAS_THREADS, "1")
     try:
         yield

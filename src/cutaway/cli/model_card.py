@@ -1,4 +1,4 @@
-"""``cutaway models show``: one model as its file describes it."""
+"""``cutaway models show``: one model's card, from the metadata of its file."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -112,14 +112,14 @@ def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
 
 
 def _each_token(card: ModelInfo) -> str:
-    """Return what a token takes, and what remains once layers with a window have dropped it."""
+    """Return the KV cache's bytes per token, and the bytes left once the window has passed it."""
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"
 
 
 def _heads(c: ModelConfig) -> str:
-    """Return how many heads there are, and what they attend to."""
+    """Return how many query heads there are, and which keys and values they share."""
     if isinstance(c, DeepSeek):
         stored = f"a latent of {c.latent.rank} numbers and {c.latent.rotated} with positions"
         return f"{c.heads} heads on {stored}, which all share"

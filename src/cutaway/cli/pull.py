@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Fetch the model if it is not here, check it, and print its path to standard output."""
+    """Download the model if it is not on this machine, check it, and print its path."""
     path = hub.resolve(args.name, progress=not args.quiet)
     checked = find(args.name) is not None
     if checked:

@@ -100,7 +100,7 @@ def _unweighted_matrices(weights: "Importance", quantised_file: "QuantisedFile")
 
 
 def _write(args: Namespace, path: Path, output: Path, quantised_file: "QuantisedFile") -> None:
-    """Write the file, or continue an earlier run's."""
+    """Write the file, or continue the file that an earlier run began."""
     from cutaway.compute.loading.open import stamp, stat_model
     from cutaway.files.weights.gguf_writer import write_resumable_gguf
 
@@ -189,7 +189,7 @@ def _cell(stored: "Stored | None") -> str:
 
 
 def _unfit(after: "QuantisedFile") -> Iterator[str]:
-    """Yield a line on the tensors that could not get the format, if any."""
+    """Yield a line on the tensors whose shape does not fit the format, if any."""
     if not after.fallback_tensors:
         return
     names = sorted({after.tensors[name].format for name in after.fallback_tensors})

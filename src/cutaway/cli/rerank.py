@@ -22,7 +22,7 @@ A model with a head that scores pairs of texts (a cross-encoder) uses it; one th
 for yes or no, as Qwen3-Reranker was trained; one that makes vectors compares them, of texts or of
 each of their tokens (ColBERT).
 """
-_CELLS = 60  # the width of a document
+_CELLS = 60  # terminal cells of a document
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def _documents(args: Namespace) -> list[str]:
 
 
 def report(documents: list[str], ranking: "Reranking") -> list[str]:
-    """Return the documents in their order, and what the figures are."""
+    """Return a table of the documents in their order, and a line on what the scores are."""
     measures = {
         "head": "the model's head, as 1 / (1 + e^-score)", "cosine": "the cosine of vectors",
         "answers": 'the probability of "yes"',

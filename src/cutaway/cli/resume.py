@@ -1,4 +1,4 @@
-"""``cutaway resume``: finish a recorded text that was cut, as if it had not been.
+"""``cutaway resume``: continue a recorded text that was cut, with the same result as without a cut.
 
 A conversation is continued by ``cutaway chat --resume``.
 """

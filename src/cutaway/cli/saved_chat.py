@@ -1,7 +1,7 @@
-"""A conversation that outlives its program: ``cutaway chat --resume FILE``.
+"""A conversation that is saved and continued: ``cutaway chat --resume FILE``.
 
-Its messages are in FILE, as JSON; their KV cache is in FILE.prefix, and computed again if that is
-lost.
+FILE has its messages, as JSON. FILE.prefix has their KV cache, which is computed again if the file
+is lost.
 """
 
 import json
@@ -45,7 +45,7 @@ class SavedChat:
     def __init__(self, name: str, system: str | None) -> None:
         """InputError if the file cannot be read, is of another kind, or is open elsewhere.
 
-        system: from --system; a conversation that continues must have the same
+        system: the text of --system; a conversation that continues must have the same one
         """
         self.path = Path(name).expanduser()
         self.prefix = self.path.with_name(f"{self.path.name}.prefix")
@@ -61,7 +61,7 @@ class SavedChat:
             raise
 
     def _lock(self) -> None:
-        """InputError if another process has it open: one of the two would lose messages."""
+        """InputError if another process has the file open: one of the two would lose messages."""
         from filelock import FileLock, Timeout
 
         name = sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
@@ -80,7 +80,7 @@ class SavedChat:
             ) from error
 
     def _read(self) -> Talk | None:
-        """Return the conversation; None if there is none yet."""
+        """Return the conversation in the file; None if there is no file yet."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -105,11 +105,11 @@ class SavedChat:
         """Restore the KV cache; False if it is lost."""
         try:
             return bool(llm.restore_prefix(self.prefix))
-        except CutawayError:  # it is missing, damaged, or of another model
+        except CutawayError:  # the file is missing, damaged, or of another model
             return False
 
     def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
-        """Save the messages and the KV cache of ``prompt``, which is made of them.
+        """Save the messages, and the KV cache of ``prompt``, their token ids, unless it is None.
 
         A file that cannot be written is reported, and the conversation continues.
         """
@@ -137,7 +137,7 @@ class SavedChat:
                 llm.save_prefix(self.prefix, prompt, compute=False)
         except CutawayError as error:
             say(f"note: {error}; the conversation will be computed again")
-        except KeyboardInterrupt:  # meant for the answer, which had just ended
+        except KeyboardInterrupt:  # Ctrl-C for the answer, which had just ended
             say("(what was said is kept; it will be computed again)")
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class SavedChat:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """Let only their owner read files that the block makes."""
+    """Let only the user read files that the block makes."""
     before = os.umask(0o077)
     try:
         yield
@@ -162,7 +162,7 @@ def _private() -> Iterator[None]:
 
 
 def _talk(document: Any) -> Talk:
-    """Return the conversation in a document; InputError if there is none."""
+    """Return the conversation in a JSON document; InputError if it has none."""
     if not isinstance(document, dict) or "cutaway_chat" not in document:
         raise InputError("it lacks the key cutaway_chat; name another file")
     if document["cutaway_chat"] != _VERSION:

@@ -1,4 +1,4 @@
-"""``cutaway search``: the passages of an index that are nearest to some words."""
+"""``cutaway search``: the passages of an index that are nearest to a query."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ examples:
 Every vector of the index is compared; the model is the one that made it. With --rerank the nearest
 passages are read again, each together with the words, by a model that ranks.
 """
-_CELLS = 72  # the width of a passage
+_CELLS = 72  # terminal cells of a passage
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """``cutaway serve``: an HTTP server with OpenAI's API, and the page.
 
-Knows the server's options, and which models it has: one that stays in memory, several that come and
-go, or replicas.
+Knows the server's options, and how models are served: one that stays in memory, several that are
+loaded on demand, or replicas of one.
 """
 
 import re
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Hosts that mean all addresses of this machine -> one of these, for a URL."""
+"""Hosts that mean all addresses of this machine -> one such address, for a URL."""
 COMMON = "-m --host --port --api-key --context --max-num-seqs --adapter --log"
 EPILOG = f"""
 examples:
@@ -122,7 +122,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until a signal comes; return 0 after SIGTERM and SIGHUP, 130 after Ctrl-C."""
-    with console.leaving_nothing(_end):  # while it starts
+    with console.leaving_nothing(_end):  # while the server starts
         return _serve(args)
 
 
@@ -143,8 +143,8 @@ def _serve(args: Namespace) -> int:
 
     host, port = args.host, args.port
     with ExitStack() as stack:
-        # Bound first: a port in use is refused before a model is loaded, and from here on clients
-        # wait instead of being refused, even those of a server that was just stopped.
+        # The port is bound first: if it is in use, no model is loaded. From here on, clients wait
+        # and are not refused, not even the clients of a server that was just stopped.
         sockets = bind(host, port, patience=settings.write_timeout)
         for listener in sockets:
             stack.enter_context(listener)
@@ -178,7 +178,7 @@ def _serve(args: Namespace) -> int:
 
 
 def _settings(args: Namespace) -> "ServerSettings":
-    """Return the server's settings; a key in the environment is hidden from other users."""
+    """Return the server's settings. Other users cannot see a key in the environment."""
     from cutaway.server.http.settings import ServerSettings, key_in_environment
 
     names = [name for name, _ in named_models(args)]
@@ -245,7 +245,7 @@ _CLUSTER = (
 
 
 def add_models(parser: ArgumentParser) -> None:
-    """Add which models there are, how each is loaded, and which of them are in memory."""
+    """Add the options that name models, load each, and say which of them stay in memory."""
     arguments.add_model_arguments(parser, several=True, more=_MORE, lora=_AfterModel)
     parser.add_argument(
         "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
@@ -260,9 +260,9 @@ def add_models(parser: ArgumentParser) -> None:
 
 
 def named_models(args: Namespace) -> list[tuple[str | None, str]]:
-    """Return (name, model) for each --model; the name is None for a path without one.
+    """Return (name, model) for each --model; the name is None for a path without NAME=.
 
-    InputError if two have one name.
+    InputError if two models have one name.
     """
     texts = getattr(args, "model", None) or [DEFAULT_MODEL]
     pairs = [_split(text) for text in texts]
@@ -274,10 +274,10 @@ def named_models(args: Namespace) -> list[tuple[str | None, str]]:
 def open_models(
     args: Namespace, options: dict[str, Any], tell: Callable[..., object]
 ) -> "Iterator[AsyncModel | Mapping[str, AsyncModel]]":
-    """Open one model, or several by their names.
+    """Open one model, or several as name -> model.
 
-    options  keywords of all requests
-    tell     called with an event's name and fields
+    options  default keywords of all requests
+    tell     called with an event's name and fields, for the log
     """
     pairs, cluster = (
         named_models(args),
@@ -331,7 +331,7 @@ def models(args: Namespace) -> list[Namespace]:
 
 
 def _find_model(model_args: Sequence[Namespace], before: int, flag: str) -> Namespace:
-    """Return the model of an option that has ``before`` --model options before it."""
+    """Return the model of the option ``flag``. before: how many --model options come before it"""
     if len(model_args) > 1 and not before:
         raise InputError(f"{flag} comes before each --model: put it after the one that it is for")
     return model_args[max(before - 1, 0)]
@@ -341,7 +341,7 @@ def _on_demand(
     model_args: Sequence[Namespace], given_names: Sequence[str | None], options: dict[str, Any],
     tell: Callable[..., object],
 ) -> "dict[str, OnDemandLLM]":  # fmt: skip
-    """Open the models, and load the first at once, so that its errors show before any request."""
+    """Open the models, and load the first at once, so that a bad file is an error at the start."""
     from cutaway.base.resources import free_memory
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup

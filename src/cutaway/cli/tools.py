@@ -1,4 +1,4 @@
-"""The tools of ``cutaway chat``: a file's functions, and what a person sees of their calls."""
+"""The tools of ``cutaway chat``: a file's functions, and how their calls are shown."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cutaway.text.thinking import ThinkingWish
 
 ROUNDS = 8
-"""Answers to one message; the last of them is made without tools."""
+"""The most answers to one message; the last of so many cannot call tools."""
 
 _MODULE = "cutaway_tools"
 _MOST_CHARACTERS = 500  # characters of a result
@@ -44,10 +44,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 class Toolbox:
-    """The functions that a person offers; none without --tools."""
+    """The functions of the file that --tools names; none without --tools."""
 
     def __init__(self, args: Namespace) -> None:
-        """InputError, before a model is loaded, for a bad file, or if nobody could be asked."""
+        """InputError for a bad file, or if calls need a yes and standard input is no terminal."""
         self._choice, self._yes = args.tool_choice, args.yes
         self._functions: list[Function] = []
         if args.tools is None:
@@ -75,7 +75,7 @@ class Toolbox:
         try:
             with redirect_stdout(sys.stderr):  # only answers are on standard output
                 message = use.result(call, use.functions[call.name](**call.values()))
-        except (Exception, SystemExit) as error:  # the function's own, for the model to read
+        except (Exception, SystemExit) as error:  # the function's error, which the model reads
             message = use.result(call, f"error: {type(error).__name__}: {error}")
         content = message["content"]
         is_short = len(content) <= _MOST_CHARACTERS
@@ -84,7 +84,7 @@ class Toolbox:
 
 
 class Display:
-    """One answer while it is written: its text on standard output, thoughts and calls on error."""
+    """Shows an answer as it is written: text on standard output, thoughts and calls on error."""
 
     def __init__(self) -> None:
         self._push = _output()
@@ -94,7 +94,7 @@ class Display:
         self._arguments: str | None = None  # of the call that is being written
 
     def show(self, deltas: "Iterable[AnswerPart]") -> None:
-        """Print text as it comes; a call's name when it begins, its arguments when it ends."""
+        """Print thoughts and text; print a call's name when it begins, its arguments at its end."""
         from cutaway.text.thinking import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -124,7 +124,7 @@ class Display:
                     self._arguments = None
 
     def end(self) -> None:
-        """End the open lines: the answer is complete."""
+        """End the open lines, once the answer has ended."""
         if self._thinks:
             say("")
         if self._arguments is not None:
@@ -135,7 +135,7 @@ class Display:
 
 
 def _output() -> Callable[[str], object]:
-    """Return what writes to standard output; on a terminal, lines end between words."""
+    """Return a function that writes to standard output; on a terminal, it wraps between words."""
     write = sys.stdout.write
     if not sys.stdout.isatty():
         return write
@@ -144,7 +144,7 @@ def _output() -> Callable[[str], object]:
 
 
 def functions_of(path: str) -> "list[Function]":
-    """Return the public functions of a Python file; InputError if it has none, or fails."""
+    """Return a Python file's public functions; InputError if there is none, or the file raises."""
     from cutaway.requests.tools import check_function
     from cutaway.text.tools import parse_tools, tool_of
 

@@ -1,7 +1,7 @@
-"""How a request is answered, whatever its protocol: texts, whole or streamed, and readings.
+"""Answers requests of every protocol: with texts, whole or streamed, and with texts that are read.
 
-Knows the jobs and functions that it starts and ends. Refuses to know any form of an answer: each
-protocol writes its own as ``Events``.
+Starts and ends jobs and functions on the model. Refuses to know any form of an answer: each
+protocol's ``Events`` writes its own.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ async def answer(
     make: Callable[[Service, Any, TextJob, str], Events],
     on_queued: Callable[[], object] = lambda: None,
 ) -> Response:
-    """Run a request and answer it; if the client disconnects, its sequences are aborted.
+    """Run a request for text and answer it; if the client disconnects, its sequences are aborted.
 
-    body: the fields of a request for text; see ``TextFields``
-    make: builds the answer
-    on_queued: called once its texts are in the queue
+    body       the request's fields; see ``TextFields``
+    make       builds the answer from the model, the body, the job and the request's id
+    on_queued  called once the request's texts are in the queue
     """
     service, access = admit(request, body.model, body.user, body.prompt_to_log)
     id = answer_id(request)
@@ -70,13 +70,13 @@ async def answer(
         return EventStream(job, events, service.keep_alive)
     with job:
         await cancel_on_disconnect(request.receive, job.finish())
-    # A long answer may take a second to write, while other requests run.
+    # Writing a long answer may take a second, and would hold up other requests in the event loop.
     whole = await asyncio.to_thread(lambda: dumps_by_parts(events.whole()))
     return Response(whole, media_type="application/json")
 
 
 async def _await_with_client_names(body: Any, work: Awaitable[T]) -> T:
-    """Await the work; an InputError gets the name that its field has in this request."""
+    """Await the work; an InputError names the field as this request's protocol does."""
     try:
         return await work
     except InputError as error:
@@ -99,10 +99,12 @@ async def prefill_texts(
     user: str | None = None,
     cache_salt: str | None = None,
 ) -> tuple[T, list[R]]:
-    """Return the answer to a task and a reader of each of its requests, once all have ended.
+    """Return a task's answer and the reader of each of its requests, once all requests have ended.
 
-    ask: reads the texts, in a thread; length: how many characters they have
-    prompt: what the log shows; cache_salt: see ``RunParams``
+    ask         makes the task, in a thread: tokenizes the texts
+    length      characters of all texts
+    prompt      for the log
+    cache_salt  see ``RunParams``
     """
     run = RunParams(cache_salt=cache_salt)
     service, access = admit(request, model, user, lambda: prompt)
@@ -147,10 +149,10 @@ async def run_exclusive(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Return what a function makes of the named model and the arguments.
+    """Return the result of a function of the named model and of the arguments.
 
-    It is cancelled if the client disconnects. All are pickled if the model is in another process.
-    QueueFullError if too many wait.
+    The call is cancelled if the client disconnects. Function, arguments and result are pickled if
+    the model is in another process. QueueFullError if too many calls wait.
     """
     service = service_of(request, model)
     service.check_open()

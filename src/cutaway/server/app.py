@@ -43,9 +43,9 @@ SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "
 def create_app(
     llm: AsyncModel | Mapping[str, AsyncModel], settings: ServerSettings | None = None
 ) -> FastAPI:
-    """Return an ASGI application that serves a model, or several by name, and closes them at last.
+    """Return an ASGI application that serves one model, or several by name.
 
-    Its ``state.models`` is shared by the endpoints.
+    The application closes the models when it ends. Its endpoints share ``state.models``.
     """
     settings = settings or ServerSettings()
 
@@ -72,7 +72,7 @@ def create_app(
     app.state.responses = KeptResponses(settings.keep_responses)
     app.state.settings = settings
     app.state.bodies = bodies()
-    app.state.keep = None  # a feature may set it; called with an answer's id and its texts
+    app.state.keep = None  # set by a feature: a function of an answer's id and texts
     installed = (module.install(app, settings) for module in MODULES if hasattr(module, "install"))
     contexts = [context for context in installed if context is not None]
     refusals.install(app, retry_after=lambda: models.retry_after)
@@ -91,10 +91,10 @@ def create_app(
 
 
 def _prepare(service: Service) -> None:
-    """Do now what the first request, or a text of another model, would otherwise wait for."""
+    """Hash the model's file and prepare grammars now, so that no request waits for this."""
     model = service.llm.model
     _ = model.identity  # reads the whole file, once
-    if model.graph.has_head:  # a model without one writes no text
+    if model.graph.has_head:  # a model without a head writes no text
         model.grammars.prepare()
 
 

@@ -32,19 +32,19 @@ from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.http.refusals import problem
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
-"""A field that other servers have -> its harmless values, and the error for any other value."""
+"""A field of other servers -> the values that are accepted and ignored, the error for others."""
 
 MOST_STOPS = 64
-MOST_OF_STOPS = 4096  # characters in all: each text builds its automata from them
+MOST_OF_STOPS = 4096  # characters of all stop strings: each text builds automata from them
 _NULL = {"type": "null"}
 
 
 def refusal(sentence: str, field: str | int | None = None, code: str | None = None) -> ValueError:
     """Return the error by which a validator refuses a field.
 
-    sentence  what follows the field's path in the message
-    field     within the value that is validated; None: that value itself
-    code      of the answer's error
+    sentence  the message after the field's path
+    field     a field of the value that is validated; None: the value itself
+    code      the ``code`` of the error response
     """
     context = {"sentence": sentence, "field": field, "code": code}
     return PydanticCustomError("refused", "{sentence}", context)
@@ -71,7 +71,7 @@ class Body(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
-        """Return the schema for the document, with null and the unsupported fields in it."""
+        """Return the schema for the OpenAPI document, with null and the unsupported fields."""
         reference = handler(core)
         schema = handler.resolve_ref_schema(reference)
         required = schema.get("required", ())
@@ -96,12 +96,12 @@ def _with_one_unknown(fields: dict[str, Any], known_names: set[str]) -> dict[str
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
-    """Return the configuration of a request that has these examples in the document."""
+    """Return the configuration that puts examples of a request into the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [*bodies]})
 
 
 def optional(description: str, **rules: Any) -> Any:
-    """Return a field that is None if it is left out. rules: of pydantic, such as ``ge``."""
+    """Return a field whose default is None. rules: pydantic's, such as ``ge``"""
     return Field(None, description=description, **rules)
 
 
@@ -113,17 +113,20 @@ class ModelNamed(BaseModel):
 
 
 def doc(description: str, **rules: Any) -> Any:
-    """Return a description of a value, for ``Annotated``. rules: of pydantic."""
+    """Return a description of a value, for ``Annotated``. rules: pydantic's, such as ``ge``"""
     return Field(description=description, **rules)
 
 
 def _equals_any(value: Any, candidates: Sequence[Any]) -> bool:
-    """Whether a value equals one of these in JSON, where true is not 1."""
+    """Whether a value equals one of the candidates in JSON, where true is not 1."""
     return any(type(value) is type(candidate) and value == candidate for candidate in candidates)
 
 
 def _describe_field(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
-    """Return a field's schema, with null if allowed; a title would only repeat its name."""
+    """Return a field's schema, without a title, which would only repeat the name.
+
+    null: whether null is allowed
+    """
     about = {k: v for k, v in field.items() if k in ("description", "default")}
     kind = {k: v for k, v in field.items() if k not in (*about, "title")}
     if null and _NULL not in kind.get("anyOf", ()):
@@ -135,7 +138,7 @@ def _describe_field(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
 
 
 def _stops(value: Any) -> Any:
-    """Return one string or a list of them as a list."""
+    """Return a string, or a list of strings, as a list."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise refusal(" must be a string or a list of strings")
@@ -154,7 +157,7 @@ Stops = Annotated[
 
 
 def _one_or_many(value: Any) -> Any:
-    """Return a text or token ids, or a list of them, as a list."""
+    """Return a list of texts, or of lists of token ids, also for one text or one list of ids."""
     is_list = isinstance(value, list) and not (value and all(type(i) is int for i in value))
     texts = value if is_list else [value]
     good = all(
@@ -175,7 +178,7 @@ _MOST_METADATA = 16
 
 
 def _few(value: Any) -> Any:
-    """Refuse too many before any is read: Pydantic counts an object's names after the last."""
+    """Refuse an object with too many names at once: pydantic would validate all and then count."""
     if isinstance(value, dict) and len(value) > _MOST_METADATA:
         limits = {"field_type": "Dictionary", "max_length": _MOST_METADATA}
         raise PydanticKnownError("too_long", {**limits, "actual_length": len(value)})
@@ -189,21 +192,21 @@ MetadataField = Annotated[
 ]
 
 
-# -- routes that read bodies: a long one outside the event loop --------------------------------
+# -- routes that read bodies; a thread reads a long body ---------------------------------------
 
 
-_LONG = 1 << 15  # bytes: up to a twentieth of a second
+_LONG = 1 << 15  # bytes; to read fewer takes at most 0.05 s
 
 
 def bodies() -> ClientQueue:
-    """Return the queue of clients whose long bodies are yet to be read; all are in memory."""
+    """Return the queue of clients whose long bodies wait, in memory, to be parsed."""
     return ClientQueue("large bodies wait to be read", limit=64, limit_of_client=16)
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON body is read by ``cutaway.base.strict_json`` and by its model.
+    """A route that reads a JSON body with ``cutaway.base.strict_json`` and the body's model.
 
-    Its app has ``bodies()`` as ``state.bodies``.
+    The app's ``state.bodies`` must be ``bodies()``.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -218,7 +221,7 @@ class StrictRoute(APIRoute):
             body = await request.body()
             if body.strip():
                 _check_type(request.headers.get("content-type", ""))
-            # FastAPI looks here for JSON, and leaves an instance of the model as it is.
+            # FastAPI takes the JSON from here, and leaves an instance of the model as it is.
             request._json = await self._read_in_turn(request, body)
             return await handle(request)
 
@@ -244,10 +247,10 @@ class StrictRoute(APIRoute):
 
 
 def _with_json_type(scope: Scope) -> Scope:
-    """Set the type of a request by Ollama's clients to JSON.
+    """Set the content type of a request in Ollama's form to JSON.
 
-    They send another type or none, as curl does in Ollama's documents. A request with an Origin
-    keeps its type, or a web page could send it without a preflight.
+    Ollama's clients send another type or none, like curl in Ollama's documentation. A request with
+    an Origin keeps its type: else a web page could send such a request without a preflight.
     """
     if not scope["path"].startswith("/api/") or "origin" in Headers(scope=scope):
         return scope

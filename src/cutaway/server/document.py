@@ -1,6 +1,6 @@
 """The OpenAPI document at ``/openapi.json``.
 
-Each endpoint declares its own responses with ``replies``; the middleware's are added here.
+Each endpoint declares its own responses with ``replies``; this module adds the middleware's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
 
 FIELD_ERRORS = (400, 404, 415)
-"""Errors of a request with a body that may name the model."""
+"""Error statuses of a request with a body that may name the model."""
 QUEUE_ERRORS = (*FIELD_ERRORS, 429, 503)
-"""Errors of a request that waits in the queue."""
+"""Error statuses of a request that waits in the queue."""
 GENERATION_ERRORS = (*QUEUE_ERRORS, 409)
-"""Errors of a request for text, which may be a replay."""
+"""Error statuses of a request for text, which may be a replay."""
 
 TAGS = [
     {"name": "text", "description": "The model generates text."},
@@ -85,15 +85,16 @@ def replies(
     binary: str | None = None,
     several: bool = False,
 ) -> Answers:
-    """The responses of an endpoint, for its ``responses``.
+    """Return the responses of an endpoint, for FastAPI's argument ``responses``.
 
-    schema    of the response: a TypedDict of one of the schema modules
-    statuses  of its own errors; the middleware's are added to all endpoints
-    events    schema of a stream's events; mark: whether [DONE] is the last of them
-    error     with which a stream that fails ends
-    lines     whether the stream is lines of JSON, as Ollama's are, instead of events
-    several   whether the response is a list of these
-    binary    another media type of the same, which has no schema
+    schema    the response's: a TypedDict of one of the schema modules
+    statuses  of the endpoint's own errors; the middleware's are added to all endpoints
+    events    the schema of a stream's events; None: the endpoint does not stream
+    mark      whether a stream ends with [DONE]
+    error     the schema of an error, which is also the last event of a stream that fails
+    lines     whether a stream is lines of JSON, as in Ollama's API, and not events
+    binary    another media type of the response, which has no schema
+    several   whether the response is a list of ``schema``
     """
     whole = {"type": "array", "items": _ref(schema)} if several else _ref(schema)
     content = {"application/json": {"schema": whole}}
@@ -112,7 +113,7 @@ def replies(
 
 
 def _event(shape: type, mark: bool, error: type) -> dict[str, Any]:
-    """The schema of one event: OpenAPI 3.1 cannot describe a stream."""
+    """Return the schema of one event, since OpenAPI 3.1 cannot describe a stream."""
     payload = {
         "type": "string",
         "contentMediaType": "application/json",
@@ -137,9 +138,9 @@ def _refusals(statuses: Sequence[int]) -> Answers:
 
 
 class Documented(FastAPI):
-    """An application whose OpenAPI document depends on its settings.
+    """An application whose OpenAPI document depends on the server's settings.
 
-    schemas  modules whose TypedDicts are the document's
+    schemas  modules whose TypedDicts are the document's schemas
     """
 
     def __init__(
@@ -147,13 +148,13 @@ class Documented(FastAPI):
     ) -> None:
         super().__init__(
             openapi_tags=TAGS, generate_unique_id_function=_name,
-            redirect_slashes=False,  # it would redirect to what the client's Host header says
+            redirect_slashes=False,  # or FastAPI redirects to the host in the client's Host header
             **more,
         )  # fmt: skip
         self._settings, self._schemas = settings, schemas
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document, which is made once."""
+        """Return the OpenAPI document, which is made at the first call."""
         if self.openapi_schema is None:
             self.openapi_schema = _complete(
                 super().openapi(), _schemas(self._schemas), self._settings
@@ -215,7 +216,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
 def _responses(declared: Mapping[str, Any], common: Sequence[int], error: type) -> dict[str, Any]:
     common_responses = {str(status): answer for status, answer in _refusals(common).items()}
     responses = {**declared, **common_responses}
-    responses.pop("422", None)  # FastAPI's own, which is 400 here
+    responses.pop("422", None)  # FastAPI's status for a bad field; this server sends 400
     for status, answer in responses.items():
         answer["headers"] = {"x-request-id": _REQUEST_ID, **answer.get("headers", {})}
         if int(status) >= 400:

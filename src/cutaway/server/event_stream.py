@@ -1,7 +1,7 @@
-"""Server-sent events and JSON: how an answer is written, whole or as a stream, whatever its form.
+"""Server-sent events and JSON: sends an answer of any protocol, whole or as a stream.
 
-Knows a job's end, errors and disconnects, and what would hold up other requests. Refuses to know
-what an answer says: a protocol writes that as ``Events``.
+Knows a job's end, errors and disconnects, and which work would hold up other requests. Refuses to
+know an answer's content: each protocol writes it as ``Events``.
 """
 
 import asyncio
@@ -27,17 +27,18 @@ from cutaway.server.http.errors import ApiError, to_api_error
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.job import TextJob
 
-# str.splitlines, and so a client that reads a stream line by line, ends a line at these, though
-# JSON may contain them unescaped.
+# str.splitlines ends a line at these characters, and so does a client that reads a stream line by
+# line; but JSON may contain them unescaped.
 _LINE_ENDS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 _DEPTH, _FEW, _ITEMS = 7, 128, 16
-"""How deep a document is split; how long a list is split by item; items at a time of a longer."""
-_LONG_S = 0.005  # how long the event loop may be held up
+"""How deep a document is split; up to which length a list is split into single items; how many
+items of a longer list are encoded at a time."""
+_LONG_S = 0.005  # the longest that encoding may hold up the event loop
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
 
 def dumps(document: Any) -> bytes:
-    """Return JSON as it is sent: on one line, whatever a client takes for a line's end."""
+    """Return JSON on one line; escape every character that a client takes for a line's end."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for end, escape in _LINE_ENDS.items():
         text = text.replace(end, escape)
@@ -45,9 +46,9 @@ def dumps(document: Any) -> bytes:
 
 
 def dumps_by_parts(document: Any) -> bytes:
-    """Do what ``dumps`` does in parts, so that other threads run between those of a large document.
+    """Encode like ``dumps``, but in parts, between which other threads run.
 
-    ``bytes`` in it are JSON already.
+    document: ``bytes`` in it are JSON already, and are copied
     """
     return b"".join(_parts(document, _DEPTH))
 
@@ -89,31 +90,31 @@ class Events:
         raise NotImplementedError
 
     def begin(self) -> Iterable[bytes]:
-        """Return what is sent just before the first token."""
+        """Return the bytes that are sent before the first token's."""
         raise NotImplementedError
 
     def progress(self, index: int, event: Event) -> Iterable[bytes]:
-        """Return what is sent after a step, a pass or the end of a text: see ``TextJob.read``."""
+        """Return the bytes for a step, a pass or the end of a text: see ``TextJob.read``."""
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
-        """Return what is sent once all sequences have ended."""
+        """Return the bytes that are sent once all sequences have ended."""
         raise NotImplementedError
 
     def alive(self) -> bytes:
-        """Return what is sent after a long silence: a comment, which clients ignore."""
+        """Return the bytes that are sent after a long silence: a comment, which clients ignore."""
         return b": keep-alive\n\n"
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """Return what is sent if generation fails."""
+        """Return the bytes that are sent if generation fails."""
         yield event(refusal.document())
 
 
 class EventStream(Response):
     """An ASGI response that reads a job to its end; a disconnect closes the job.
 
-    It begins with the first token, so that the time of its first event is that token's. A failure
-    before that is a response of its own, unless a comment has kept the connection alive.
+    The response begins with the first token, so that clients measure the time to the first token.
+    A failure before that is an error response, unless a keep-alive comment was already sent.
     """
 
     def __init__(self, job: TextJob, events: Events, keep_alive: float) -> None:
@@ -123,7 +124,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
         self._headers_sent, self._opening_sent = False, False
-        self._event_s = inf  # processor time of an event; unknown before the first
+        self._event_s = inf  # seconds of processor time for an event; unknown before the first
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
@@ -142,7 +143,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield what is sent at a time: the events of one engine step together."""
+        """Yield the bytes of each message: the events of one engine step are sent together."""
         try:
             while True:
                 try:
@@ -166,9 +167,9 @@ class EventStream(Response):
             raise
 
     async def _encode(self, new: Sequence[Arrival]) -> bytes:
-        """Return these arrivals as events, made in a thread if that takes long.
+        """Return the events of these arrivals; encode them in a thread if that takes long.
 
-        A slow reader gets many at once, and 64 texts have many log-probabilities.
+        A slow client gets many arrivals at once, and 64 texts have many log-probabilities.
         """
         if len(new) * self._event_s < _LONG_S:
             return self._encode_now(new)

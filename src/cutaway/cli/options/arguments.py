@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-Knows argparse. An option that is not used is absent from the namespace, so that each default is
-written once, where it is used.
+Knows argparse. An unused option is absent from the namespace, so that each default is written once,
+in the code that uses it.
 """
 
 import re
@@ -47,16 +47,16 @@ _CONTROL_VECTOR = (
     "layer; repeat for more"
 )
 REQUEST = ("sampling", "stopping", "constraints")
-"""Titles of flags: how tokens are chosen, when a text ends, and which tokens may come at all."""
+"""Titles of groups of flags: how tokens are chosen, when a text ends, and which are allowed."""
 
 
 def add_trace(parser: ArgumentParser) -> None:
-    """Add the trace that a verb reads."""
+    """Add the positional argument for the trace that a verb reads."""
     parser.add_argument("file", metavar="FILE", help="a trace")
 
 
 def add_step(parser: ArgumentParser) -> None:
-    """Add the trace, the step whose inside is computed again, and the token to compare it with."""
+    """Add a trace, a step whose activations are computed again, and a token to compare with."""
     add_trace(parser)
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     parser.add_argument(
@@ -69,7 +69,7 @@ def add_step(parser: ArgumentParser) -> None:
 def add_model(
     group: "_ActionsContainer", default: str = "smollm2", *, several: bool = False, more: str = ""
 ) -> None:
-    """Add -m, which has a default. several: it may be repeated; more: the end of its help"""
+    """Add -m with its default. several: -m may be repeated; more: the end of its help"""
     group.add_argument(
         "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
         help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
@@ -131,7 +131,7 @@ def add_number(
     parser: "_ActionsContainer", flag: str, default: float, help: str, metavar: str = "N",
     **more: Any,
 ) -> None:  # fmt: skip
-    """Add an option whose value has the type of its default, which ends its help."""
+    """Add an option whose type is that of its default; its help ends with the default."""
     parser.add_argument(
         flag, type=type(default), default=default, metavar=metavar,
         help=f"{help}; default {default:g}", **more,
@@ -142,7 +142,7 @@ def add_keywords(
     group: "_ActionsContainer", title: str, *, but: Container[str] = (),
     help: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Add the flags that the table of keywords lists under this title, except ``but``.
+    """Add to a group the flags that the table of keywords lists under a title, except ``but``.
 
     help: keyword -> its help here, instead of the table's
     """
@@ -184,7 +184,7 @@ def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
 
 
 def add_interventions(parser: ArgumentParser) -> None:
-    """Add --intervention and --control-vector, and --change, the first one's earlier name."""
+    """Add --control-vector, and --intervention, also by its earlier name --change."""
     group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
     add_keywords(group, "interventions")
     group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
@@ -195,7 +195,7 @@ def add_interventions(parser: ArgumentParser) -> None:
 
 
 def add_experiment_arguments(parser: ArgumentParser) -> None:
-    """Add the model, its sampling, and how the curves are shown."""
+    """Add the options of the model, of its sampling, and of the report on the curves."""
     add_model_arguments(parser)
     add_groups(parser, "sampling")
     parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
@@ -211,9 +211,9 @@ def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> 
 def add_output_arguments(
     parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
 ) -> None:
-    """Add prices and --quiet; with ``samples``, also JSON, several samples and log-probabilities.
+    """Add the options of prices and --quiet; with ``samples``, also those of JSON and of samples.
 
-    canvas: without flags that only a text written from left to right can have
+    canvas: leave out the flags that only a text written from left to right can have
     """
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -290,14 +290,14 @@ _KIND_ARGUMENTS: Mapping[Kind, dict[str, Any]] = {
     "grammar": {"type": Path},
     "rule": {},
 }
-"""Kind of a keyword -> arguments for argparse."""
+"""Kind of a keyword -> keyword arguments of argparse's ``add_argument``."""
 
 
-# -- how a canvas is revealed: the settings of a rule, its name alone, or whole rules --------------
+# -- the rule that reveals a canvas: its settings, its name alone, or whole rules ------------------
 
 
 def add_rule_arguments(parser: ArgumentParser) -> None:
-    """Add a flag for each setting; one that is not used is absent from the namespace."""
+    """Add a flag for each setting of a rule; an unused flag is absent from the namespace."""
     from cutaway.engine.canvas import SETTING_WORDS
 
     group = parser.add_argument_group("rule", argument_default=SUPPRESS)
@@ -316,7 +316,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
 
 
 def add_rule_name(parser: ArgumentParser) -> None:
-    """Add --denoise RULE: answers are canvases."""
+    """Add --denoise RULE, with which each answer is a canvas."""
     from cutaway.engine.canvas import RULES
 
     help = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
@@ -329,7 +329,7 @@ def add_rules(parser: ArgumentParser, help: str) -> None:
 
 
 def rules(args: Namespace) -> list[str] | None:
-    """Return the rules of --rule, if any; they are checked here, before a model is loaded."""
+    """Return the rules of --rule, if any; check them here, before a model is loaded."""
     from cutaway.engine.canvas import rule_of_text
 
     texts: list[str] | None = args.rules

@@ -1,7 +1,7 @@
 """``cutaway --completion SHELL``: the script by which a shell completes commands and options.
 
-Knows argparse's actions and what three shells read. Whatever is not an option is left to the shell,
-which completes the names of files.
+Knows argparse's actions and the scripts of three shells. Words other than commands and options are
+left to the shell, which completes file names.
 """
 
 import re
@@ -28,7 +28,7 @@ _Place = tuple[tuple[str, ...], Mapping[str, str], list[Action]]
 
 
 class ShellCompletion(Action):
-    """Print the script of a shell and exit. const: the commands' package, and name -> help"""
+    """Print the script for a shell and exit. const: (the commands' package, name -> help)"""
 
     def __call__(self, parser: Any, _: object, shell: Any, _option: object = None) -> None:  # noqa: D102
         print(SCRIPTS[shell](_places((), *self.const)), end="")
@@ -36,7 +36,7 @@ class ShellCompletion(Action):
 
 
 def _places(words: tuple[str, ...], package: str, helps: Mapping[str, str]) -> Iterator[_Place]:
-    """Yield the command of these words, and the commands within it."""
+    """Yield the places of the command with these words, and of the commands below it."""
     commands = commands_of(package, helps, *words)
     yield words, {name: command.help for name, command in commands.items()}, []
     for name, command in commands.items():

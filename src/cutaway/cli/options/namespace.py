@@ -1,7 +1,7 @@
-"""What argparse has read, as the keywords of ``LLM`` and its requests.
+"""From argparse's namespace to the keywords of ``LLM`` and its requests.
 
 Knows which names in a namespace are keywords, and which of them need the model's tokenizer. Does
-not know how they got there (arguments.py), nor what they do.
+not know which flags set them (arguments.py), nor what a keyword does.
 """
 
 import sys
@@ -23,16 +23,16 @@ _MODEL = (
 
 
 def model_options(args: Namespace) -> dict[str, Any]:
-    """Return the keywords for LLM that were given."""
+    """Return the keywords of LLM in the namespace."""
     return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
 
 
 def request_options(args: Namespace) -> dict[str, Any]:
-    """Return the keywords of the request; refuse bad ones here, before a model is fetched."""
+    """Return the keywords of the request; InputError for a bad one, before a model is fetched."""
     from cutaway.requests.options import OPTIONS, parse_options
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
-    options.pop("track", None)  # still texts: read_track_option makes ids of them
+    options.pop("track", None)  # still a text: read_track_option makes token ids of it
     if hasattr(args, "control_vector"):
         options["interventions"] = [*options.get("interventions", ()), *_control_vectors(args)]
     if "logit_bias" in options:
@@ -46,7 +46,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
 
 def _control_vectors(args: Namespace) -> list[Any]:
-    """Return the control vectors in files as interventions."""
+    """Return the interventions that add the control vectors in files."""
     from cutaway.engine.interventions.intervention import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
@@ -54,13 +54,13 @@ def _control_vectors(args: Namespace) -> list[Any]:
 
 
 def read_track_option(args: Namespace, llm: "LLM") -> dict[str, Any]:
-    """Return the keyword of --track: token ids, which only the model's tokenizer knows."""
+    """Return {"track": token ids} for --track, by the model's tokenizer; {} without --track."""
     texts = getattr(args, "track", [])
     return {"track": [i for text in texts for i in _token_ids(text, llm)]} if texts else {}
 
 
 def _token_ids(text: str, llm: "LLM") -> list[int]:
-    """Return the id itself, or all tokens with this text, such as a letter and a byte."""
+    """Return the ids that a text means: the number itself, or all tokens that have this text."""
     of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
     if text.isdecimal():
         if int(text) not in everything:
@@ -74,7 +74,7 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
 
 
 def token(text: str | None) -> int | str | None:
-    """Read a token that is given by its id or its text."""
+    """Return a token's id as an int, or its text; None for None."""
     return int(text) if text and text.isdecimal() else text
 
 

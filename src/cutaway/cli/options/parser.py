@@ -1,7 +1,7 @@
 """argparse as every command uses it: an error is one sentence that names the fix.
 
-Knows how a command is found and run, and how its help is printed: a screen with -h, all options or
-one group with --help. The words come from the options themselves.
+Knows how a command is found and run, and how its help is printed: -h prints one screen, --help all
+options or one group. The words are those of the options.
 """
 
 import re
@@ -34,7 +34,7 @@ class Parser(ArgumentParser):
     """A parser that raises InputError where argparse would print its usage and exit."""
 
     common: Sequence[str] = ()
-    """The flags that -h shows; if empty, it shows -m and the command's own."""
+    """The flags that -h shows; if empty, -h shows -m and the command's own flags."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
@@ -95,7 +95,7 @@ class Parser(ArgumentParser):
         raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        (file or sys.stderr).write(message)  # argparse would ignore the error of a full output
+        (file or sys.stderr).write(message)  # argparse would ignore a failed write
 
     def _unknown(self, name: str) -> InputError:
         options = [flag for flag in self._option_string_actions if flag.startswith("--")]
@@ -105,7 +105,7 @@ class Parser(ArgumentParser):
 
 
 class Verb(NamedTuple):
-    """A verb in a module with several, with the names that a module of its own would have."""
+    """A verb whose module has several verbs; its fields are named as in a module of one command."""
 
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
@@ -118,23 +118,23 @@ def run_command(
 ) -> int:  # fmt: skip
     """Run the command that the arguments begin with, and return its exit code.
 
-    parser     of what may come instead of a command, such as --help; its prog has the words before
-    kind       what these are: "command", or "verb" of a command
-    package    has a module named after each command; or a module with a ``Verb`` of each name
-    helps      name -> help. Commands of features follow, and those of other packages if --help
-               lists all or a name is unknown. A module is imported when its command is chosen. It
-               has ``add_arguments(parser)``, ``run(args) -> int``, EPILOG, the end of the help,
-               with the examples first, and COMMON, the options that -h shows, if all do not fit a
-               screen; a module with verbs has VERBS and ``run(argv) -> int``
-    otherwise  the hint for a name that resembles none of them
-    names      other names for them, which an error corrects
+    parser     reads the options instead of a command, such as --help; its prog has the words before
+    kind       the word for a command in messages: "command", or "verb" of a command
+    package    a package with a module for each command, or a module with a ``Verb`` for each
+    helps      name -> help. Commands of features follow. Commands of other packages follow if
+               --help lists all or a name is unknown. A module is imported when its command is
+               chosen. A module has ``add_arguments(parser)``; ``run(args) -> int``; EPILOG, the end
+               of the help, with the examples first; and COMMON, the options that -h shows if all do
+               not fit a screen. A module with verbs has VERBS and ``run(argv) -> int``
+    otherwise  the hint for a name that resembles no command
+    names      another name for a command -> the command, which an error suggests
     """
     _, *within = parser.prog.split()
     name, *rest = argv or [""]
     lists = name[:1] in ("", "-")
     whole = lists and "--help" in argv
     commands = commands_of(package, helps, *within, with_plugins=whole)
-    if not lists and name not in commands:  # it takes 40 ms to find those of other packages
+    if not lists and name not in commands:  # to find other packages' commands takes 40 ms
         commands = commands_of(package, helps, *within)
     if lists:
         parser.usage = f"{parser.prog} {kind.upper()} ..."
@@ -152,10 +152,10 @@ def run_command(
 def commands_of(
     package: str, helps: Mapping[str, str], *within: str, with_plugins: bool = True
 ) -> dict[str, Command]:
-    """Return the commands whose modules are in a package, then those that features add.
+    """Return the commands whose modules are in a package, then the commands of features.
 
-    within: the words before them; with_plugins: also those of other packages' features
-    CutawayError if two have one name.
+    within: the words before the commands; with_plugins: include other packages' features
+    CutawayError if two commands have one name.
     """
     core_commands = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
     feature_commands = registry.commands(*within, with_installed=with_plugins)
@@ -165,7 +165,7 @@ def commands_of(
 
 
 def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of each of these commands, and of its verbs."""
+    """Yield the words of each command of ``commands_of``, and of its verbs."""
     for name, command in commands_of(package, helps, *within).items():
         yield (*within, name)
         verbs = getattr(import_command(command), "VERBS", None)
@@ -174,7 +174,7 @@ def words_of(package: str, helps: Mapping[str, str], *within: str) -> Iterator[t
 
 
 def import_command(command: Command) -> Any:
-    """Return the module of a command, or the ``Verb`` in a module that has several."""
+    """Return a command's module, or its ``Verb`` if the module has several verbs."""
     home, _, name = command.module.rpartition(".")
     if home and not hasattr(module := import_module(home), "__path__"):
         return getattr(module, name)
@@ -219,8 +219,8 @@ def unknown(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> 
 def as_typed(error: InputError, argv: Sequence[str]) -> str:
     """Return the error's sentence with options for keywords: "--top-p must be …" for "top_p …".
 
-    Its subject becomes an option if that was typed, or if it is a request's keyword with an
-    underscore; an index, as in stop[0], is dropped, since nobody types it.
+    The keyword becomes an option if the option was typed, or if the keyword is a request's and has
+    an underscore. An index, as in stop[0], is dropped, since nobody types it.
     """
     from cutaway.requests.keywords import KEYWORDS
 
@@ -239,12 +239,12 @@ def as_typed(error: InputError, argv: Sequence[str]) -> str:
 
 
 LINES = 30
-"""How many lines -h prints at most."""
+"""The most lines that -h prints."""
 _EXAMPLES = 3
 
 
 class Help(Action):
-    """``-h``, and ``--help`` with or without the name of a group: print it and exit."""
+    """``-h``, and ``--help`` with or without the name of a group: print the help and exit."""
 
     def __call__(  # noqa: D102
         self, parser: Any, _namespace: object, values: object, option: str | None = None
@@ -257,9 +257,10 @@ class Help(Action):
 
 
 def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
-    """Return what the command does, the options that people use most, and three examples.
+    """Return the command's description, its most used options, and three examples.
 
-    If everything fits, all of it. common: those options; if empty, the command's own
+    If the whole help fits a screen, return all of it.
+    common: the flags of these options; if empty, the command's own and -m
     """
     whole = complete(parser)
     if parser.usage or len(whole.splitlines()) <= LINES:
@@ -293,7 +294,7 @@ def complete(parser: ArgumentParser) -> str:
 
 
 def group_help(parser: ArgumentParser, name: object) -> str:
-    """Return the options of a group, or all if the name is None; InputError for no such group."""
+    """Return the options of a group, or of all if the name is None; InputError for another name."""
     if name is None:
         return complete(parser)
     groups = {_name(group): group for group in _groups(parser)}
@@ -325,7 +326,7 @@ def _groups(parser: ArgumentParser) -> list["_ArgumentGroup"]:
 
 
 def _own_options(parser: ArgumentParser) -> list[str]:
-    """Return the options that are the command's own, and -m."""
+    """Return the flags of the command's own options, and -m."""
     groups = [g for g in _groups(parser) if g.title not in ("options", "model", "sampling")]
     loose = parser._optionals._group_actions
     actions = [*loose, *(a for group in groups for a in group._group_actions)]
@@ -342,7 +343,7 @@ def _positionals(parser: ArgumentParser) -> Sequence[Action]:
 
 
 def _options(parser: ArgumentParser) -> list[Action]:
-    """Return the options but for those that show this help."""
+    """Return the options, except those that show the help."""
     return [
         a for a in parser._actions
         if a.option_strings and a.help != SUPPRESS and not isinstance(a, Help)

@@ -1,1 +1,1 @@
-"""What a terminal shows: text, what a person sees beside it, standard streams and signals."""
+"""The terminal: text, messages and progress beside the text, standard streams and signals."""

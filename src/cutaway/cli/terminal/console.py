@@ -1,4 +1,4 @@
-"""What a person sees beside the text, on standard error; and signals, such as Ctrl-C."""
+"""Messages, questions and progress beside the text, on standard error; and signals, as Ctrl-C."""
 
 import signal
 import sys
@@ -26,7 +26,7 @@ class _Stoppable(Protocol):
 
 
 def load(args: Namespace) -> "LLM":
-    """Load the model that the arguments name, with a line on the terminal meanwhile."""
+    """Load the model that the arguments name; a line on the terminal says so until it is loaded."""
     with _while("loading the model …", show=not args.quiet):
         from cutaway.api.llm import LLM
 
@@ -53,7 +53,7 @@ def progress(
 
         def report(task: str, done: int, total: int) -> None:
             if task not in bars:
-                stack.close()  # the earlier task is done
+                stack.close()  # ends the previous task's bar
                 bars[task] = stack.enter_context(
                     Bar(task, total, show=show, figures=figures, after=after)
                 )
@@ -75,7 +75,7 @@ def _while(text: str, *, show: bool) -> Iterator[None]:
 
 
 class Stop:
-    """A flag that Ctrl-C sets, for work that looks at it now and then."""
+    """A flag that Ctrl-C sets, and that long work checks between its parts."""
 
     stop_asked = False
 
@@ -86,7 +86,7 @@ class Stop:
 
 @contextmanager
 def stoppable(*running: _Stoppable) -> Iterator[None]:
-    """Let Ctrl-C stop streams after the step that is being computed; a second one, at once."""
+    """Let Ctrl-C stop streams after the running step; a second one raises KeyboardInterrupt."""
 
     def on_signal(_: int, __: FrameType | None) -> None:
         if any(stream.stop_asked for stream in running):
@@ -102,13 +102,13 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
 
 
 def end_line(*, figures: bool) -> None:
-    """End the line of a text on a terminal, or in a file that the figures go to, as well."""
+    """End the text's line if it is on a terminal, or in the file that also gets the figures."""
     if sys.stdout.isatty() or (figures and are_one_file(sys.stdout, sys.stderr)):
         print(flush=True)
 
 
 def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
-    """Print where the traces of these texts are."""
+    """Print the paths of the traces of texts. numbers: of the texts, from 1"""
     from cutaway.trace.write import numbered_path
 
     say(f"[trace: {', '.join(str(numbered_path(path, number)) for number in numbers)}]")
@@ -129,18 +129,18 @@ def read_line(prompt: str) -> str | None:
 
 
 def confirm(question: str) -> bool:
-    """Whether a person says yes, and nothing else."""
+    """Ask a question, and return whether the answer is "y" or "yes"."""
     return (read_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
 def put(text: str, stream: TextIO | None = None) -> None:
-    """Write text from a model, a file or a server to standard output or this stream."""
+    """Write text from a model, a file or a server to a stream, by default standard output."""
     stream = stream or sys.stdout
     print(inert(text, stream), end="", file=stream, flush=True)
 
 
 def write(stream: "Stream", *, show: bool) -> "Completion":
-    """Read a stream to its end; with ``show``, print the text so far, and the rest as it comes."""
+    """Read a stream to its end; with ``show``, print the text so far, and then each new piece."""
     if show:
         put("".join(step.text for step in stream.steps))
     for step in stream:
@@ -163,14 +163,14 @@ def leave(number: int, _: FrameType | None) -> None:
 
 
 def leaving_nothing(end: Handler = leave) -> AbstractContextManager[None]:
-    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a block as Ctrl-C does."""
+    """Run the block's clean-up code after SIGTERM, and after SIGHUP unless nohup ignores it."""
     signals = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
     return handling(dict.fromkeys(signals, end))
 
 
 @contextmanager
 def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """Install these handlers within the block, and the earlier ones after it."""
+    """Install these handlers for the block, and restore the earlier ones after it."""
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -1,9 +1,8 @@
-"""Text on a terminal: what it may show, how wide it is, bars, sparklines and colour.
+"""Text on a terminal: safe characters, display widths, bars, sparklines and colour.
 
-Knows encodings, display widths and escape sequences; nothing else writes the latter into text.
-Every command shows tokens alike: a character that cannot be seen is an escape, as ``\n``; a byte
-that is not a whole character is ``\xe4``; a token without text is shown by its name, as
-``<|im_end|>``.
+Knows encodings, display widths and escape sequences; only this module writes the latter into text.
+Every command shows tokens alike: an invisible character as an escape, such as ``\n``; a byte that
+is no whole character as ``\xe4``; a token without text by its name, such as ``<|im_end|>``.
 """
 
 import os
@@ -27,14 +26,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 PLAIN, BOLD, DIM, REVERSE = "", "1", "2", "7"
 
 Span = tuple[str, str]
-"""A piece of a line and its look, as the parameters of an SGR sequence."""
+"""A piece of a line, and its look: the parameters of an SGR escape sequence, or ""."""
 Line = list[Span]
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What a stream can show: escape sequences at all, colour, more than ASCII."""
+    """Whether a stream shows escape sequences, colour, more than ASCII, and 24-bit colour."""
 
     ansi: bool
     colour: bool
@@ -43,7 +42,7 @@ class Style:
 
     @classmethod
     def from_stream(cls, stream: TextIO) -> "Style":
-        """Return a stream's style, which respects NO_COLOR (https://no-color.org) and TERM=dumb."""
+        """Return a stream's style by NO_COLOR (https://no-color.org), TERM=dumb and COLORTERM."""
         ansi = stream.isatty() and os.environ.get("TERM") != "dumb"
         return cls(
             ansi=ansi,
@@ -53,18 +52,18 @@ class Style:
         )
 
     def text(self, text: str) -> str:
-        """Escape the characters that would steer a terminal or vanish."""
+        """Escape characters that a terminal takes as commands, or cannot show."""
         safe = printable(text)
         return safe if self.unicode else _ascii(safe)
 
     def spark(self, heights: Iterable[float | None]) -> str:
-        """Draw one character for each height from 0 to 1; a blank for None."""
+        """Return a sparkline: one character for each height from 0 to 1, a blank for None."""
         marks = _SPARKS if self.unicode else _ASCII_SPARKS
         places = (None if h is None else min(int(min(max(h, 0.0), 1.0) * 8), 7) for h in heights)
         return "".join(" " if place is None else marks[place] for place in places)
 
     def bar(self, share: float, cells: int) -> str:
-        """Draw a bar over ``share`` of so many cells, padded; only a share of 0 is invisible."""
+        """Return a bar over ``share`` of so many cells, padded; only a share of 0 is invisible."""
         eighths = min(max(round(share * cells * 8), 1 if share > 0 else 0), cells * 8)
         if not self.unicode:
             return ("#" * -(-eighths // 8)).ljust(cells)
@@ -72,11 +71,11 @@ class Style:
         return ("█" * (eighths // 8) + part).ljust(cells)
 
     def tint(self, share: float) -> str:
-        """Return the look of a share from 0 to 1: from grey to orange."""
+        """Return the SGR parameters of a share's colour, from grey at 0 to orange at 1."""
         if not self.colour:
             return PLAIN
         from cutaway.trace.html import (
-            heat_of_text,  # imported here, since it imports the trace, and few texts are tinted
+            heat_of_text,  # here, since html imports the trace, and few texts are tinted
         )
 
         red, green, blue = heat_of_text(share)
@@ -86,7 +85,7 @@ class Style:
         return f"38;5;{16 + 36 * r + 6 * g + b}"
 
     def pick(self, nice: str, plain: str) -> str:
-        """Return the spelling that the stream can show."""
+        """Return ``nice`` if the stream shows more than ASCII, else ``plain``."""
         return nice if self.unicode else plain
 
     def render(self, line: Line, cells: int) -> str:
@@ -100,7 +99,7 @@ class Style:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print a report as standard output can show it: nothing in it can steer a terminal."""
+    """Print a report in characters that standard output can show; escape terminal commands."""
     print("\n".join(map(Style.from_stream(sys.stdout).text, lines)))
 
 
@@ -115,7 +114,7 @@ def print_report(
 
 
 def _ascii(text: str) -> str:
-    """Spell our own signs in ASCII, and any other character by its number."""
+    """Spell cutaway's own signs in ASCII, and any other character by its code point."""
     for nice, plain in _SPELLINGS.items():
         text = text.replace(nice, plain)
     return text.encode("ascii", "backslashreplace").decode()
@@ -142,7 +141,7 @@ def _cells(character: str) -> int:
 
 
 def clip(text: str, cells: int) -> str:
-    """Return as much of a text as fits."""
+    """Return the beginning of a text that fits into so many cells."""
     if width(text) <= cells:
         return text
     used = 0
@@ -161,13 +160,13 @@ def fit(text: str, cells: int, *, right: bool = False) -> str:
 
 
 def window(count: int, at: int, cells: int) -> range:
-    """Return which of ``count`` rows to show in so many cells, so that ``at`` is among them."""
+    """Return which of ``count`` rows to show on a screen of ``cells`` rows, row ``at`` included."""
     start = min(max(at - cells // 2, 0), max(count - cells, 0))
     return range(start, min(start + cells, count))
 
 
 def wrap(characters: Iterable[tuple[str, _T]], cells: int) -> Iterator[list[tuple[str, _T]]]:
-    """Wrap characters, each with its look or figure, at so many cells; "\\n" ends a line."""
+    """Wrap characters at so many cells; each comes with a look or a figure; "\\n" ends a line."""
     line: list[tuple[str, _T]] = []
     used = 0
     for character, look in characters:
@@ -181,7 +180,7 @@ def wrap(characters: Iterable[tuple[str, _T]], cells: int) -> Iterator[list[tupl
 
 
 def join_spans(line: Iterable[tuple[str, _T]]) -> list[tuple[str, _T]]:
-    """Join neighbours of one look or figure into one text."""
+    """Join neighbours with the same look or figure into one text."""
     return [("".join(c for c, _ in same), look) for look, same in groupby(line, itemgetter(1))]
 
 
@@ -196,7 +195,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def text_of(tokenizer: "Tokenizer", ids: Sequence[int]) -> str:
-    """Return what tokens add to the text, or their names, as ``Trace.name_of`` does for one."""
+    """Return the text of tokens, where a token without text has its name; see ``Trace.name_of``."""
     pieces = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
     return b"".join(pieces).decode("utf-8", "backslashreplace")
 
@@ -221,19 +220,19 @@ def visible(style: "Style", name: str) -> str:
     return blank * left + style.text(inner) + blank * right
 
 
-# -- text as it comes, wrapped between words -------------------------------------------------------
+# -- streamed text, wrapped between words ----------------------------------------------------------
 
 
 class WordWrap:
     """Writes a text piece by piece; a word waits until it is whole, or too long for a line.
 
-    write    writes text that can be shown
-    columns  returns how many there are now: a terminal's size may change
+    write    writes text in which nothing needs an escape
+    columns  returns the terminal's columns at this moment: its size may change
     """
 
     def __init__(self, write: Callable[[str], object], columns: Callable[[], int]) -> None:
         self._write, self._columns = write, columns
-        self._used, self._word = 0, ""  # cells of the line; a word, with the blanks before it
+        self._used, self._word = 0, ""  # cells of the line; a word and the blanks before it
 
     def push(self, text: str) -> None:
         """Add to the text."""

@@ -1,6 +1,6 @@
-"""Completions as commands print them: the samples of a prompt, and their tokens, times and costs.
+"""The reports on completions: the samples of a prompt, and their tokens, times and costs.
 
-Knows the words and the JSON. Computes no figure but a price.
+Knows the words and the JSON of a report. Computes no figure but the cost.
 """
 
 from argparse import Namespace
@@ -22,7 +22,7 @@ _CUT = ("max_tokens", "context_full")  # finish reasons of a text that was cut
 
 
 def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
-    """Say which sample follows, if there are several."""
+    """Print the number and the seed of the next sample, if there are several."""
     if len(streams) > 1 and not args.json:
         print(f"--- {place + 1} of {len(streams)} · seed {streams[place].seed} ---", flush=True)
 
@@ -48,7 +48,7 @@ def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ())
 
 
 def _cut(done: "Completion") -> Iterator[str]:
-    """Yield a note if a text under a grammar was cut, and so does not match the grammar."""
+    """Yield a note for each constraint that a text does not match because it was cut."""
     from cutaway.text.grammar import KINDS
 
     if done.finish_reason not in (*_CUT, "aborted"):
@@ -66,10 +66,10 @@ def finish(
     done: "Sequence[Completion]",
     estimate: "ConstraintEstimate | None" = None,
 ) -> int:
-    """Print what concerns all samples, and the JSON; return the exit code.
+    """Print the traces' paths and the estimate of all samples, and the JSON; return the exit code.
 
-    130 if Ctrl-C ended a sample, 3 if one was cut and --fail-if-cut is used, 4 if one was cut that
-    should match a grammar, else 0.
+    130 if Ctrl-C ended a sample; 3 if a sample was cut and --fail-if-cut is used; 4 if a sample
+    under a grammar was cut; else 0.
     """
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
@@ -96,10 +96,13 @@ Price = tuple[float, float]
 
 @dataclass(slots=True)
 class Totals:
-    """Tokens of completions, added up.
+    """Sums of the tokens of completions.
 
-    cached     prompt tokens that the prefix cache served
-    drafted    draft tokens proposed; accepted: those that were right
+    prompt    prompt tokens
+    cached    of these, tokens whose keys and values were in the prefix cache
+    output    new tokens
+    drafted   draft tokens that were proposed
+    accepted  draft tokens that were accepted
     """
 
     prompt: int = 0
@@ -123,7 +126,7 @@ class Totals:
         return {"input": paid_in, "output": paid_out, "total": paid_in + paid_out}
 
     def words(self) -> list[str]:
-        """Return the tokens in words; cached and draft tokens only if there are any."""
+        """Return the sums in words; leave out cached and draft tokens if there are none."""
         cached = f" ({self.cached} cached)" if self.cached else ""
         parts = [f"{self.prompt} tokens in{cached}, {self.output} out"]
         return (
@@ -133,7 +136,7 @@ class Totals:
         )
 
     def line(self, parts: list[str], price: Price | None) -> str:
-        """Return the line of statistics: the tokens, these parts, the cost."""
+        """Return the line of statistics: the tokens, these parts, and the cost for a price."""
         cost = price and "cost {total:.6f} = {input:.6f} in + {output:.6f} out".format(
             **self.cost(price)
         )
@@ -147,7 +150,7 @@ def document(completion: "Completion", price: Price | None) -> dict[str, Any]:
 
 
 def estimate_line(estimate: "ConstraintEstimate") -> str:
-    """Return a line on what the samples of a prompt estimate of the model under its constraint."""
+    """Return a line with estimates from a prompt's samples: P(grammar) and the KL divergence."""
     return (
         f"[estimates of {estimate.n} samples: P(grammar) {estimate.probability:.2g}, KL to the "
         f"model's own distribution there {estimate.kl:.2f} nats "
@@ -156,7 +159,7 @@ def estimate_line(estimate: "ConstraintEstimate") -> str:
 
 
 def statistics(completion: "Completion", price: Price | None) -> str:
-    """Return the line under a text: tokens in and out, times, finish reason, seed, cost."""
+    """Return the line under a text: tokens in and out, times, finish reason, seed, and more."""
     timing, parts = completion.timing, []
     if timing.ttft_s is not None:
         parts.append(f"first token {timing.ttft_s:.2f} s")
@@ -168,7 +171,7 @@ def statistics(completion: "Completion", price: Price | None) -> str:
         parts.append(f"{len(passes)} passes, {rows} rows, {per_pass:.2f} tokens a pass")
     match = "" if completion.matched is None else f" {completion.matched!r}"
     parts += [f"{completion.finish_reason}{match}", f"seed {completion.seed}"]
-    if completion.neg_log_z is not None and not passes:  # for a canvas, it is only the mask's
+    if completion.neg_log_z is not None and not passes:  # a canvas's is only of the grammar mask
         parts.append(f"−ln Z {completion.neg_log_z:.2f}")
     if completion.aligned:
         index, logs, weights = completion.aligned

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 OUTPUT = "standard output"
-"""The ``filename`` of an OSError that writing to standard output raised, and of no other."""
+"""The ``filename`` of OSErrors from standard output, and of no other OSError."""
 
 
 @contextmanager
 def usable() -> Iterator[None]:
-    """Make the standard streams usable in the block, whatever the shell or a host did to them.
+    """Make the standard streams usable in the block, even if they are closed, full or replaced.
 
-    If standard output cannot be written, that is an OSError whose filename is OUTPUT, once; later
-    output is dropped. Standard error drops what it cannot write: a full log is no reason to fail.
+    The first failed write to standard output raises an OSError whose filename is OUTPUT; later
+    output is dropped. Standard error drops text that cannot be written: a full log is no failure.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     with ExitStack() as opened:
@@ -34,8 +34,8 @@ def usable() -> Iterator[None]:
             file = os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8")
             return opened.enter_context(file)
 
-        # A closed stream is None in Python, but print expects a file. Writing to a closed standard
-        # output must be an OSError, and not lose the text.
+        # A closed stream is None in Python, and print would drop the text. A file that is opened
+        # only to read makes each write to a closed standard output an OSError.
         sys.stdin = stdin = _reading(sys.stdin or devnull("r", os.O_RDONLY))
         sys.stdout = stdout = _writing(sys.stdout or devnull("w", os.O_RDONLY), OUTPUT)
         sys.stderr = _writing(sys.stderr or devnull("w", os.O_WRONLY), "")
@@ -43,10 +43,10 @@ def usable() -> Iterator[None]:
             yield
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
-            with suppress(OSError):  # the block has raised it already
+            with suppress(OSError):  # the block has already raised this error
                 stdout.flush()
             if isinstance(stdin, _Read):
-                stdin.detach()  # or it would close the host's
+                stdin.detach()  # or the wrapper would close the host's stream
 
 
 def _reading(stream: TextIO) -> TextIO:
@@ -62,7 +62,7 @@ class _Read(io.TextIOWrapper):
 def _writing(stream: TextIO, name: str) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         return stream  # a host's
-    with suppress(OSError):  # our own text will get the same error
+    with suppress(OSError):  # the next write will raise the same error
         stream.flush()
     raw: Any = _Written(stream, name)
     if isinstance(stream.buffer, io.BufferedIOBase):  # unless PYTHONUNBUFFERED is set
@@ -78,11 +78,11 @@ def _writing(stream: TextIO, name: str) -> TextIO:
 
 
 class _Written(io.RawIOBase):
-    """The bytes of a stream for ``usable``. name: its errors' filename, "" if it raises none"""
+    """A stream's raw bytes, for ``usable``. name: the filename of OSErrors; "": none is raised"""
 
     def __init__(self, stream: io.TextIOWrapper, name: str) -> None:
         buffer = stream.buffer
-        # Not through the stream's own buffer, which would keep what failed, and raise it again.
+        # Not the stream's own buffer, which would keep bytes that failed, and try them again.
         self._file: Any = buffer.raw if isinstance(buffer, io.BufferedWriter) else buffer
         self._stream, self._name, self._drops = stream, name, False
 
@@ -127,22 +127,22 @@ def are_a_screen() -> bool:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document to standard output, in characters that its encoding has."""
+    """Print one JSON document to standard output; escape characters that its encoding lacks."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(document, ensure_ascii=not is_unicode)
-    if sys.stdout.isatty():  # JSON escapes control characters below a blank, but not C1
+    if sys.stdout.isatty():  # JSON escapes the control characters C0, but not C1
         text = STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     print(text)
 
 
 def print_utf_8(text: str) -> None:
-    """Print a file's text as UTF-8, but nothing that would steer a terminal."""
+    """Print a file's text as UTF-8; on a terminal, escape the terminal's commands."""
     sys.stdout.flush()
     sys.stdout.buffer.write(inert(text, sys.stdout).encode())
 
 
 def check_output(option: str, path: str | None) -> None:
-    """InputError, before any work is done, if the file that an option names cannot be written."""
+    """Check, before any work, that an option's file can be written; InputError if not."""
     from pathlib import Path  # not at every start
 
     file = Path(path or "")

@@ -1,4 +1,4 @@
-"""``cutaway trace VERB``: what can be done with a recorded run."""
+"""``cutaway trace VERB``: read, replay, compare or change a recorded run."""
 
 from cutaway.cli.options.parser import Parser, run_command
 

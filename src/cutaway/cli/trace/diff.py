@@ -1,7 +1,6 @@
 """``cutaway trace diff``: two recorded runs, compared from their files.
 
-Also the table of what follows a mistake, by distance from it, which ``cutaway snowball`` prints,
-too.
+Knows also the table of curves after a mistake, which ``cutaway snowball`` prints, too.
 """
 
 import sys
@@ -35,7 +34,7 @@ PARTED_NOTE = "  parted   share of the texts whose token here is not the origina
 def curve_table(
     style: Style, forced: "Curve", cost: "Curve", free: "Curve", divergence: "Curve | None" = None
 ) -> list[str]:
-    """Return means by distance, and what the columns mean; curves may differ in length."""
+    """Return a table of means by distance, and the legend; curves may differ in length."""
     from cutaway.rerun import bands, span
 
     parts = bands(max(len(forced), len(free)))
@@ -53,7 +52,7 @@ def curve_table(
 
 
 def _bars(style: Style, curve: "Curve", other: "Curve", parts: list[slice]) -> list[str]:
-    """Return the bars of one curve, on a scale for both."""
+    """Return the bars of ``curve``, on the scale of the larger curve."""
     heights = [
         either[part].mean() for either in (curve, other) for part in parts if len(either[part])
     ]
@@ -104,7 +103,7 @@ def run(args: Namespace) -> int:
 
 
 def _measure(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
-    """Measure B as a fork of A, by a model."""
+    """Measure B as a fork of A with the model of -m; None if one text is the other's beginning."""
     llm = console.load(args)
     from cutaway import rerun
 
@@ -138,7 +137,7 @@ def _change(change: Change) -> str:
 
 
 def _cause(a: Trace, b: Trace, diff: TraceDiff) -> str:
-    """Return why the logits differ, if they do from the step on at which B's changes begin."""
+    """Name B's new interventions if the logits first differ where these begin; else return ""."""
     new = [
         intervention
         for intervention in b.head.interventions
@@ -159,7 +158,7 @@ def _common(diff: TraceDiff, cause: str) -> str:
 
 
 def _passes(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
-    """Yield at which pass two canvases part, if both are canvases."""
+    """Yield lines on the first pass at which two canvases differ, if both are canvases."""
     if not (a.passes and b.passes):
         return
     if (difference := diff.passes) is None:

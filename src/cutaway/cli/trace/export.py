@@ -1,4 +1,4 @@
-"""``cutaway trace export``: a recorded run in formats that other programs read, or as one page."""
+"""``cutaway trace export``: a recorded run in other programs' formats, or as one HTML page."""
 
 import re
 from argparse import ArgumentParser, Namespace
@@ -77,7 +77,7 @@ def _write_page(args: Namespace, out: Path, trace: Trace) -> None:
 
 
 def _steps(text: str, count: int) -> list[int]:
-    """Read steps and ranges of steps; InputError if the trace lacks one."""
+    """Return the indices in a list of steps and ranges; InputError if the trace lacks a step."""
     steps: set[int] = set()
     for part in text.split(","):
         match = _STEPS.fullmatch(part.strip())

@@ -1,4 +1,4 @@
-"""``cutaway trace price``: what the cells of each pass lose by having been revealed together."""
+"""``cutaway trace price``: the bits that revealing the cells of each pass together costs."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""``cutaway trace replay``: run the recorded request again; every bit must be the same."""
+"""``cutaway trace replay``: run the recorded request again; every bit must be equal."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""``cutaway trace why``: why a text ended, and not earlier; or what became of a canvas's cell."""
+"""``cutaway trace why``: why a text ended, and not earlier; or the history of a canvas's cell."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Answer from the record, and from a model if one is named."""
+    """Answer from the trace; with -m, add the end token's logit attribution."""
     if args.closest < 0:
         raise InputError(f"--closest must be 0 or more, not {args.closest}")
     trace = Trace.read(args.file)
@@ -96,7 +96,7 @@ def _lines(trace: Trace, answer: Why) -> list[str]:
 
 
 def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]:
-    """Return a sentence for each event in a cell's life, and a row for each pass."""
+    """Return a sentence for each change of a cell, and a row for each pass."""
     assert trace.head.decoder is not None
     position = len(trace.head.prompt_token_ids) + cell
     rows = [("pass", "best", "p", "bits", "figure", "place", "drawn", "")]

@@ -92,12 +92,12 @@ class OllamaError(TypedDict):
 
 
 class ApiError(CutawayError):
-    """An error response.
+    """An error that is sent as a response.
 
-    status   HTTP's, 400 to 599
+    status   the HTTP status, 400 to 599
     message  one sentence that names the field and the fix
-    param    the field, where there is one
-    code     an identifier for programs
+    param    the field's path in the request; None if the error is not about a field
+    code     an identifier for programs, or None
     headers  additional headers of the response
     """
 
@@ -131,9 +131,9 @@ class ApiError(CutawayError):
         return {"error": error}
 
     def messages_document(self) -> MessagesError:
-        """Return Anthropic's: {"type": "error", "error": {"type", "message"}}.
+        """Return Anthropic's error object: {"type": "error", "error": {"type", "message"}}.
 
-        Its clients recognise a prompt that is too long by the prefix alone, and shorten it.
+        Anthropic's clients recognise a too long prompt by the message's prefix, and shorten it.
         """
         usual: MessagesErrorType = "invalid_request_error" if self.status < 500 else "api_error"
         prefix = "prompt is too long: " if self.code == TOO_LONG else ""
@@ -141,7 +141,7 @@ class ApiError(CutawayError):
         return {"type": "error", "error": {"type": kind, "message": prefix + self.message}}
 
     def ollama_document(self) -> OllamaError:
-        """Return Ollama's: {"error": message}."""
+        """Return Ollama's error object: {"error": message}."""
         return {"error": self.message}
 
     def body(self, path: str) -> bytes:
@@ -153,22 +153,22 @@ class ApiError(CutawayError):
 
 
 def is_messages(path: str) -> bool:
-    """Whether a path is of Anthropic's form."""
+    """Whether a path belongs to Anthropic's API."""
     return _MESSAGES.fullmatch(path) is not None
 
 
 def is_ollama(path: str) -> bool:
-    """Whether a path is of Ollama's form."""
+    """Whether a path belongs to Ollama's API."""
     return path.startswith("/api/")
 
 
 def to_api_error(error: CutawayError) -> ApiError:
-    """Return the response to an error with which a text failed while it was written."""
+    """Return the error response for a text that failed while it was generated."""
     if isinstance(error, ReplayError):
         return ApiError(409, str(error), param="replay", code="replay_differs")
     if isinstance(error, ReplicaLostError):
         return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
     if isinstance(error, FileChangedError):
-        file = PurePath(error.args[0]).name  # whose folder is private
+        file = PurePath(error.args[0]).name  # without the folder, which is private
         return ApiError(503, f"{file}{error.reason}", code="file_changed")
     return ApiError(400 if isinstance(error, InputError) else 500, str(error), code="text_failed")

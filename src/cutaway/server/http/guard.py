@@ -20,7 +20,7 @@ from cutaway.server.http.settings import check_key
 
 OPEN_PATHS = ("/", "/health", "/ready")
 
-_MOST_BODIES = 16  # of the largest size that are received at once
+_MOST_BODIES = 16  # bodies of the largest size that are received at once
 _ABSOLUTE = re.compile(r"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _log = logging.getLogger("cutaway.server")
@@ -29,20 +29,22 @@ _log = logging.getLogger("cutaway.server")
 class Guard:
     """An ASGI app around another; scopes other than HTTP pass unchanged.
 
-    api_key        bearer key, or x-api-key, that all paths but the open ones need; None: no key is
-                   needed
+    api_key        the key that all paths but the open ones need, as a bearer key or as x-api-key;
+                   None: no key is needed
     allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
     root_path      where a proxy has put the server: stripped from paths that begin with it
-    open_paths     need no key; one that ends in "/" includes all paths under it, except "/" itself
+    open_paths     paths that need no key; a path that ends in "/", except "/" itself, includes all
+                   paths below it
     max_body       largest request body, in bytes; 16 of them may be received at once
     read_timeout   seconds for the whole body to arrive
     write_timeout  seconds for the client to read one message
     done           called after each request with its scope, the status (499: the client
                    disconnected before a response began) and how many seconds it took
 
-    HEAD is handled as GET, whose body the server does not send. An absolute request target
-    (RFC 9112, 3.2.2) is handled as its path, with its own host. ``scope["state"]["request_id"]`` is
-    the client's x-request-id, or a new one. InputError if the key is not one word.
+    HEAD is handled as GET, but uvicorn sends no body. An absolute request target (RFC 9112, 3.2.2)
+    is handled as its path, and its host replaces the Host header. The app finds the client's
+    x-request-id, or a new id, in ``scope["state"]["request_id"]``. InputError if the key is not one
+    word.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Guard:
 
 
 def _to_origin_form(scope: Scope) -> Scope:
-    """Return the scope with the path and the host of an absolute request target, if it has one."""
+    """Return the scope; replace an absolute request target by its path, and Host by its host."""
     target = _ABSOLUTE.fullmatch(scope["path"])
     if target is None:
         return scope
@@ -132,7 +134,7 @@ def _to_origin_form(scope: Scope) -> Scope:
 
 
 def _strip_root(root: str, scope: Scope) -> Scope:
-    """Return the scope without the root of its path, which not every proxy strips."""
+    """Return the scope with the root stripped from its path, since not every proxy strips it."""
     path = scope["path"].removeprefix(root) or "/"
     if not root or path == scope["path"] or path[0] != "/":
         return scope
@@ -150,12 +152,12 @@ def _name(host: str) -> str:
 
 
 def _names(names: Iterable[str]) -> frozenset[str]:
-    """Return what Host may be beside an address: this machine's names, and the given ones."""
+    """Return the names that Host may have: this machine's, and the given ones."""
     return frozenset({"localhost", _name(gethostname()), *map(_name, names)})
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host is an IP address: a page's domain that resolves to this server never is."""
+    """Whether a Host is an IP address, which no web page's domain is (against DNS rebinding)."""
     try:
         if host.startswith("[") and host.endswith("]"):
             return bool(IPv6Address(host[1:-1]))
@@ -165,7 +167,7 @@ def _is_address(host: str) -> bool:
 
 
 def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
-    """Check the key in either header: Anthropic's clients send their own, or both."""
+    """Check the key in Authorization or x-api-key; Anthropic's clients send the latter, or both."""
     scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
     bearer, other = scheme.lower() == b"bearer", headers.get(b"x-api-key", b"")
     good = hmac.compare_digest(credentials.strip(), key) and bearer
@@ -177,7 +179,7 @@ def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
 
 
 def internal_error(id: str) -> ApiError:
-    """Return the response to a bug: it names the log's entry, and nothing of the error itself."""
+    """Return the response to a bug: it has the request's id in the log, but not the error itself."""
     message = f"the server failed; its log has the reason under request {id}"
     return ApiError(500, message, code="internal_error")
 
@@ -185,9 +187,9 @@ def internal_error(id: str) -> ApiError:
 async def _fail(exchange: HttpExchange, error: Exception) -> None:
     """Log an error that is not a disconnect, and answer it unless a response has begun.
 
-    It is not raised again: uvicorn would log the same traceback twice.
+    The error is not raised again, or uvicorn would log the same traceback a second time.
     """
-    _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # of a task group too
+    _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # also within a task group's error
     if exchange.left and not other:
         return
     _log.error("request %s failed", exchange.id, exc_info=error)

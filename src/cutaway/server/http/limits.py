@@ -1,6 +1,6 @@
-"""One HTTP request and its response, with limits on the body's size and on how long each takes.
+"""One HTTP request and its response, with limits on the body's size and on both their times.
 
-Knows when the client has disconnected, and cancels the work that was for it.
+Knows when the client has disconnected, and then cancels the client's work.
 """
 
 import asyncio
@@ -23,10 +23,12 @@ _SMALL = 64 << 10
 
 
 class BodyBudget:
-    """Memory for all bodies that are being received at once.
+    """The memory of all bodies that are being received.
 
-    The first 64 KiB of each are not counted: clients that send large bodies slowly keep out other
-    large bodies, but no chat. left: bytes
+    The first 64 KiB of each body are not counted, so that slow clients with large bodies keep out
+    other large bodies, but no chat.
+
+    left: bytes that bodies may still take
     """
 
     def __init__(self, left: int) -> None:
@@ -43,7 +45,7 @@ class BodyBudget:
         self.left -= size
 
     def free(self, size: int) -> None:
-        """Take back the room of a body of this size."""
+        """Give back the bytes that a body of this size took."""
         self.left += _budgeted_size(size)
 
 
@@ -54,8 +56,8 @@ def _budgeted_size(size: int) -> int:
 class HttpExchange:
     """The messages between a client and the app.
 
-    id      of the request; the response carries it as x-request-id
-    status  HTTP's; 0 until it is known, 499 if the client disconnected first
+    id      the request's id; the response's header x-request-id
+    status  the HTTP status; 0 until it is known, 499 if the client disconnected first
     began   whether the response has begun
     left    whether the client disconnected, or has stopped reading
     """
@@ -74,10 +76,11 @@ class HttpExchange:
     # -- the request -------------------------------------------------------------------------
 
     async def read(self, limit: int, seconds: float, budget: BodyBudget) -> None:
-        """Read the whole body, unpacked, which the app then receives in one message.
+        """Read the whole body and decompress it; the app then receives it in one message.
 
-        ApiError if it is longer than ``limit`` bytes or what is left of the budget, takes longer
-        than ``seconds``, or has two lengths; ClientDisconnect if the client disconnects.
+        ApiError if the body is longer than ``limit`` bytes or than the rest of the budget, arrives
+        in more than ``seconds``, is not in its Content-Encoding, or has both Content-Length and
+        Transfer-Encoding. ClientDisconnect if the client disconnects.
         """
         if self.headers.keys() >= {b"content-length", b"transfer-encoding"}:
             raise ApiError(
@@ -120,7 +123,7 @@ class HttpExchange:
     def _content_length(self) -> int:
         """Return Content-Length in bytes; 0 if there is none."""
         length = self.headers.get(b"content-length", b"")
-        return int(length[:20]) if length.isdigit() else 0  # 20 digits are too many in any case
+        return int(length[:20]) if length.isdigit() else 0  # a number of 20 digits is over any limit
 
     async def receive(self) -> Message:
         """Return the app's next message: the whole body, then the server's messages."""
@@ -141,8 +144,8 @@ class HttpExchange:
     async def send(self, message: Message) -> None:
         """Send the app's message; ConnectionAbortedError if the client has stopped reading.
 
-        The timeout is for one message: a client that does not empty the server's buffer (64 KiB)
-        in that time would keep a sequence running for nothing, even if it reads a little.
+        The timeout is for one message. A client that does not empty the server's buffer (64 KiB) in
+        that time, even if it reads a little, would keep a sequence running for nothing.
         """
         if message["type"] == "http.response.start":
             self.began, self.status = True, self.status or message["status"]
@@ -158,9 +161,9 @@ class HttpExchange:
         raise ConnectionAbortedError(f"the client did not read for {self._write_timeout:g} seconds")
 
     async def refuse(self, error: ApiError) -> None:
-        """Respond with an error, and read on for a moment if the client is still sending.
+        """Respond with an error; if the client still sends, read and drop the body for 2 s at most.
 
-        A connection that is closed while data arrive is reset, and the response is lost with it.
+        A connection that is closed while data arrive is reset, and the response is lost.
         """
         body, closing = error.body(self._path), self._more and self._has_body()
         headers = {
@@ -189,7 +192,7 @@ class HttpExchange:
 
 
 def _decode(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """Undo the body's Content-Encoding; ApiError if it is unknown or the body is not in it."""
+    """Decompress the body; ApiError for an unknown Content-Encoding, or a body that is not in it."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
         return body
@@ -198,7 +201,7 @@ def _decode(body: bytes, encoding: bytes, limit: int) -> bytes:
             f"Content-Encoding {name.decode('latin-1')[:40]!r} is not read here; send gzip or none"
         )
         raise ApiError(415, message, code="unsupported_encoding")
-    gunzip = zlib.decompressobj(wbits=31)  # gzip's own header
+    gunzip = zlib.decompressobj(wbits=31)  # 31: with gzip's header
     try:
         plain = gunzip.decompress(body, limit + 1)
     except zlib.error:

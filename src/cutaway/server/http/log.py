@@ -1,6 +1,6 @@
 """The server's log: one line per event, as text for people or as JSON for programs.
 
-Only the loggers "cutaway.server", uvicorn's and asyncio's are configured, never the root.
+Configures only the loggers "cutaway.server", uvicorn's and asyncio's, never the root logger.
 """
 
 import codecs
@@ -23,16 +23,16 @@ _UVICORN = logging.getLogger("uvicorn.error")
 _ASYNCIO = logging.getLogger("asyncio")
 _ACCESS = logging.getLogger("uvicorn.access")
 
-# json.dumps does not escape these, though some programs treat them as line ends or commands.
+# json.dumps does not escape these characters, but some programs take them for line ends or commands.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
-_STATIC = "/static/"  # of the page, which is a hundred files
+_STATIC = "/static/"  # the page's hundred files
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 
 def configure(mode: Mode, stream: TextIO | None = None) -> None:
-    """Write events to ``stream`` (default: standard error), replacing an earlier configuration.
+    """Write events to ``stream`` (default: standard error); replace an earlier configuration.
 
-    Warnings and errors of uvicorn and asyncio are written in the same form; uvicorn's access lines
+    Warnings and errors of uvicorn and asyncio are written in the same form. uvicorn's access lines
     are not written.
     """
     handler = _handler(mode, sys.stderr if stream is None else stream)
@@ -47,7 +47,7 @@ def configure(mode: Mode, stream: TextIO | None = None) -> None:
 
 @contextmanager
 def temporary_configuration(mode: Mode) -> Iterator[None]:
-    """Configure the log for a block, and put the loggers back as a host had them."""
+    """Configure the log for a block, and restore the host's loggers after it."""
     loggers = (_LOGGER, _UVICORN, _ASYNCIO, _ACCESS)
     before = [([*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     configure(mode)
@@ -115,7 +115,7 @@ class _CutawayHandler:
 
 
 class _Silence(_CutawayHandler, logging.NullHandler):
-    """A handler that drops all: without any, Python would write warnings to standard error."""
+    """A handler that drops every record: without a handler, Python writes them to standard error."""
 
 
 class _Lines(_CutawayHandler, logging.StreamHandler[TextIO]):
@@ -137,7 +137,7 @@ def _handler(mode: Mode, stream: TextIO) -> logging.Handler:
 
 
 def _head(record: logging.LogRecord) -> dict[str, Any]:
-    """Return time, level and event name, of our own events and of other loggers' records."""
+    """Return the time, level and event name of a record, of cutaway's or of other loggers."""
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     name = getattr(record, "event", record.name)
     return {
@@ -219,7 +219,7 @@ class _Human(logging.Formatter):
 
 
 def _to_word(value: object) -> str:
-    """Return a value as one word, quoted if it would be read as several."""
+    """Return a value as one word, in quotes if it would be read as several words."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(_to_word, value))
     text = _escape(str(value))

@@ -16,12 +16,12 @@ from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState, FinishReason
 
 Phase = Literal["queue", "prefill", "decode"]
-"""How far a sequence came: waiting, prefill or decode."""
+"""The phase that a sequence reached: it waited, its prompt was read, or it was written."""
 
 _REASONS = tuple(map(str, FinishReason))
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-_OF_SERVER = ("process_", "cutaway_http_")  # prefixes of metrics that no model has
+_OF_SERVER = ("process_", "cutaway_http_")  # prefixes of metrics of the server, not of a model
 
 # A CPU takes 3 to 100 ms for a token, and a second or more to read a long prompt.
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -34,18 +34,16 @@ _HTTP = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, *_WHOLE[1:])
 class RequestStats:
     """One sequence that has ended; each of n samples is one.
 
-    prompt_tokens      all of the prompt
+    prompt_tokens      all tokens of the prompt
     cached_tokens      of these, how many the prefix cache had; None if the sequence never began
-    completion_tokens  new tokens, the one that ended the sequence included
+    completion_tokens  new tokens, including the one that ended the sequence
     finish_reason      a FinishReason
-    queue_s            from arrival until it left the queue; None if it never did
-    ttft_s             from arrival until its first token; None if it had none
-    decode_s           from its first token until its last; None if it had none
-    duration_s         from arrival until its end
-    proposed           draft tokens
+    queue_s            seconds from arrival until it left the queue; None if it never did
+    ttft_s             seconds from arrival until the first token; None without a token
+    decode_s           seconds from the first token until the last; None without a token
+    duration_s         seconds from arrival until the end
+    proposed           draft tokens that were proposed
     accepted           of these, how many were accepted
-
-    Times are in seconds.
     """
 
     prompt_tokens: int
@@ -61,28 +59,28 @@ class RequestStats:
 
     @property
     def phase(self) -> Phase:
-        """The phase in which it ended."""
+        """The phase in which the sequence ended."""
         if self.completion_tokens:
             return "decode"
         return "queue" if self.cached_tokens is None else "prefill"
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per token after the first; None if there was none."""
+        """Seconds per token after the first token; None if there was no second one."""
         if self.decode_s is None or self.completion_tokens < 2:
             return None
         return self.decode_s / (self.completion_tokens - 1)
 
 
 class Metrics:
-    """All metrics, on a registry of their own. Used by one thread.
+    """All metrics of one model, in a registry of their own. Used by one thread.
 
-    state     returns how busy the engine is, called at each scrape
-    computer  returns what computes, called likewise
-    replicas  returns the state of each replica
-    version   of cutaway
-    model     the name under which it is served
-    paths     the path templates used as label values; all others are "other"
+    state     returns the engine's state; called at each scrape
+    computer  returns the device and the kernels; called at each scrape
+    replicas  returns the state of each replica by name; called at each scrape
+    version   cutaway's version
+    model     the name under which the model is served
+    paths     the path templates used as label values; any other path is "other"
     loaded    returns whether the model is in memory; None if it always is
     """
 
@@ -124,21 +122,21 @@ class Metrics:
                 histogram.observe(seconds)
 
     def count_resumed(self, times: int, tokens: int) -> None:
-        """Count texts that another replica continued, and the tokens that it wrote again."""
+        """Count texts that another replica continued, and the tokens that were computed again."""
         self._resumed.inc(times)
         self._replayed.inc(tokens)
 
     def count_http(
         self, path_template: str | None, method: str, status: int, seconds: float
     ) -> None:
-        """Count a request that was answered, and the time until its response's last byte."""
+        """Count a request that was answered, and the seconds until its response's last byte."""
         path, method = _label_value(path_template, self._paths), _label_value(method, _METHODS)
         code = str(status) if 100 <= status <= 599 else "other"
         self._http_requests.labels(path, method, code).inc()
         self._http_seconds.labels(path, method).observe(seconds)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics in the format that an Accept header asks for, and their type."""
+        """Return the metrics in the format that an Accept header asks for, and the content type."""
         return _page(self.registry, accept)
 
     # -- what is counted ---------------------------------------------------------------------
@@ -159,7 +157,8 @@ class Metrics:
     def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
         """Add a counter.
 
-        values: of its one label, present from the start, so that a rate sees them rise
+        values: values of its one label, whose counts are 0 from the start, so that a rate sees the
+        first rise
         """
         counter = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
         for value in values:
@@ -240,9 +239,9 @@ class Metrics:
 
 
 def merged_page(by_model: Mapping[str, Metrics], accept: str = "") -> tuple[bytes, str]:
-    """Return the page of several models, each sample labelled with its model's name.
+    """Return the page of several models, in which each sample has its model's name as a label.
 
-    The server's own metrics are counted by the first.
+    The server's own metrics are those of the first model's ``Metrics``.
     """
     registry = CollectorRegistry()
     registry.register(AtEachScrape(lambda: _merge_families(by_model)))
@@ -274,11 +273,11 @@ def _merge_families(by_model: Mapping[str, Metrics]) -> Iterable[Metric]:
 
 
 def _label_value(value: str | None, values: Collection[str]) -> str:
-    """Return a label's value, one of a few: clients must not be able to create new ones."""
+    """Return a label's value, or "other": clients must not be able to add values."""
     return value if value is not None and value in values else "other"
 
 
-# -- what is read at each scrape: the state of the engine and of replicas ----------------------
+# -- metrics that are read at each scrape: the state of the engine and of replicas -------------
 
 
 class AtEachScrape(Collector):
@@ -298,7 +297,7 @@ def loading_metrics(is_loaded: bool) -> Iterator[Metric]:
 
 
 def build_metrics(version: str, model: str, computer: Computer) -> Iterator[Metric]:
-    """Yield what is running, in the labels of one sample."""
+    """Yield a sample whose labels are the version, the model and the device."""
     family = GaugeMetricFamily(
         "cutaway_build_info", "What is running; always 1.",
         labels=("version", "model", "backend", "tier"),
@@ -308,7 +307,7 @@ def build_metrics(version: str, model: str, computer: Computer) -> Iterator[Metr
 
 
 def engine_metrics(state: EngineState) -> Iterator[Metric]:
-    """Yield how busy the engine is."""
+    """Yield the gauges and counters of the engine's state."""
     note = "Each of n samples is one."
     yield _gauge("requests_running", f"Sequences that hold KV blocks. {note}", state.running)
     yield _gauge("requests_waiting", f"Sequences in the queue. {note}", state.waiting)
@@ -321,7 +320,7 @@ def engine_metrics(state: EngineState) -> Iterator[Metric]:
 
 
 def replica_metrics(replicas: Mapping[str, EngineState]) -> Iterator[Metric]:
-    """Yield how busy each replica was when it reported last."""
+    """Yield the state of each replica, as it was last reported."""
     for name, help, read in _OF_REPLICAS if replicas else ():
         family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
         for replica, state in replicas.items():
