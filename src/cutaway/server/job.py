@@ -1,4 +1,4 @@
-"""A job: the texts of one request, which one reader reads, and the figures that are counted."""
+"""A job: the texts of one request, for one reader, and their figures for metrics and the log."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _EARLY = ("aborted", "error")  # finish reasons that do not come with a step
 
 @dataclass
 class AccessRecord:
-    """What the log says of a request, beside what HTTP knows of it."""
+    """The fields of a request's log line that do not come from HTTP."""
 
     model: str
     user: str | None = None
@@ -27,24 +27,24 @@ class AccessRecord:
 
 
 def end_at(text: Generation, step: Step) -> Ended | None:
-    """Return how a text ended, if this step is its last and the text did not fail; else None."""
+    """Return a text's end if this step is its last; None for other steps, or if the text failed."""
     end = text.ended if step is text.steps[-1] else None
     return end if end and not end.error else None
 
 
 def _is_shown(event: Event, *, traced: bool) -> bool:
-    """Whether an answer may show an event. The next read raises the error of a text that failed."""
+    """Whether a reader gets an event; it gets no failure of a text, which the next read raises."""
     if isinstance(event, Ended):
         return event.error is None
     return isinstance(event, Step) or (traced and isinstance(event, Pass))
 
 
 class TextJob:
-    """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
+    """The texts of one request, for one reader; the end of its ``with`` block ends and counts them.
 
-    running    the jobs that have not ended, this one among them
-    traces     of each text, if asked for
-    keywords   those that the client gave
+    traces     the trace of each text; empty unless the request asks for traces
+    running    the set of jobs that have not ended, to which this job adds itself
+    keywords   names of the keywords that the client gave
     on_closed  called with the texts once they have ended
     """
 
@@ -68,13 +68,13 @@ class TextJob:
 
     @property
     def waits(self) -> bool:
-        """Whether one of its texts is in the queue."""
+        """Whether any of the texts is in the queue."""
         return any(text.started is None for text in self.texts)
 
     async def read(self) -> list[Arrival]:
-        """Wait for new steps and ends of texts, and passes over a canvas if they are traced.
+        """Wait for new steps and ends of texts, and for passes over a canvas if texts are traced.
 
-        [] at the end. Raises what ``Generations.read`` raises.
+        Return [] once all texts have ended. Raises the errors of ``Generations.read``.
         """
         while events := await self._reader.read():
             traced = bool(self.traces)
@@ -98,12 +98,12 @@ class TextJob:
         return self._reader.load_s
 
     def queue_seconds(self, index: int) -> float | None:
-        """Return a text's seconds in the queue; None while it is there."""
+        """Return the seconds that a text waited in the queue; None while it waits."""
         started = self.texts[index].started
         return started.queued_s if started else None
 
     def close(self) -> None:
-        """End the texts that have not ended, and count all."""
+        """End the texts that have not ended, and count all texts."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
 """Loads models when they are used, and unloads them when others need the memory.
 
-A model in use stays loaded. If another does not fit, the least recently used are unloaded, idle
-ones first; a model that is to be unloaded takes no new uses, so that only those that have begun are
-waited for. Models are loaded in the order in which they were first requested.
+A model in use stays loaded. If another model does not fit, the least recently used models are
+unloaded, idle ones first. A model that is chosen to be unloaded takes no new uses, and is unloaded
+when its running uses have ended. Models are loaded in the order of their first waiting uses.
 """
 
 import asyncio
@@ -22,28 +22,28 @@ class Sized(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The model's name in messages."""
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes while loaded."""
+        """Bytes that the model takes while it is loaded."""
 
 
 class Loadable(Sized, Protocol):
-    """A model that takes memory from the beginning of a load to the end of an unload."""
+    """A model that can be loaded; it takes memory from a load's beginning to an unload's end."""
 
     async def load(self) -> None:
-        """Load it; if this raises, it takes no memory."""
+        """Load the model; after an exception, it takes no memory."""
 
     def give_up(self) -> None:
-        """Cancel a load that has begun."""
+        """Cancel the running load."""
 
     async def unload(self) -> None:
-        """Free its memory."""
+        """Free the model's memory."""
 
 
 class Waiting(NamedTuple):
-    """A use that waits for its model."""
+    """A use that waits until its model is loaded."""
 
     slot: "ModelSlot"
     admitted: "asyncio.Future[None]"  # cancelled if the client stops waiting
@@ -55,12 +55,12 @@ class Waiting(NamedTuple):
 
 
 class ModelCache:
-    """The models that share some memory. Used in one event loop.
+    """The models that share an amount of memory. Used in one event loop.
 
-    limit        bytes that they may take together; None: no limit
+    limit        bytes that all models may take together; None: no limit
     idle_s       seconds after which an idle model is unloaded; None: when its memory is needed
-    max_waiting  uses that may wait; None: no limit
-    tell         called at each load and unload, with the model's name
+    max_waiting  the most uses that may wait; None: no limit
+    tell         called after each load and unload with "loaded" or "unloaded", and the model's name
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class ModelCache:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, model: Loadable, *, loaded: bool = False) -> "ModelSlot":
-        """Add a model. InputError for one that can never fit."""
+        """Add a model. InputError for a model larger than ``limit``."""
         self.check(model)
         slot = ModelSlot(self, model, "loaded" if loaded else "absent")
         self.slots.append(slot)
         return slot
 
     def check(self, model: "Sized") -> None:
-        """InputError for a model that can never fit."""
+        """InputError for a model larger than ``limit``."""
         if self.limit is not None and model.memory > self.limit:
             raise InputError(
                 "memory",
@@ -92,11 +92,11 @@ class ModelCache:
 
     @property
     def memory_used(self) -> int:
-        """Bytes that are in use."""
+        """Bytes of all models that take memory now."""
         return sum(slot.model.memory for slot in self.slots if slot.state != "absent")
 
     def stop(self) -> None:
-        """Load no more models: waiting uses get a CutawayError, loaded models stay usable."""
+        """Load no more models: waiting uses fail with ClosedError, loaded models stay usable."""
         self.stopped = True
         waiting, self.queue = self.queue, []
         for use in waiting:
@@ -110,10 +110,10 @@ class ModelCache:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    # -- what is next --------------------------------------------------------------------------
+    # -- the next uses, loads and unloads ------------------------------------------------------
 
     def advance(self) -> None:
-        """Begin whatever can begin: uses, unloads and loads."""
+        """Begin all uses, unloads and loads that can begin."""
         while not self.stopped:
             outgoing = self._next_to_unload()
             for use in [*self.queue]:
@@ -141,11 +141,11 @@ class ModelCache:
         task.add_done_callback(self._tasks.discard)
 
     def _next_to_load(self) -> "ModelSlot | None":
-        """Return the model to load next, if there is one."""
+        """Return the absent model for which a use waits longest; None if no use needs a load."""
         return next((use.slot for use in self.queue if use.slot.state == "absent"), None)
 
     def _next_to_unload(self) -> "list[ModelSlot]":
-        """Choose the loaded models whose memory the next one needs."""
+        """Return the loaded models to unload, whose memory the next model to load needs."""
         next_slot, outgoing = self._next_to_load(), list[ModelSlot]()
         missing = 0 if next_slot is None else self._missing(next_slot)
         missing -= sum(slot.model.memory for slot in self.slots if slot.state == "unloading")
@@ -157,16 +157,16 @@ class ModelCache:
         return outgoing
 
     def _missing(self, slot: "ModelSlot") -> int:
-        """Return how many bytes are missing to load a model."""
+        """Return the bytes that a model lacks to be loaded; 0 or less if it fits."""
         return 0 if self.limit is None else self.memory_used + slot.model.memory - self.limit
 
 
 class ModelSlot:
     """A model in the cache, and its state.
 
-    users      uses that have begun and not ended
-    last_used  when the last one began, by the cache's clock
-    expires    when it is unloaded if idle until then, by the event loop's clock; None: never
+    users      how many uses have begun and not ended
+    last_used  the number of the last use, by the cache's count of all uses
+    expires    when the model is unloaded if no use begins, by the event loop's clock; None: never
     """
 
     def __init__(self, cache: ModelCache, model: Loadable, state: State) -> None:
@@ -175,10 +175,10 @@ class ModelSlot:
         self._timer: asyncio.TimerHandle | None = None
 
     async def use(self) -> float:
-        """Wait until the model is loaded, begin a use, and return the seconds that this took.
+        """Wait until the model is loaded, begin a use, and return the seconds that it waited.
 
-        Raises what the load raised, QueueFullError if too many wait, CutawayError once the cache
-        has stopped. May be cancelled, which does not stop the load.
+        Raises the load's error, QueueFullError if too many uses wait, or ClosedError if the cache
+        has stopped. To cancel this does not stop the load.
         """
         cache, started = self._cache, perf_counter()
         if cache.stopped:
@@ -201,7 +201,7 @@ class ModelSlot:
         return perf_counter() - started
 
     def stop(self) -> None:
-        """Load no more of the models that share this cache: see ``ModelCache``."""
+        """Stop the cache, which then loads no more models: see ``ModelCache``."""
         self._cache.stop()
 
     def done(self) -> None:
@@ -211,13 +211,13 @@ class ModelSlot:
         self._cache.advance()
 
     def keep(self, idle_s: float | None) -> None:
-        """Unload it after so many idle seconds; None: when its memory is needed."""
+        """Unload the model after so many idle seconds; None: when its memory is needed."""
         if self.state in ("loading", "loaded"):
             self._idle_s = idle_s
             self._rest()
 
     def keep_as_usual(self) -> None:
-        """Unload it after the cache's usual time."""
+        """Unload the model after the idle seconds of the cache."""
         self.keep(self._cache.idle_s)
 
     @property
@@ -225,7 +225,7 @@ class ModelSlot:
         """See the class."""
         return self._timer.when() if self._timer else None
 
-    # -- its life ------------------------------------------------------------------------------
+    # -- from one state to the next ------------------------------------------------------------
 
     def begin_use(self) -> None:
         """Count a use that begins."""
@@ -234,12 +234,12 @@ class ModelSlot:
         self._rest()
 
     def begin_load(self) -> None:
-        """Begin to load it."""
+        """Begin to load the model."""
         self.state = "loading"
         self._cache.run(self._load())
 
     def begin_unload(self) -> None:
-        """Free its memory; loaded again, it has the usual idle time."""
+        """Begin to unload the model, and reset its idle time to the cache's."""
         self.state, self._idle_s = "unloading", self._cache.idle_s
         self._rest()
         self._cache.run(self._unload())
@@ -257,7 +257,7 @@ class ModelSlot:
             self.state = "loaded"
             seconds, memory = round(perf_counter() - started, 3), self.model.memory
             cache.tell("loaded", model=self.model.name, seconds=seconds, memory=memory)
-            for use in self._waiting():  # before it can be chosen to be unloaded
+            for use in self._waiting():  # before the model can be chosen to be unloaded
                 cache.admit(use)
             self._rest()
         cache.advance()
@@ -287,7 +287,7 @@ class ModelSlot:
         return [use for use in self._cache.queue if use.slot is self]
 
     def _leave(self, use: Waiting) -> None:
-        """Give up a use that nobody waits for; it may have been admitted meanwhile."""
+        """End a use that nobody waits for any more, whether it waits or has been admitted."""
         if use in self._cache.queue:
             self._cache.queue.remove(use)
             self._cache.advance()
@@ -296,5 +296,5 @@ class ModelSlot:
 
 
 def closed_error() -> ClosedError:
-    """Return the error of a use after the cache has stopped."""
+    """Return the error for a use that comes or waits when the cache stops."""
     return ClosedError("the engine is closed and takes no more requests")

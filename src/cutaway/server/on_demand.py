@@ -1,4 +1,4 @@
-"""OnDemandLLM: a model of this process whose weights are loaded when they are used."""
+"""OnDemandLLM: a model in this process whose weights are loaded when a request needs them."""
 
 import asyncio
 import os
@@ -34,22 +34,24 @@ _NOTHING = EngineState(
 
 
 class _Running(NamedTuple):
-    """An engine and its guests, which exist while the weights are loaded."""
+    """An engine, and the functions that run beside it; both exist while the weights are loaded."""
 
     engine: AsyncEngine
     guests: Guests
 
 
 class OnDemandLLM(AsyncModel):
-    """A model that takes memory while it is used. ``async with`` closes it and stops its cache.
+    """A model whose weights are in memory only while they are used.
 
-    model    opened without its weights; they may have been loaded since
-    cache    decides when these are loaded and unloaded
-    policy   of each engine
+    The end of an ``async with`` block closes the model and stops its cache.
+
+    model    a model that was opened without its weights; they may have been loaded since
+    cache    decides when the weights are loaded and unloaded
+    policy   the policy of each engine; None: the default
     options  defaults for the keywords of requests
 
-    Prompts, options and names need no weights. Raises InputError for a bad option, or a model that
-    can never fit.
+    Prompts, options and names need no weights. InputError for a bad option, or a model larger than
+    the cache's limit.
     """
 
     def __init__(
@@ -73,11 +75,11 @@ class OnDemandLLM(AsyncModel):
             self._begin()
         self._cache, self.slot = cache, cache.add(self, loaded=model.is_loaded)
 
-    # -- what the cache asks -------------------------------------------------------------------
+    # -- for the cache: see ``Loadable`` -------------------------------------------------------
 
     @property
     def memory(self) -> int:
-        """Bytes of weights, keys and values."""
+        """Bytes of the weights and of the KV cache."""
         return self.model.memory
 
     async def load(self) -> None:
@@ -87,11 +89,11 @@ class OnDemandLLM(AsyncModel):
         self._begin()
 
     def give_up(self) -> None:
-        """Cancel a load."""
+        """Cancel the running load."""
         self._unwanted.set()
 
     async def unload(self) -> None:
-        """Free the weights, once the engine's thread has ended."""
+        """End the engine and its thread, then free the weights."""
         running, self._running = self._running, None
         assert running is not None
         running.guests.close()
@@ -106,7 +108,7 @@ class OnDemandLLM(AsyncModel):
         except (CutawayError, OSError) as error:
             if self._unwanted.is_set():
                 raise closed_error() from error
-            path = self.model.path  # which is private
+            path = self.model.path  # private: errors name the model instead
             reason = str(error).replace(str(path), self.name).replace(f"{path.parent}{os.sep}", "")
             raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
 
@@ -118,7 +120,7 @@ class OnDemandLLM(AsyncModel):
         engine = AsyncEngine(make_engine(self.model, self._policy))
         self._running = _Running(engine, Guests(self.model, engine))
 
-    # -- what the engine does ------------------------------------------------------------------
+    # -- requests and functions on the model ---------------------------------------------------
 
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> "HeldReader":
         """See ``AsyncModel``; ModelLoadError if the weights cannot be loaded."""
@@ -133,7 +135,7 @@ class OnDemandLLM(AsyncModel):
     async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``AsyncModel``; as for ``queue``."""
+        """See ``AsyncModel``; ModelLoadError as in ``queue``."""
         await self.slot.use()
         on_ended = partial(_call_soon, asyncio.get_running_loop(), self.slot.done)
         return await self._loaded.guests.call(lambda llm: function(llm, *args, **kwargs), on_ended)
@@ -144,7 +146,7 @@ class OnDemandLLM(AsyncModel):
         return self._running
 
     def state(self) -> EngineState:
-        """See ``AsyncModel``; while not loaded, what earlier engines counted."""
+        """See ``AsyncModel``; while the weights are not loaded, only earlier engines' counts."""
         now = EngineState.read(self._running.engine.engine) if self._running else _NOTHING
         most_running = now.most_running or (self._policy or Policy()).max_num_seqs
         return replace(
@@ -159,7 +161,7 @@ class OnDemandLLM(AsyncModel):
     # -- the end -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self.slot.keep_as_usual()  # idle from now on
+        self.slot.keep_as_usual()  # starts the idle timer
         return self
 
     def close(self) -> None:
@@ -211,6 +213,6 @@ class HeldReader:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, release: Callable[[], object]) -> None:
-    """Have a function called in the event loop; any thread may do so, also a finalizer's."""
+    """Schedule a function in the event loop, from any thread and from finalizers."""
     with suppress(RuntimeError):  # the event loop is closed
         loop.call_soon_threadsafe(release)

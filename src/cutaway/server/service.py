@@ -1,4 +1,4 @@
-"""What the endpoints share: models, their names and metrics, and the limits of a request.
+"""Shared by the endpoints: models, their names and metrics, and the limits of a request.
 
 Knows which model a request names. Refuses to know any protocol, and how models are loaded.
 """
@@ -35,7 +35,7 @@ from cutaway.trace import TraceBuffer
 class Names:
     """The names of one model.
 
-    first  its name in answers to requests that name none
+    first  the model's name in answers to requests without a name
     all    the model's names first, then those of its adapters
     """
 
@@ -44,16 +44,16 @@ class Names:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All names at this moment: adapters come and go."""
+        """All names now: adapters may be loaded and unloaded."""
         return (*self._model_names, *self._model.adapters)
 
     def find(self, name: str) -> str | None:
-        """Return the name as this model spells it; None if it is another model's."""
-        bare = name.removesuffix(":latest")  # as Ollama's clients write it
+        """Return the name without ":latest" if only so it is this model's; None if it is not."""
+        bare = name.removesuffix(":latest")  # Ollama's clients append it
         return next((spelling for spelling in (name, bare) if spelling in self.all), None)
 
     def resolve(self, name: str | None) -> str:
-        """Return the name, of the model or an adapter, that a request means; the first for None."""
+        """Return the name of the model or adapter that a request means; ``first`` for None."""
         return (name and self.find(name)) or self.first
 
     def adapter(self, name: str | None) -> str:
@@ -62,18 +62,20 @@ class Names:
         return canonical if canonical in self._model.adapters else ""
 
     def model(self, name: str | None) -> LoadedModel:
-        """Return the model, with the adapter of this name if it is one's."""
+        """Return the model; with the adapter of this name, if there is such an adapter."""
         return self._model.with_adapter(self.adapter(name))
 
     def fingerprint(self, name: str | None) -> str:
-        """Return what computes, as OpenAI's ``system_fingerprint``."""
+        """Return OpenAI's ``system_fingerprint`` of the model, with the adapter of this name."""
         return self.model(name).system_fingerprint
 
 
 def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> list[Names]:
-    """Return the names of each model: those it is served by, its own if unique, its adapters'.
+    """Return the names of each model: its key, its own name if unique, and its adapters' names.
 
-    default_names: what a model is served by whose name is ""
+    models         name -> model; for the name "", the default names are used
+    default_names  names of the one model that is served without a name
+
     InputError if an adapter has the name of a model, or of another adapter.
     """
     counts = Counter(llm.name for llm in models.values()) + Counter(models.keys())
@@ -97,22 +99,24 @@ def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> 
 
 
 MOST_TEXTS = 128
-"""Samples of all prompts of one request at most."""
+"""The most samples of all prompts of one request."""
 MOST_ROWS = 1 << 17
-"""Tokens that one request may have computed: a minute or two with a small model."""
+"""The most tokens that one request to fill in may compute: 1 to 2 minutes with a small model."""
 MOST_BESIDE = 1 << 20
-"""Tokens that one request reports, tracks or biases beside its own; each takes 500 bytes."""
+"""The most tokens that one request reports, tracks or biases, beside the text's own, and the most
+cells that its canvases' passes compute; each takes 500 bytes."""
 
 
 @dataclass
 class Service:
-    """One model, served.
+    """One model that is served.
 
-    names       of the model and its adapters
-    created     when it was loaded, in seconds of the epoch
+    names       the names of the model and its adapters
+    created     when the server began, in seconds since 1970
     log_prompts whether the log shows prompts
     keep_alive  seconds without an event after which a stream sends a keep-alive
-    draining    whether it accepts no more requests
+    draining    whether the server accepts no more requests
+    jobs        the jobs that have not ended
     """
 
     llm: AsyncModel
@@ -127,12 +131,12 @@ class Service:
 
     @property
     def room(self) -> int:
-        """How many tokens a text can have, its prompt included."""
+        """The most tokens that a text can have, including its prompt."""
         return self.llm.room
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which a full queue may have room: as long as the oldest in it waits."""
+        """Estimated seconds until a full queue has room: the longest wait of a job in it, or 1."""
         now = perf_counter()
         waiting = [job.queued_at for job in self.jobs if job.waits]
         return max(1, round(now - min(waiting, default=now)))
@@ -182,10 +186,16 @@ class Service:
         stream: bool,
         trace: bool,
     ) -> TextJob:
-        """Queue the texts of a request; InputError, QueueFullError or ApiError if that cannot be.
+        """Queue the texts of a request, and return their job.
 
-        keywords: of the client; use: its tools; adapter: of the model that it names
-        fill: a text without a maximal length may fill the context
+        keywords  the keywords that the client gave
+        use       the client's tools and thinking settings; None without a conversation
+        adapter   the name of the adapter that the request names as its model; "": none
+        fill      whether a text without a maximal length may fill the context
+        stream    whether the client asked for a stream
+        trace     whether the client asked for traces
+
+        InputError, QueueFullError or ApiError if the texts cannot be queued.
         """
         options = await self.llm.tool_options(use, keywords) if use else {**keywords}
         if adapter:
@@ -221,17 +231,17 @@ class Service:
         goes_on: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """Return the token ids of a conversation; others are served while a long one is read.
+        """Return the token ids of a conversation; a thread tokenizes a long one.
 
-        goes_on: whether the answer continues the last message
-        variables: of the template
+        goes_on    whether the answer continues the last message
+        variables  variables of the chat template
         """
         read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
         conversation = [*messages]
         return await self.llm.read_in_turn(_length(conversation), read, conversation, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for a request that would take all memory, or lose some of its texts."""
+        """InputError for too many texts, figures or cells, or if forced or replayed ids are cut."""
         texts = len(prompts) * options.n
         if texts > MOST_TEXTS:
             raise InputError(
@@ -276,7 +286,7 @@ class Service:
     async def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
     ) -> None:
-        """InputError if Bayes' rule cannot fill in this: streamed, traced, too much to compute."""
+        """InputError for filling in by Bayes' rule with a stream, a trace, or too many tokens."""
         for name, is_set in (("stream", stream), ("trace", trace)):
             if is_set:
                 raise InputError(
@@ -300,7 +310,7 @@ class Service:
 
 
 def _length(messages: Sequence[Message]) -> int:
-    """Return how many characters the texts of messages have."""
+    """Return the number of characters in all texts of the messages."""
     return sum(
         len(text) for message in messages for text in message.values() if isinstance(text, str)
     )
@@ -310,7 +320,7 @@ def _length(messages: Sequence[Message]) -> int:
 
 
 class ServedModels:
-    """One model or several; requests that name none are for the first."""
+    """All models of a server; requests without a model's name are for the first."""
 
     def __init__(self, services: Sequence[Service]) -> None:
         self.services, self.first = services, services[0]
@@ -340,7 +350,7 @@ class ServedModels:
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which a full queue may have room."""
+        """Estimated seconds until a full queue has room."""
         return max(service.retry_after for service in self.services)
 
     @property
@@ -354,7 +364,10 @@ class ServedModels:
         return all(service.llm.alive for service in self.services)
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """Return the page of metrics and its content type; several models' samples have labels."""
+        """Return the page of metrics and its content type.
+
+        With several models, each sample has its model's name as a label.
+        """
         if len(self.services) == 1:
             return self.first.metrics.page(accept)
         return merged_page(
@@ -381,9 +394,11 @@ def models_of(request: Request) -> ServedModels:
 def admit(
     request: Request, name: str | None, user: str | None, read_prompt: Callable[[], Any]
 ) -> tuple[Service, AccessRecord]:
-    """Return the model that a request names, and its record for the log; ApiError 503 at the end.
+    """Return the model that a request names, and the request's record for the log.
 
-    read_prompt: returns the prompt, which the log shows with --log-prompts
+    read_prompt: returns the prompt; called with --log-prompts
+
+    ApiError 503 if the server is stopping, 404 for an unknown name.
     """
     service = service_of(request, name)
     service.check_open()
@@ -394,9 +409,9 @@ def admit(
 
 
 def answer_id(request: Request) -> str:
-    """Return the request's id; a random end makes one that the client chose unique.
+    """Return the id of a request's answer: the request's id, made unique if the client chose it.
 
-    Other clients may send the same, and an answer that is kept is found by its id.
+    Two clients may choose the same id, and a kept answer is found by its id.
     """
     id: str = request.state.request_id
     return f"{id}-{uuid4().hex}" if id == request.headers.get("x-request-id") else id

@@ -179,7 +179,7 @@ def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
 
 
 def internal_error(id: str) -> ApiError:
-    """Return the response to a bug: it has the request's id in the log, but not the error itself."""
+    """Return the response to a bug: it names the request in the log, but not the error itself."""
     message = f"the server failed; its log has the reason under request {id}"
     return ApiError(500, message, code="internal_error")
 
@@ -189,7 +189,7 @@ async def _fail(exchange: HttpExchange, error: Exception) -> None:
 
     The error is not raised again, or uvicorn would log the same traceback a second time.
     """
-    _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # also within a task group's error
+    _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # or of a task group
     if exchange.left and not other:
         return
     _log.error("request %s failed", exchange.id, exc_info=error)

@@ -123,7 +123,7 @@ class HttpExchange:
     def _content_length(self) -> int:
         """Return Content-Length in bytes; 0 if there is none."""
         length = self.headers.get(b"content-length", b"")
-        return int(length[:20]) if length.isdigit() else 0  # a number of 20 digits is over any limit
+        return int(length[:20]) if length.isdigit() else 0  # 20 digits are over any limit
 
     async def receive(self) -> Message:
         """Return the app's next message: the whole body, then the server's messages."""
@@ -192,7 +192,7 @@ class HttpExchange:
 
 
 def _decode(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """Decompress the body; ApiError for an unknown Content-Encoding, or a body that is not in it."""
+    """Decompress the body; ApiError if its Content-Encoding is unknown or is not the body's."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
         return body

@@ -23,7 +23,7 @@ _UVICORN = logging.getLogger("uvicorn.error")
 _ASYNCIO = logging.getLogger("asyncio")
 _ACCESS = logging.getLogger("uvicorn.access")
 
-# json.dumps does not escape these characters, but some programs take them for line ends or commands.
+# json.dumps does not escape these, but some programs take them for line ends or commands.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
 _STATIC = "/static/"  # the page's hundred files
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
@@ -115,7 +115,7 @@ class _CutawayHandler:
 
 
 class _Silence(_CutawayHandler, logging.NullHandler):
-    """A handler that drops every record: without a handler, Python writes them to standard error."""
+    """A handler that drops every record: without one, Python writes warnings to standard error."""
 
 
 class _Lines(_CutawayHandler, logging.StreamHandler[TextIO]):

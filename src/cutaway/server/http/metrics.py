@@ -73,10 +73,10 @@ class RequestStats:
 
 
 class Metrics:
-    """All metrics of one model, in a registry of their own. Used by one thread.
+    """The metrics of one model and of the server, in a registry. Used by one thread.
 
     state     returns the engine's state; called at each scrape
-    computer  returns the device and the kernels; called at each scrape
+    computer  returns the backend and its tier; called at each scrape
     replicas  returns the state of each replica by name; called at each scrape
     version   cutaway's version
     model     the name under which the model is served
@@ -297,7 +297,7 @@ def loading_metrics(is_loaded: bool) -> Iterator[Metric]:
 
 
 def build_metrics(version: str, model: str, computer: Computer) -> Iterator[Metric]:
-    """Yield a sample whose labels are the version, the model and the device."""
+    """Yield one sample, whose labels are the version, the model, the backend and its tier."""
     family = GaugeMetricFamily(
         "cutaway_build_info", "What is running; always 1.",
         labels=("version", "model", "backend", "tier"),

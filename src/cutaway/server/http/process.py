@@ -1,6 +1,6 @@
-"""The serving process: signals, shutdown in stages, and running out of connections.
+"""The serving process: signals, shutdown in stages, and running out of file descriptors.
 
-Knows sockets and uvicorn; any ASGI application will do.
+Knows sockets and uvicorn, and runs any ASGI application.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from cutaway.server.http.log import event
 from cutaway.server.http.sockets import ListeningSocket
 
 CUT_AFTER_S = 3.0
-"""How long answers may take to end after grace."""
+"""Seconds that answers have to end after grace is over."""
 HEAD_WITHIN_S = 10.0
-"""How long a connection may be idle before its request's head has arrived."""
+"""Seconds that a connection may be idle until the head of its request has arrived."""
 
 _WARN_EVERY_S = 10.0
 _SWITCH_S = 0.002
-"""How long a thread keeps the interpreter while another waits for it.
+"""Seconds that a thread keeps the interpreter lock while another waits for it.
 
-The event loop waits so long after each of its reads and writes. With Python's 5 ms, requests took
-0.3 s longer beside a thread that wrote a large answer (``bench/largest_answers.py``).
+The event loop waits as long after each of its reads and writes. With Python's 5 ms, requests took
+0.3 s longer while a thread encoded a large answer (``bench/largest_answers.py``).
 """
 
 
@@ -47,17 +47,17 @@ def run(
 ) -> int:
     """Serve until SIGTERM, SIGHUP or SIGINT, and return the exit code: 0, or 130 after SIGINT.
 
-    sockets        from ``bind``; they are closed at the end
-    grace          seconds that running answers have after the signal
-    on_ready       called once requests are answered
-    on_stop        called at the signal, when no more connections are accepted
+    sockets        the sockets of ``bind``; they are closed at the end
+    grace          seconds that running answers have after the first signal
+    on_ready       called when the server begins to answer requests
+    on_stop        called at the first signal, when no more connections are accepted
     on_grace_over  called after ``grace``, or at a second signal, to end the answers that still run.
-                   Connections that are open CUT_AFTER_S later, or at a third signal, are cut; one
-                   more signal kills the process
+                   Connections that are open CUT_AFTER_S later, or at a third signal, are aborted;
+                   one more signal kills the process
 
-    Threads take turns sooner meanwhile. A signal during the start ends it at once. Raises what the
-    application's lifespan raised, or CutawayError if it only reported a failure. Call it on the
-    main thread.
+    Python's switch interval is _SWITCH_S while it runs. A signal during the start ends the start at
+    once. Raises the error of the application's lifespan, or CutawayError if the lifespan reported a
+    failure without an error. Must be called on the main thread.
     """
     watched = _Watched(app)
     config = uvicorn.Config(
@@ -91,10 +91,10 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, ending in stages: the next begins after its time, or with a signal.
+    """uvicorn's server, which ends in stages: a stage begins after a time, or at the next signal.
 
-    signal          the first that came
-    ending_signals  those that end it; under nohup, SIGHUP does not
+    signal          the first signal that came; None before it
+    ending_signals  the signals that end the server; under nohup, SIGHUP is not among them
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals here: uvicorn would raise them again at the end, and be killed by them."""
+        """Handle signals here: uvicorn would raise them again at the end and kill the process."""
         loop = asyncio.get_running_loop()
         for number in self.ending_signals:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -141,12 +141,12 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Close idle connections: uvicorn would keep them for ever, and descriptors run out."""
+        """Close idle connections: uvicorn would keep them, and file descriptors would run out."""
         self._idle.close(list(self.server_state.connections), monotonic(), HEAD_WITHIN_S)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for answers, then end the lifespan, even if uvicorn would skip that."""
+        """Wait for answers, then end the lifespan, which uvicorn skips after a forced exit."""
         await super().shutdown(sockets)
         if self._timer:
             self._timer.cancel()
@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
     def make_room(self) -> bool:
-        """Close the connection that is idle longest, as no descriptor is free for another one."""
+        """Close the longest idle connection, to free a file descriptor; False if none is idle."""
         now, connections = monotonic(), self.server_state.connections
         if now >= self._next_warning:
             self._next_warning = now + _WARN_EVERY_S
@@ -179,7 +179,7 @@ class _Server(uvicorn.Server):
         if self._timer:
             self._timer.cancel()
         stage, seconds = next(self._stages, (None, None))
-        if seconds is not None:  # before the stage, which may raise
+        if seconds is not None:  # set before the stage runs, since the stage may raise
             self._timer = asyncio.get_running_loop().call_later(seconds, self._next_stage)
         if stage:
             stage()
@@ -198,7 +198,7 @@ class _Server(uvicorn.Server):
         """Abort all connections and tasks."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # since 3.12 asyncio's server waits for each
+            connection.transport.abort()  # from Python 3.12 on, asyncio's server waits for each
         for task in self.server_state.tasks:
             task.cancel()
         self._remove_handlers()
@@ -209,7 +209,10 @@ class _Server(uvicorn.Server):
 
 
 class _Watched:
-    """The application, with the error of its lifespan, which uvicorn would log and forget."""
+    """The application; keeps the error of its lifespan, which uvicorn would only log.
+
+    error: what the lifespan raised, or a CutawayError for a failure that it reported; else None
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -243,25 +246,25 @@ class _Watched:
 
 
 # -- connections on which no request runs ------------------------------------------------------
-# They are closed, so that they cannot use up all file descriptors. Only the time until a request's
-# head has arrived is limited here: bodies and responses have timeouts of their own (guard.py), and
-# uvicorn limits the time between two requests.
+# Idle connections are closed, so that they cannot use up all file descriptors. This limits only the
+# time until a request's head has arrived: bodies and responses have their own timeouts (guard.py),
+# and uvicorn limits the time between two requests.
 
 
 _Idle = tuple[Any, float]
-"""A connection's last request, if there was one, and the time since when it is the last."""
+"""A connection's last request, or None, and since when the connection is idle."""
 
 
 class IdleConnections:
-    """Which connections were seen without a running request, and since when."""
+    """The connections without a running request, and since when each has been idle."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, _Idle] = {}
 
     def close(self, connections: Iterable[Any], now: float, patience: float) -> None:
-        """Close those without a request for ``patience`` seconds. Call it regularly.
+        """Close connections that were idle for ``patience`` seconds. Must be called regularly.
 
-        connections: all that uvicorn has; now: in seconds, on any clock
+        connections: all of uvicorn's; now: in seconds, on any clock
         """
         seen, self._seen = self._seen, {}
         for connection in filter(_is_idle, connections):

@@ -1,6 +1,6 @@
-"""The error response of each exception, and the sentence about a request's first wrong field.
+"""The error response to each exception, and the sentence about a request's first wrong field.
 
-Knows exceptions and pydantic's errors; the form of a response is ``errors.py``'s.
+Knows exceptions and pydantic's errors; ``errors.py`` knows the form of a response.
 """
 
 import json
@@ -44,7 +44,7 @@ _log = logging.getLogger("cutaway.server")
 
 
 def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
-    """Make ``app`` answer every failure.
+    """Install handlers, with which ``app`` answers every exception.
 
     retry_after  estimated seconds until the queue has room
     """
@@ -81,7 +81,7 @@ def _answer_with(app: FastAPI, kind: type[E], explain: Callable[[Request, E], Ap
 
 
 def _id(request: Request) -> str:
-    return getattr(request.state, "request_id", "without an id")  # the Guard sets it
+    return getattr(request.state, "request_id", "without an id")  # set by the Guard
 
 
 def _explain_validation(request: Request, error: RequestValidationError) -> ApiError:
@@ -89,7 +89,7 @@ def _explain_validation(request: Request, error: RequestValidationError) -> ApiE
 
 
 def _explain_input(request: Request, error: InputError) -> ApiError:
-    """Return the response, with the error's field as param if the request has that field."""
+    """Return the response; its param is the error's field, if the request has such a field."""
     is_there = error.field in fields_of(request.scope.get("route"))
     param = str(Name(*error.path)) if is_there else None
     code = TOO_LONG if isinstance(error, TooLongError) else None
@@ -119,7 +119,7 @@ def _explain_full_disk(request: Request, error: DiskFullError) -> ApiError:
 def _explain_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
     path, headers = request.scope["path"], error.headers or {}
     message = str(error.detail)
-    if (error.status_code, message) == (404, "Not Found"):  # Starlette's own word
+    if (error.status_code, message) == (404, "Not Found"):  # Starlette's message
         message = _no_path(path, [*_UNDOCUMENTED, *app.openapi()["paths"]])
     elif error.status_code == 405 and (allowed := headers.get("Allow")):
         allowed = _allowed_methods(app, path, allowed)
@@ -128,13 +128,13 @@ def _explain_http(app: FastAPI, request: Request, error: HTTPException) -> ApiEr
 
 
 def _allowed_methods(app: FastAPI, path: str, first: str) -> str:
-    """Return all methods of a path. first: those of the first of its routes"""
+    """Return all methods of a path. first: the methods of the path's first route"""
     methods = set(first.split(", "))
     for template, operations in app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
             methods |= {method.upper() for method in operations}
     if "GET" in methods:
-        methods.add("HEAD")  # the Guard makes it a GET
+        methods.add("HEAD")  # the Guard turns HEAD into GET
     return ", ".join(sorted(methods))
 
 
@@ -146,7 +146,7 @@ def _no_path(path: str, paths: list[str]) -> str:
     return f"there is no path {path[:100]!r}; {hint}"
 
 
-# -- what is wrong with a request's fields -----------------------------------------------------
+# -- the first wrong field of a request --------------------------------------------------------
 
 
 _Error = dict[str, Any]
@@ -170,8 +170,8 @@ _KINDS = {
     "none_required": "null",
 }
 _WORDS: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
-_MOST_ERRORS = 1000  # a hostile request has many more, but those of one field are neighbours
-_MOST_CHARACTERS = 40  # characters of a value
+_MOST_ERRORS = 1000  # a hostile request has many more; a field's errors are neighbours
+_MOST_CHARACTERS = 40  # characters of a value that are shown
 _PARTS = json.JSONEncoder(default=str)
 _MISSING = ("missing", "union_tag_not_found")
 
@@ -179,7 +179,7 @@ _MISSING = ("missing", "union_tag_not_found")
 def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
     """Return the response to the first problem, with the path of its field.
 
-    errors  as pydantic lists them, one at least
+    errors  pydantic's errors, at least one
     body    the parsed request
     route   FastAPI's route, whose model has the fields
     """
@@ -189,7 +189,7 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
     ]
     deepest = max(
         (p for _, p in same_field), key=len, default=path
-    )  # a union's best fitting branch
+    )  # the error of a union's best fitting branch
     deep = [error for error, p in same_field if p == deepest] or [_first(errors)]
     field = _format_path(deepest)
     code = next((e["ctx"]["code"] for e in deep if e["type"] == "refused"), None)
@@ -198,7 +198,7 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
 
 
 def _first(errors: Sequence[_Error]) -> _Error:
-    """Return the first error, but an unknown field before a missing one it may be meant for."""
+    """Return the error of an unknown field, which may be a misspelt missing one, or the first."""
     unknown = (e for e in errors if e["type"] == "extra_forbidden" and len(e["loc"]) == 2)
     return next(unknown, errors[0])
 
@@ -206,7 +206,7 @@ def _first(errors: Sequence[_Error]) -> _Error:
 def _path(error: _Error, body: Any) -> _Path:
     """Return the field's path in the request: pydantic's location without union members' names."""
     source, *parts = error["loc"]
-    if source != "body":  # of a query or a header
+    if source != "body":  # "query" or "header"
         return tuple(parts)
     if parts and parts[-1] == "[key]":
         parts = parts[:-2]
@@ -231,7 +231,7 @@ def _has_part(value: Any, part: str | int) -> bool:
 
 
 def _format_path(path: _Path) -> str:
-    """Return the path as a program would write it: messages[0].content"""
+    """Return the path in the notation of programs: messages[0].content"""
     text = ""
     for part in path:
         if isinstance(part, str) and part.isidentifier():
@@ -250,7 +250,7 @@ def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> s
     if error["type"] in _MISSING:
         return f"{field} is missing; add it"
     actual = _describe_value(error["input"])
-    if error["loc"][-1] == "[key]":  # a name, which is always a string in JSON
+    if error["loc"][-1] == "[key]":  # an object's name, which is always a string in JSON
         field, actual, errors = f"each key of {field}", _excerpt(error["input"]), errors[:1]
     kinds = dict.fromkeys(_KINDS.get(e["type"]) for e in errors)
     if None not in kinds:
@@ -281,7 +281,7 @@ def _describe_value(value: Any) -> str:
 
 
 def _excerpt(value: Any) -> str:
-    """Return a value's beginning, without writing all of what may be a megabyte."""
+    """Return a value's first characters, without encoding all of a large value."""
     if isinstance(value, str):
         text = repr(value[: _MOST_CHARACTERS + 1])
     else:
@@ -293,11 +293,11 @@ def _excerpt(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
-# -- which fields there are ------------------------------------------------------------------
+# -- the fields of a request -----------------------------------------------------------------
 
 
 def fields_of(route: object, path: _Path = ()) -> set[str]:
-    """Return the names of the fields at ``path`` of a route's body; empty if not known."""
+    """Return the names of the fields at ``path`` in a route's body; empty if they are unknown."""
     body = getattr(getattr(route, "body_field", None), "field_info", None)
     models = _models(getattr(body, "annotation", None))
     for part in path:

@@ -22,23 +22,23 @@ class ServerSettings:
     """The settings of a server.
 
     names          model names that requests may use; empty: the model's own name
-    api_key        key that every client must send; None: no key is needed
+    api_key        the key that every client must send; None: no key is needed
     allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
     cors           origins whose pages may send requests, "*" for all; empty: none
     max_body       largest request body, in bytes
     keep_alive     seconds without an event after which a stream sends a comment
-    keep_responses bytes of answers of /v1/responses that later ones can continue; 0: none
+    keep_responses bytes of /v1/responses' answers that are kept for later requests; 0: none
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
     root_path      where a proxy has put the server, as in "/models"; "" for its root
-    batches        a folder for files and batches; None: there are none
-    receipts       a folder for a signed receipt of each answer; None: there are none
-    receipt_key    the file of the key that signs them
+    batches        the folder of files and batches; None: their endpoints are off
+    receipts       the folder of a signed receipt for each answer; None: no receipts
+    receipt_key    the file of the key that signs receipts
     log_prompts    whether the log shows prompts
     allow_interventions  whether requests may change activations, for their own texts
     allow_adapters  whether requests may load adapters from the server's disk, and unload them
 
-    Raises InputError naming the field.
+    InputError for a bad setting, which the error names.
     """
 
     names: Sequence[str] = ()
@@ -85,7 +85,7 @@ class ServerSettings:
 
 
 def key_in_environment() -> str | None:
-    """Return the key in the environment, if there is one; InputError if it is set and empty."""
+    """Return the key in the environment; None if the variable is unset, InputError if empty."""
     key = os.environ.get(KEY_VARIABLE)
     if key == "":  # as from a Kubernetes Secret without its value
         raise InputError(
@@ -95,7 +95,7 @@ def key_in_environment() -> str | None:
 
 
 def check_key(key: str | None) -> None:
-    """InputError for a key that a client could not send."""
+    """Check that a client can send the key in a header; InputError if not."""
     if key is not None and key.split() != [key]:
         raise InputError(
             "api_key", " must be one word without spaces; leave it out for a server without a key"

@@ -1,4 +1,4 @@
-"""Listening sockets, bound to --host and --port, or a sentence that says why they cannot be."""
+"""Listening sockets, bound to --host and --port, or an error that says why they cannot be bound."""
 
 import errno
 import os
@@ -12,16 +12,18 @@ from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16
 _WAITING = 2048
-"""How many connections may wait to be accepted, as while models are loaded. One more would try
-again after a second, then after two, and so on. The system may allow fewer (net.core.somaxconn)."""
+"""The most connections that wait to be accepted, for example while models are loaded. The client of
+one more tries again after 1 s, then after 2 s, and so on. The operating system may allow fewer
+(net.core.somaxconn)."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class ListeningSocket(socket.socket):
-    """A listening socket that can do without a free file descriptor for the next connection.
+    """A listening socket that still works when no file descriptor is free for a connection.
 
-    asyncio would write a traceback for each attempt to accept, thousands a second.
-    make_room  closes another connection soon; False if it cannot
+    Without it, asyncio writes a traceback for each attempt to accept, thousands a second.
+
+    make_room  closes another connection soon; returns False if none can be closed
     """
 
     def __init__(self, *args: Any) -> None:
@@ -41,7 +43,7 @@ class ListeningSocket(socket.socket):
         raise BlockingIOError(errno.EAGAIN, "no file descriptor is free")
 
     def _turn_away(self) -> None:
-        """Accept and close a connection: one that waits would be reported again and again."""
+        """Accept a connection and close it: while it waits, asyncio would try again and again."""
         self._close_spare()
         with suppress(OSError):  # the client may have left
             super().accept()[0].close()
@@ -60,15 +62,18 @@ class ListeningSocket(socket.socket):
 
 
 _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
-"""A family, and getaddrinfo's address: (host, port), or (host, port, flow, scope) of IPv6."""
+"""A family, and getaddrinfo's address: (host, port), or for IPv6 (host, port, flow, scope)."""
 
 
 def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocket]:
     """Listen on every address of a host; for port 0, on one port that is free on all.
 
+    ``getsockname()[1]`` of a socket is the port. Clients can connect at once, and wait until
+    ``process.run`` answers.
+
     patience: seconds after which the connection of a client that takes no data is closed (Linux)
-    ``getsockname()[1]`` is the port. Clients can connect at once, and wait until ``run`` answers.
-    InputError or CutawayError, naming --host or --port, if that cannot be.
+
+    InputError or CutawayError if an address cannot be bound; it names --host or --port.
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port must be from 0 to 65535, not {port}")
@@ -77,7 +82,7 @@ def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocke
         try:
             return _bind_all(addresses, port, patience)
         except OSError as error:
-            # A port that the first address chose may be taken on the second.
+            # The port that was chosen on the first address may be in use on the second.
             if port or error.errno != errno.EADDRINUSE:
                 raise _explain(error, host, port) from error
     raise CutawayError(f"no port is free on all addresses of --host {host}: name a --port")
@@ -103,7 +108,7 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
-                missing = error  # as ::1 of "localhost" where there is no IPv6
+                missing = error  # such as ::1 for "localhost" without IPv6
             else:
                 port = sockets[0].getsockname()[1]
     except OSError:
@@ -117,17 +122,17 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
 
 def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
     family, (name, _, *scope) = address
-    # IPPROTO_TCP is named, or asyncio would not see that it is TCP, and leave Nagle's delay on.
+    # With IPPROTO_TCP, asyncio recognises TCP and sets TCP_NODELAY.
     listener = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if not system.IS_WINDOWS:  # there it would let two programs have the port
+        if not system.IS_WINDOWS:  # where two programs could bind the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot hang up by itself
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot close a connection
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((name, port, *scope))
-        listener.listen(_WAITING)  # or another program that starts now could still take the port
+        listener.listen(_WAITING)  # now, or another program could still take the port
     except OSError:
         listener.close()
         raise
@@ -135,7 +140,7 @@ def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
 
 
 def _explain(error: OSError, host: str, port: int) -> CutawayError:
-    """Return the same failure in one sentence."""
+    """Return the error as one sentence that names the option."""
     if error.errno == errno.EADDRINUSE:
         return CutawayError(f"--port {port} of {host} is in use: choose another, or 0 for any")
     if error.errno in (errno.EACCES, errno.EPERM):

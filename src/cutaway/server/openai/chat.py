@@ -76,7 +76,7 @@ class Message(BaseMessage):
     @model_validator(mode="before")
     @classmethod
     def _only_calls(cls, data: Any) -> Any:
-        """Give a message without content an empty one if it has calls."""
+        """Set the content of a message with calls to "" if it has none."""
         if isinstance(data, dict) and data.get("tool_calls") and data.get("content") is None:
             return {**data, "content": ""}
         return data
@@ -139,7 +139,7 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
     }
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
+        """Return the keywords that the client gave."""
         keywords = super().keywords()
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
@@ -153,7 +153,7 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
         return keywords | constraint("response_format", self.response_format, keywords)
 
     def field_names(self) -> Mapping[str, str]:
-        """Return the fields' names: schemas may be the format's, and max_tokens has two."""
+        """Return the field of each keyword, such as response_format for json_schema."""
         names = {**super().field_names()}
         if self.response_format:
             names["json_schema"] = "response_format"
@@ -163,13 +163,13 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
 
     @property
     def own_schema(self) -> Any:
-        """The schema of the format, if it has one."""
+        """The JSON schema in response_format; None without one."""
         text_format = self.response_format
         return schema_of(text_format) if isinstance(text_format, ChatSchema) else None
 
     @property
     def readings(self) -> list[str]:
-        """Notes on how fields were read, with those on thinking and names."""
+        """Notes on how fields were understood, including thinking and speakers' names."""
         return [*super().readings, *self.use_notes, *([_NAMELESS] if self._nameless else [])]
 
     def conversation(self) -> Messages:
@@ -201,20 +201,20 @@ class ChatChoices(Choices):
         self._deltas: list[list[AnswerPart]] = [[] for _ in job.texts]
 
     def read_step(self, index: int, step: Step) -> Delta:
-        """Return what a step adds, after looking for calls in it."""
+        """Return the text and entries that a step adds, and parse its thoughts and calls."""
         self._deltas[index] = self._readers[index].push(step)
         if end_at(self.job.texts[index], step):
             self._deltas[index] += self._readers[index].finish()
         return super().read_step(index, step)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """Return the events; an end that comes after its last step brings what was held back."""
+        """Return the events; if a text's end is a separate event, it adds the text held back."""
         if isinstance(event, Ended):
             self._deltas[index] += self._readers[index].finish()
         return super().progress(index, event)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """Yield thoughts, text and pieces of calls; log-probabilities go with the first."""
+        """Yield the fields of thoughts, text and calls; the first has the log-probabilities."""
         deltas, self._deltas[index] = self._deltas[index], []
         if not self._splits:
             yield from super().pieces(index, text, entries)
@@ -232,18 +232,18 @@ class ChatChoices(Choices):
         return {"tool_calls": [piece(delta, self._readers[index])]}
 
     def usage(self) -> CompletionUsage:
-        """Return tokens in and out, with those of thoughts."""
+        """Return the usage, including the tokens of thoughts."""
         usage = super().usage()
         reasoning_tokens = sum(reader.reasoning_tokens for reader in self._readers)
         usage["completion_tokens_details"]["reasoning_tokens"] = reasoning_tokens
         return usage
 
     def finish_reason(self, index: int, end: Ended) -> str:
-        """Return OpenAI's word for how a choice ended; a call has one of its own."""
+        """Return OpenAI's finish reason of a choice, which may be "tool_calls"."""
         return finish_reason(self._use, self._readers[index], end)
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """Return what is added to the message."""
+        """Return the delta of a message, and the log-probabilities."""
         delta: ChatDelta = {"content": text} if text else {}
         return {"delta": delta, "logprobs": self._logprobs(entries)}
 
@@ -255,11 +255,11 @@ class ChatChoices(Choices):
         return {"message": message, "logprobs": self._logprobs(entries)}
 
     def first(self) -> dict[str, Any]:
-        """Return the speaker's role."""
+        """Return a delta with the role and no text."""
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def whole(self) -> dict[str, Any]:
-        """Return the answer; its choices share one prompt."""
+        """Return the answer, with the log-probabilities of the choices' common prompt if asked."""
         return {**super().whole(), **self.prompt_logprobs(0)}
 
     def _logprobs(self, entries: list[Entry]) -> ChatLogprobs | None:

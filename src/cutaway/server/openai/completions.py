@@ -1,6 +1,6 @@
 """A job's texts as OpenAI's ``choices``, and ``/v1/completions``, whose choices are plain text.
 
-Knows what both forms share, whole and streamed; chats add their own (``chat.py``).
+Knows the parts that completions and chats share, whole and streamed; ``chat.py`` has the others.
 """
 
 import asyncio
@@ -30,16 +30,17 @@ from cutaway.server.shared.answers import (
 from cutaway.server.shared.fields import Read, SampledFields, own_form, with_keywords
 
 Delta = tuple[str, list[Entry]]
-"""Text, and its tokens' log-probabilities if they are wanted."""
+"""Text, and the entries of its tokens' log-probabilities: empty unless asked for."""
 
 
 class Choices(Events):
-    """One answer.
+    """An answer with OpenAI's ``choices``.
 
-    PREFIX   of the answer's id
-    WHOLE    the ``object`` of a whole answer; CHUNK: of an event
-    top      how many of the likeliest tokens go with each; None: no log-probabilities
-    samples  texts of each prompt
+    PREFIX   the prefix of the answer's id
+    WHOLE    the ``object`` of a whole answer
+    CHUNK    the ``object`` of an event
+    top      how many of the likeliest tokens are listed per token; None: no log-probabilities
+    samples  how many texts each prompt has
     """
 
     PREFIX: ClassVar[str]
@@ -59,7 +60,7 @@ class Choices(Events):
             "system_fingerprint": service.names.fingerprint(body.model),
         }
 
-    # -- what each form does its own way -------------------------------------------------------
+    # -- methods that completions and chats override -------------------------------------------
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """Return a choice's fields for a piece of text in an event."""
@@ -79,23 +80,23 @@ class Choices(Events):
         text: str,
         entries: list[Entry],
     ) -> Iterable[dict[str, Any]]:
-        """Return the fields of the events that show a piece of text: none for an empty one."""
+        """Return the fields of each event for a piece of text; no event for an empty piece."""
         return [self.part(text, entries)] if text or entries else []
 
     def finish_reason(self, index: int, end: Ended) -> str:  # noqa: ARG002 - others need it
-        """Return OpenAI's word for how a choice ended."""
+        """Return OpenAI's finish reason of a choice."""
         return answers.finish_reason(end)
 
     def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
-        """Return the text before the first token."""
+        """Return the text and entries before the first token's."""
         return "", []
 
     def read_step(self, index: int, step: Step) -> Delta:
-        """Return what a step adds."""
+        """Return the text and entries that a step adds."""
         return step.text, [] if self.top is None else self._entries[index].push(step)
 
     def usage(self) -> CompletionUsage:
-        """Return tokens in and out."""
+        """Return the usage of all choices."""
         return answers.usage(self.job.texts, self.samples)
 
     def prompt_logprobs(self, index: int) -> dict[str, Any]:
@@ -116,8 +117,8 @@ class Choices(Events):
             choices = [
                 self._choose_aligned(all_choices, i) for i in range(0, len(texts), self.samples)
             ]
-        # They exist one at a time: a large answer has a million lists and objects, and no thread of
-        # the process runs while the garbage collector looks at them.
+        # Choices are made and encoded one by one: a large answer has a million objects, and no
+        # thread of the process runs while the garbage collector visits them.
         encoded = [dumps_by_parts(choice) for choice in choices]
         in_force = self._settings()
         estimates = answers.estimates(texts, self.samples) if self.samples > 1 else []
@@ -127,7 +128,7 @@ class Choices(Events):
         return {**self._frame, "object": self.WHOLE, "choices": encoded, **more}
 
     def _choose_aligned(self, choices: list[dict[str, Any]], first: int) -> dict[str, Any]:
-        """Return the choice that alignment takes among those of a prompt."""
+        """Return the choice that alignment selects. first: index of the prompt's first choice"""
         samples = slice(first, first + self.samples)
         aligned = align([text.completion() for text in self.job.texts[samples]]).aligned
         assert aligned is not None
@@ -153,14 +154,14 @@ class Choices(Events):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Yield the first event of each choice; the very first has the settings in force."""
+        """Yield the first event of each choice; the first choice's has the settings in force."""
         more = {"cutaway": self._settings()}
         for index in range(len(self.job.texts)):
             yield self._event({"index": index, **self.first()}, **more)
             more = {}
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """Yield the text that a token adds, or how the text ended; for a pass, only its record."""
+        """Yield the events of a step's text, a text's end, or a pass, which has only its record."""
         text, entries, ids = "", list[Entry](), list[int]()
         begins = isinstance(event, Ended) and not self.job.texts[index].steps
         if isinstance(event, Step):
@@ -182,7 +183,7 @@ class Choices(Events):
             yield self._event({"index": index, **self.part("", []), **self._ending(index, event)})
 
     def end(self) -> Iterable[bytes]:
-        """Yield the usage and OpenAI's mark."""
+        """Yield the usage, if asked for, and OpenAI's last event, [DONE]."""
         if self._body.include_usage:
             yield self._event(None, usage=self.usage())
         yield b"data: [DONE]\n\n"
@@ -201,7 +202,7 @@ class Choices(Events):
     # -- parts ---------------------------------------------------------------------------------
 
     def _usage_so_far(self) -> CompletionUsage:
-        """Return the usage with the completion tokens up to this event."""
+        """Return the usage, with only the completion tokens that have been sent."""
         usage, streamed = self.usage(), self._streamed_tokens
         return {
             **usage,
@@ -240,7 +241,7 @@ class Choices(Events):
 
 
 def _number(value: Any) -> Any:
-    """Return None for false, by which chats ask for no log-probabilities."""
+    """Return None for false, with which a chat request asks for no log-probabilities."""
     return None if value is False else value
 
 
@@ -275,7 +276,7 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
     }
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
+        """Return the keywords that the client gave."""
         keywords: dict[str, Any] = super().keywords()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise InputError("max_tokens", " must be 1 or more, or 0 with echo or prompt_logprobs")
@@ -283,18 +284,18 @@ class CompletionRequest(_Completion):  # type: ignore[misc]  # as SampledFields
             keywords["max_tokens"] = self.max_tokens
         scored = keywords.get("prompt_logprobs", 0)
         if self.max_tokens == 0:
-            keywords["prompt_logprobs"] = max(scored, 1)  # the prompt is scored in any case
+            keywords["prompt_logprobs"] = max(scored, 1)  # asks for the prompt's scores
         if self.suffix and self.echo:
             raise InputError("echo", ": not with suffix; leave one of them out")
         if self.logprobs is not None:
-            # After the chain, at least one: the row itself must be looked at.
+            # Probabilities after the chain are observed only for 1 or more likeliest tokens.
             keywords["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
             if self.echo:
                 keywords["prompt_logprobs"] = max(scored, self.logprobs, 1)
         return keywords
 
     def field_names(self) -> Mapping[str, str]:
-        """Return the fields' names: it may be echo that asks for the prompt's log-probabilities."""
+        """Return the field of each keyword; echo alone may set the keyword prompt_logprobs."""
         asks = {"prompt_logprobs": "echo"} if self.echo and self.prompt_logprobs is None else {}
         return {**super().field_names(), **asks}
 
@@ -313,20 +314,20 @@ class CompletionChoices(Choices):
         self._prompts, self._echo = body.prompt, body.echo
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """Return text and log-probabilities, side by side."""
+        """Return the fields of text and log-probabilities."""
         logprobs = None if self.top is None else completion_form(self.tokenizer, entries)
         return {"text": text, "logprobs": logprobs}
 
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """Return the whole text like a piece, with the prompt's log-probabilities if asked for."""
+        """Return ``part`` of the whole text, with the prompt's log-probabilities if asked for."""
         return {**self.part(text, entries), **self.prompt_logprobs(index)}
 
     def first(self) -> dict[str, Any]:
-        """Return an empty text."""
+        """Return the fields of an empty text."""
         return {"text": "", "logprobs": None}
 
     def opening(self, index: int) -> Delta:
-        """Return the prompt if it is echoed."""
+        """Return the prompt's text and entries if it is echoed."""
         if not self._echo:
             return "", []
         prompt = self._prompts[index // self.samples]

@@ -1,6 +1,6 @@
 """The answers of ``/v1/responses``, whole and streamed: their items, and the events that add them.
 
-Refuses to know what a request asks, but for what its answer repeats.
+Refuses to know a request's fields, except those that its answer repeats.
 """
 
 from collections import deque
@@ -43,16 +43,16 @@ _CALLS = {
 
 
 class Output:
-    """The items of one answer; the last may be open.
+    """The items of one answer; the last item may be open.
 
-    id  of the answer; the items' ids are made of it
+    id  the answer's id, which is part of the items' ids
     """
 
     def __init__(self, id: str) -> None:
         self._id = id
         self.items: list[OutputItem] = []
         self._is_open = False
-        # Log-probabilities of text that is held back, as it may turn out to be a call.
+        # Log-probabilities of text that is held back, since it may be the beginning of a call.
         self._early: list[ChatToken] = []
 
     def open_message(self) -> Iterator[EventParts]:
@@ -68,7 +68,7 @@ class Output:
         yield "response.content_part.added", {**self._place(message), "part": {**part}}
 
     def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[EventParts]:
-        """Yield the events of these deltas; log-probabilities belong to a message's text."""
+        """Yield the events of these deltas. logprobs: of a message's text; others are dropped"""
         logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:
             if isinstance(delta, Thought | CallStart):
@@ -91,7 +91,7 @@ class Output:
             self._early = logprobs
 
     def empty_delta(self) -> Iterator[EventParts]:
-        """Yield an event without text, to carry whatever else belongs to a step."""
+        """Yield an event without text, to which a step's other fields can be added."""
         if self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", [])
 
@@ -168,7 +168,7 @@ class Output:
         yield "response.output_item.added", fields
 
     def close(self, status: MessageStatus) -> Iterator[EventParts]:
-        """Close the open item, if there is one."""
+        """Close the open item, if any, with this status."""
         if not self._is_open:
             return
         item = self.items[-1]
@@ -231,7 +231,7 @@ class ResponsesAnswer(OneText):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Yield the events that open the answer, its message and its part, with the settings."""
+        """Yield the events that open the answer, with the settings in force, and its message."""
         response = self._response("in_progress", cutaway=self._settings)
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
@@ -239,8 +239,8 @@ class ResponsesAnswer(OneText):
             yield self._event(kind, **fields)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """Yield the text that a token adds, with the trace so far if asked for."""
-        if isinstance(event, Ended):  # its last step may have been read before it
+        """Yield the events of a step, with its token id and trace records if asked for."""
+        if isinstance(event, Ended):  # may come after the last step as a separate event
             events, fields = [*self._output.take(self._reader.finish(), [])], {}
         else:
             events = [*self._read_step(event)] if isinstance(event, Step) else []
@@ -252,13 +252,13 @@ class ResponsesAnswer(OneText):
             fields = {}
 
     def end(self) -> Iterator[bytes]:
-        """Yield the end of the open item, and the whole answer."""
+        """Yield the events that close the open item, and the whole answer."""
         for kind, fields in self._output.close(self._status()):
             yield self._event(kind, **fields)
         yield self._event(f"response.{self._status()}", response=self._done())
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """Yield the answer as far as it was written, then the error that OpenAI's clients raise."""
+        """Yield the incomplete answer, then the error event that OpenAI's clients raise."""
         deque(self._output.close("incomplete"), maxlen=0)
         error = {"code": "server_error", "message": refusal.message}
         fields = {"output": self._output.items, "cutaway": self._settings}
@@ -274,11 +274,11 @@ class ResponsesAnswer(OneText):
     # -- parts ---------------------------------------------------------------------------------
 
     def _opening(self) -> Iterable[EventParts]:
-        """Open a message at once if the answer is certain to be one."""
+        """Open a message at once if the answer cannot have thoughts or calls."""
         return self._output.open_message() if self._is_only_text else ()
 
     def _read_step(self, step: Step) -> Iterator[EventParts]:
-        """Yield what a step adds to the output."""
+        """Yield the events of the items and text that a step adds."""
         entries = self._entries.push(step) if self._entries else []
         deltas = self._reader.push(step)
         if end_at(self._text, step):
@@ -305,7 +305,7 @@ class ResponsesAnswer(OneText):
         )  # fmt: skip
 
     def _keep(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Keep the response if that is wanted; return it with ``store`` saying if it was kept."""
+        """Keep the response if asked for; return it, with ``store`` false if it is not kept."""
         items, id = self._body.conversation_items, response["id"]
         if not response["store"]:
             return response
@@ -345,14 +345,14 @@ class ResponsesAnswer(OneText):
         }
 
     def _logprobs(self, entries: Iterable[Entry]) -> list[ChatToken]:
-        """Return them in the form of chat completions; a token that adds no text has no bytes."""
+        """Return entries in the form of chat completions; a token without text has the bytes []."""
         tokens = chat_form(self._tokenizer, entries)
         for chat_token in [token for entry in tokens for token in (entry, *entry["top_logprobs"])]:
             chat_token["bytes"] = chat_token["bytes"] or []
         return tokens
 
     def _usage(self) -> ResponseUsage:
-        """Return tokens in and out; prompt tokens not found in the cache are written into it."""
+        """Return the usage; prompt tokens that were not cached count as written to the cache."""
         used = self._text.usage()
         read, cached, generated = used.prompt_tokens, used.cached_tokens, used.completion_tokens
         return {

@@ -1,6 +1,6 @@
 """The requests of ``/v1/responses``: a conversation, or a continuation of an answer that is kept.
 
-Knows the items of an input, earlier answers among them, and which answers are kept in memory.
+Knows the items of an input, including earlier answers, and which answers are kept in memory.
 """
 
 import json
@@ -190,7 +190,7 @@ Items = Annotated[
 
 
 def check_results(before: Sequence[ConversationItem], items: Sequence[ConversationItem]) -> None:
-    """InputError for a result without its call. before: the items before these"""
+    """InputError for a call's result without the call. before: the items before ``items``"""
     call_ids = set[str]()
     for i, item in enumerate([*before, *items], -len(before)):
         if isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
@@ -207,7 +207,7 @@ def conversation(
 ) -> list[dict[str, Any]]:
     """Return items as the messages of a chat.
 
-    Thoughts belong to the assistant's message after them, calls to the one before them.
+    Thoughts are put into the assistant's next message, calls into the assistant's last message.
     """
     messages: list[dict[str, Any]] = []
     thoughts: dict[str, str] = {}
@@ -244,7 +244,7 @@ _ITEMS: TypeAdapter[list[ConversationItem]] = TypeAdapter(
 
 
 class _Kept(NamedTuple):
-    """An answer's document, and the conversation that ends with this answer, both as JSON."""
+    """An answer, and the conversation that ends with this answer, both as JSON."""
 
     document: bytes
     conversation: bytes
@@ -256,9 +256,9 @@ class _Kept(NamedTuple):
 
 
 class KeptResponses:
-    """The latest answers, by id; the oldest are dropped when there is no more room.
+    """The latest answers, by id; the oldest are dropped to make room for a new one.
 
-    limit  bytes of all together; 0 keeps none
+    limit  the most bytes of all kept answers and conversations; 0 keeps none
     """
 
     def __init__(self, limit: int) -> None:
@@ -272,9 +272,10 @@ class KeptResponses:
         prompt_items: Sequence[ConversationItem],
         output: Sequence[Any],
     ) -> bool:
-        """Keep an answer; False if it alone is larger than the limit.
+        """Keep an answer; return False, and keep nothing, if it alone is larger than the limit.
 
-        prompt_items  the conversation that it answers
+        document      the answer as JSON
+        prompt_items  the conversation before the answer
         output        the answer's items
         """
         before = _ITEMS.dump_python([*prompt_items], mode="json", exclude_none=True)
@@ -298,7 +299,7 @@ class KeptResponses:
         )
 
     def document(self, id: str) -> bytes:
-        """Return an answer's document. ApiError 404 if it is not kept."""
+        """Return an answer as JSON. ApiError 404 if it is not kept."""
         return self._find(id, "response_id").document
 
     def delete(self, id: str) -> None:
@@ -323,7 +324,7 @@ class KeptResponses:
 
 
 def _without_logprobs(item: Any) -> Any:
-    """Return an item of an answer as it is kept in a conversation."""
+    """Return an item of an answer without log-probabilities, which no conversation needs."""
     if item["type"] != "message":
         return item
     return {**item, "content": [{**part, "logprobs": []} for part in item["content"]]}
@@ -392,8 +393,8 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
     }  # fmt: skip
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
-        # There is one answer, whatever the server's default.
+        """Return the keywords that the client gave."""
+        # This API has one answer, even if the server's default n is larger.
         keywords: dict[str, Any] = super().keywords() | {"n": 1}
         if self.max_output_tokens is not None:
             keywords["max_tokens"] = self.max_output_tokens
@@ -405,21 +406,21 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether the answer has each token's log-probability."""
+        """Whether the client asked for each token's log-probability."""
         return _LOGPROBS in (self.include or ())
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return what the request asks of thinking."""
+        """Return the thinking settings of the request."""
         effort = self.reasoning.effort if self.reasoning else None
         return self.make_wish(effort, Name("reasoning", "effort"))
 
     @property
     def readings(self) -> list[str]:
-        """Notes on how fields were read, with those on thinking."""
+        """Notes on how fields were understood, including thinking and tools."""
         return [*super().readings, *self.use_notes]
 
     def conversation(self) -> Messages:
-        """Return the conversation that is continued and the input, as chat templates take them."""
+        """Return the kept conversation and the input, in the form that chat templates take."""
         check_results(self._before, self.input)
         messages = conversation(self.conversation_items)
         if self.instructions is not None:
@@ -428,22 +429,22 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
 
     @property
     def goes_on(self) -> bool:
-        """Whether the last message is an answer that was cut, which this request continues."""
+        """Whether the answer continues the last message: an earlier answer that was cut."""
         return is_cut(self.input[-1])
 
     def follow(self, kept_responses: KeptResponses) -> None:
-        """Look up the conversation that is continued. ApiError 404 if it is not kept."""
+        """Look up the conversation of previous_response_id. ApiError 404 if it is not kept."""
         if self.previous_response_id is not None:
             self._before = kept_responses.conversation(self.previous_response_id)
 
     @property
     def conversation_items(self) -> list[ConversationItem]:
-        """The whole conversation that is answered, without instructions."""
+        """The whole conversation to answer, without instructions."""
         return [*self._before, *self.input]
 
     @property
     def own_schema(self) -> Any:
-        """The schema of the format, if it has one."""
+        """The JSON schema in text.format; None without one."""
         return schema_of(self._format) if isinstance(self._format, FlatSchema) else None
 
     @property
@@ -451,7 +452,7 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         return self.text.format if self.text else None
 
     def tool_fields(self) -> dict[str, Any]:
-        """Return the fields by which the answer repeats the tools."""
+        """Return the tools' fields, which the answer repeats."""
         if not self.tools:
             return {"tools": [], "tool_choice": "none", "parallel_tool_calls": False}
         return {

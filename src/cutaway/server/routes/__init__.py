@@ -1,1 +1,1 @@
-"""Endpoints that generate no text: vectors, masks, tokens, the server's state, the page."""
+"""Endpoints that do not generate text: embeddings, masks, tokens, the server's state, the page."""

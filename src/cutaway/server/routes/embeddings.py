@@ -1,6 +1,6 @@
 """``/v1/embeddings``, and ``/v1/multi-vector`` in the form of Jina: vectors of texts or tokens.
 
-Knows the fields and the answer of each. Refuses to know how a vector is made of rows.
+Knows the fields and the answer of each endpoint. Refuses to know how rows are pooled.
 """
 
 import asyncio
@@ -156,10 +156,10 @@ def _matrices(matrices: TokenVectors, model: str) -> bytes:
     )
 
 
-# -- texts that are embedded, batched with all other requests ----------------------------------
+# -- embeddings of texts, batched with all other requests --------------------------------------
 
 
-MOST_TEXTS = 2048  # as OpenAI has it
+MOST_TEXTS = 2048  # OpenAI's limit
 
 
 async def embed_texts(
@@ -173,9 +173,10 @@ async def embed_texts(
     cache_salt: str | None = None,
     **options: Any,
 ) -> Embeddings:
-    """Return the vectors of the texts in a field of a request.
+    """Return the embeddings of the texts in a field of a request.
 
-    place: what a text is called in errors, by its index; options: keywords of ``LLM.embed``
+    place    returns a text's name in errors, by its index; None: ``field`` and the index
+    options  keywords of ``LLM.embed``
     """
     ask = _make_ask(embed, texts, field, place or partial(Name, field), **options)
     embeddings, _ = await prefill_texts(
@@ -211,7 +212,7 @@ def _check_length(service: Service, text: str, place: str) -> None:
 
 
 def check_count(field: str, count: int) -> None:
-    """InputError for more texts than one request may have."""
+    """InputError for more than MOST_TEXTS texts in a field."""
     if count > MOST_TEXTS:
         raise InputError(
             field,

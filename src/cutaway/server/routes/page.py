@@ -1,4 +1,4 @@
-"""The page at ``/``: its files with their security policy, and the facts that it asks for first."""
+"""The page at ``/``: its files with their security policy, and the facts that it requests first."""
 
 from typing import Any
 
@@ -57,9 +57,9 @@ async def page_facts(request: Request, model: str | None = None) -> Response:
 
 
 def _canvas(service: Service) -> dict[str, Any] | None:
-    """Return whether a diffusion model has blocks, and whether it denoises by default.
+    """Return whether a diffusion model writes in blocks, and whether it denoises by default.
 
-    None for other models.
+    None for a model that is not a diffusion model.
     """
     llm, attention = service.llm, service.llm.config.attention
     if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
@@ -68,13 +68,13 @@ def _canvas(service: Service) -> dict[str, Any] | None:
 
 
 def _can_write(service: Service) -> bool:
-    """Whether the model can write: it predicts the next tokens, or masked ones."""
+    """Whether the model can write: it predicts next tokens, or denoises masked ones."""
     has_head = service.llm.graph.has_head
     return has_head and (service.llm.config.is_causal or _canvas(service) is not None)
 
 
 def _comparison(service: Service) -> str | None:
-    """Return how the model compares texts by itself; None if it must be asked a question."""
+    """Return the method by which the model scores two texts."""
     method = method_of(service.llm)
     return None if method == "answers" else method
 

@@ -1,6 +1,6 @@
-"""The server's state: models, adapters that come and go, health and metrics for Prometheus.
+"""The server's state: models, adapters to load and unload, health and metrics for Prometheus.
 
-Knows who may change adapters, and which names are free. Refuses to know how an adapter is read
+Knows when adapters may be changed, and which names are free. Refuses to know how an adapter is read
 and applied.
 """
 
@@ -100,7 +100,7 @@ async def metrics(request: Request) -> Response:
     return Response(page, headers={"content-type": content_type})
 
 
-# -- adapters that come and go, as in vLLM -----------------------------------------------------
+# -- adapters that requests load and unload, as in vLLM ----------------------------------------
 
 
 class LoadAdapterRequest(Body):
@@ -157,7 +157,7 @@ async def unload_lora_adapter(body: UnloadAdapterRequest, request: Request) -> R
 
 
 def _check_changeable(request: Request, service: Service) -> AsyncLLM:
-    """Return the model whose adapters are to change; ApiError if they may not."""
+    """Return the model whose adapters a request changes; ApiError if requests may not."""
     if not request.app.state.settings.allow_adapters:
         raise ApiError(
             404, "adapters are not loaded or unloaded by requests here; start the server with "

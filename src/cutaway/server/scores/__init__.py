@@ -1,7 +1,7 @@
-"""Scores, rankings and decisions: how likely a model finds given answers.
+"""Scores, rankings and decisions: a model's probabilities of given answers.
 
-Knows what ``/v1/score``, ``/v1/rerank`` and ``/v1/decisions`` share: how much a request may ask
-for, and how likelihoods and chances are written as JSON.
+Knows the parts that ``/v1/score``, ``/v1/rerank`` and ``/v1/decisions`` share: the limits of a
+request, and the JSON of likelihoods and probabilities.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from cutaway.server.shared.plain_schemas import TokensRead
 
 MOST_ANSWERS = 2048
 MOST_CHARACTERS = 1 << 22
-"""Characters of all prompts and answers; a prompt counts each time that it is read."""
+"""The most characters of all prompts and answers; a prompt counts each time that it is read."""
 
 
 def method_of(llm: AsyncModel) -> Literal["log_likelihood", "cosine"]:
-    """Return how this model scores two texts: a model that writes is asked for its likelihood."""
+    """Return how a model scores two texts: by likelihood if it writes, else by cosine."""
     writes = llm.config.is_causal and llm.model.graph.has_head
     return "log_likelihood" if writes and llm.model.pooling.kind is None else "cosine"
 
 
 def check_amount(field: str, answers: int, characters: int) -> None:
-    """InputError for more texts or characters than one request may have."""
+    """InputError for more than MOST_ANSWERS texts or MOST_CHARACTERS characters."""
     for count, limit, unit in (
         (answers, MOST_ANSWERS, "texts to be scored"),
         (characters, MOST_CHARACTERS, "characters to be read"),
@@ -41,13 +41,13 @@ def check_amount(field: str, answers: int, characters: int) -> None:
 
 
 def usage_of(readers: Sequence[EndListener]) -> TokensRead:
-    """Return the tokens of all texts that were read, cached ones too."""
+    """Return the number of tokens of all texts that were read, including cached ones."""
     read = sum(reader.end.usage.prompt_tokens for reader in readers if reader.end)
     return {"prompt_tokens": read, "total_tokens": read}
 
 
 def report_chances(llm: AsyncModel, chances: AnswerChances, *, traced: bool) -> Answered:
-    """Return what a probability leaves out; if traced, with the tokens that it follows from."""
+    """Return the sum of all answers' probabilities; if traced, with the tokens of each answer."""
     report: Answered = {"covered": chances.covered}
     if traced:
         report["prompt"] = llm.detokenize(chances.question.prompt, special=True)

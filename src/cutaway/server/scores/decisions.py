@@ -1,7 +1,7 @@
 """``/v1/decisions``, OpenAI's: questions about a text, and the probability of each answer.
 
-An answer is whole: all its tokens and the end of the model's turn, among the answers that the
-question allows.
+An answer's probability is that of all its tokens and of the end of the model's turn, among the
+answers that the question allows.
 """
 
 import json
@@ -44,7 +44,7 @@ from cutaway.server.service import service_of
 from cutaway.server.shared.conversation import only_types
 from cutaway.server.shared.fields import CACHE_SALT
 
-MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
+MOST_QUESTIONS, MOST_CHOICES = 400, 255  # OpenAI's limits
 
 
 class DecisionJson(Body):
@@ -55,7 +55,7 @@ class DecisionJson(Body):
 
     @property
     def text(self) -> str:
-        """The data as the model reads them."""
+        """The data as the text that the model reads."""
         return json.dumps(self.data, ensure_ascii=False)
 
 
@@ -102,13 +102,13 @@ class _Listed(_Question):
     LIST: ClassVar[str]
 
     def to_prompt(self) -> str:
-        """Return the question in words, with its answers."""
+        """Return the question as text for the prompt, with its answers."""
         options = [(option.text, option.description) for option in getattr(self, self.LIST)]
         lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in options]
         return "\n".join([self._instruction_text(), *lines, "Answer with one of these."])
 
     def answers(self) -> Mapping[str, str]:
-        """Return the possible answers, each with its name in the request."""
+        """Return each possible answer -> its name in the request, for errors."""
         names: dict[str, str] = {}
         for i, text in enumerate(option.text for option in getattr(self, self.LIST)):
             if text in names:
@@ -127,11 +127,11 @@ class PredicateQuestion(_Question):
     type: Literal["predicate"]
 
     def to_prompt(self) -> str:
-        """Return the question in words."""
+        """Return the question as text for the prompt."""
         return f"{self._instruction_text()}\nAnswer Yes or No."
 
     def answers(self) -> Mapping[str, str]:
-        """Return the possible answers, each with its name in errors."""
+        """Return each possible answer -> its name in errors."""
         return {"Yes": "the answer Yes", "No": "the answer No"}
 
 
@@ -143,7 +143,7 @@ class ChoiceOption(Body):
 
     @property
     def text(self) -> str:
-        """The choice as the model answers it."""
+        """The answer of the model that means this choice."""
         return str(self.value).lower() if isinstance(self.value, bool) else self.value
 
 
@@ -165,7 +165,7 @@ class ScoreLevel(Body):
 
     @property
     def text(self) -> str:
-        """The level as the model answers it."""
+        """The answer of the model that means this level."""
         return self.label
 
 
@@ -224,13 +224,13 @@ class DecisionsRequest(Body):
     }
 
     def conversations(self) -> list[list[dict[str, Any]]]:
-        """Return the prompts: the input followed by each of the questions."""
+        """Return a conversation for each question: the input, followed by the question."""
         messages = conversation(self.input)
         return [_append_question(messages, question.to_prompt()) for question in self.questions]
 
 
 def _append_question(messages: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
-    """Add the question to the user's turn if that is last: in templates, turns alternate."""
+    """Add the question to the user's turn if this is last, since turns alternate in templates."""
     if messages[-1]["role"] != "user":
         return [*messages, {"role": "user", "content": question}]
     last = messages[-1]
@@ -269,7 +269,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
 
 
 def _check(body: DecisionsRequest) -> int:
-    """Return how many characters there are; InputError if they or the answers are too many."""
+    """Return the number of all characters; InputError for too many characters or answers."""
     input_length = sum(len(str(message["content"])) for message in body.conversations()[0])
     answers = [question.answers() for question in body.questions]
     questions_length = sum(len(question.to_prompt()) for question in body.questions)

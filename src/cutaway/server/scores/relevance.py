@@ -1,4 +1,4 @@
-"""``/v1/score`` and ``/v1/rerank``: how well texts go with another, as a number or an order.
+"""``/v1/score`` and ``/v1/rerank``: how well texts match another text, as scores or as an order.
 
 Knows both requests and their answers; ``methods/scoring.py`` and ``methods/reranking.py`` compute.
 """
@@ -66,7 +66,7 @@ class ScoreRequest(Body):
         return [(0 if first == 1 else i, i) for i in range(second)]
 
     def check(self) -> int:
-        """Return how many characters there are; InputError if they are too many."""
+        """Return the number of all characters; InputError for too many texts or characters."""
         pairs = self.pairs
         length = sum(len(self.text_1[a]) + len(self.text_2[b]) for a, b in pairs)
         check_amount("text_2", len(pairs), length)
@@ -211,12 +211,12 @@ class RerankRequest(Body):
 
     @property
     def words(self) -> reranking.RankingWords:
-        """The wording as ``LLM.rerank`` takes it."""
+        """The wording in the form that ``LLM.rerank`` takes."""
         first, second = self.wording.answers
         return reranking.RankingWords(self.wording.system, self.wording.user, (first, second))
 
     def check(self) -> int:
-        """Return how many characters there are; InputError for too many, or a bad wording."""
+        """Return the number of all characters; InputError for too many, or for a bad wording."""
         self.words.check()
         asks = self.wording
         around = len(self.query) + len(asks.user) + len(asks.system) + len(self.instruction)
@@ -289,7 +289,7 @@ def _describe_method(body: RerankRequest) -> HowRanked:
 
 
 def refuse_trace(method: str, *, traced: bool) -> None:
-    """InputError for a trace with a method whose scores do not come from tokens."""
+    """InputError for a trace with a method whose scores are not probabilities of tokens."""
     reasons = {"cosine": "a cosine", "head": "a head that scores", "maxsim": "late interaction"}
     if traced and method in reasons:
         raise InputError("trace", f": {reasons[method]} is of no tokens; leave it out")

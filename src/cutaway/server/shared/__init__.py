@@ -1,6 +1,6 @@
 """The JSON of completions and chats as types, for mypy and the document at ``/openapi.json``.
 
-The forms of Anthropic, Ollama and llama.cpp use parts of it.
+The types of Anthropic's, Ollama's and llama.cpp's APIs use some of these.
 
 A field that OpenAI does not have is described as "ours".
 """

@@ -1,7 +1,7 @@
-"""What answers of all protocols have: finish reasons, usage, log-probabilities, our ``cutaway``.
+"""Parts of answers of all protocols: finish reasons, usage, log-probabilities, ``cutaway``.
 
-Knows a job and its steps. Refuses to know any protocol, but for OpenAI's two forms of
-log-probabilities, which others use, too.
+Knows a job and its steps. Refuses to know any protocol, except OpenAI's two forms of
+log-probabilities, which other protocols use, too.
 """
 
 import json
@@ -48,23 +48,23 @@ _REASONS: Mapping[OwnReason, Reason] = {
 }
 
 _WHOLE = ("constraint", "end_token")
-"""Finish reasons of a text that is a whole sentence of its grammar."""
+"""Finish reasons of a text that matches its whole grammar."""
 
 
 def finish_reason(end: Ended) -> Reason:
-    """Return OpenAI's word for how a text ended."""
+    """Return OpenAI's finish reason of a text."""
     return _REASONS[_own_reason(end)]
 
 
 def _own_reason(end: Ended) -> OwnReason:
-    """Return our word for how a text ended, which was neither aborted nor failed."""
+    """Return cutaway's finish reason of a text that was not aborted and did not fail."""
     return cast(OwnReason, str(end.reason))
 
 
 def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
-    """Return the usage of all texts; each prompt counts once, as its first sample found it.
+    """Return the usage of all texts; a prompt counts once, with its first sample's cached tokens.
 
-    samples: texts of each prompt
+    samples: how many texts each prompt has
     """
     usages = [text.usage() for text in texts]
     firsts = usages[::samples]
@@ -87,10 +87,10 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
 
 
 def settings(job: TextJob, body: Any) -> InForce:
-    """Return the settings in force that this form of request can have, with their sources."""
+    """Return the settings in force and their sources, for the fields of this form of request."""
     texts, first = job.texts, job.texts[0]
     params = first.options.to_json(first.seed)
-    params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
+    params["speculate"] = params["speculate"].partition(":")[0]  # a draft model's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
     names = [name for name in params if name in fields_at(body.FACE) and name != "trace"]
@@ -108,14 +108,14 @@ def settings(job: TextJob, body: Any) -> InForce:
 
 
 def _source(source: str, by_client: bool) -> Source:
-    """Return where a setting came from, as a client sees it."""
+    """Return a setting's source by its name in answers."""
     if source == "given" and not by_client:  # the endpoint chose it
         return "default"
     return cast(Source, "server" if source == "common" else source)
 
 
 def estimates(texts: Sequence[Generation], samples: int) -> list[SamplesEstimate | None]:
-    """Return what the samples of each prompt tell about the model under their constraint."""
+    """Return an estimate for each prompt, from its samples under a constraint; None without one."""
     weights = [neg_log_z(text.steps) for text in texts]
     temperature = texts[0].options.sampling.temperature
     by_prompt = [
@@ -127,7 +127,7 @@ def estimates(texts: Sequence[Generation], samples: int) -> list[SamplesEstimate
 
 
 def ending(job: TextJob, index: int, readings: Sequence[str]) -> Ending:
-    """Return how a text ended, in our own words. readings: notes on how the request was read."""
+    """Return cutaway's report on a text's end. readings: notes on how fields were understood"""
     text = job.texts[index]
     end, timing = text.ended, text.timing()
     assert end is not None
@@ -158,14 +158,14 @@ def ending(job: TextJob, index: int, readings: Sequence[str]) -> Ending:
     return report
 
 
-# -- answers with one text: of Responses, Messages and Ollama's API ----------------------------
+# -- answers with one text: those of Responses, Messages and Ollama's API ----------------------
 
 
 class OneText(Events):
     """An answer with one text.
 
-    body  the request
-    id    of the request; the ids in the answer are made of it
+    body  the request's fields
+    id    the request's id, which is part of the ids in the answer
     """
 
     def __init__(self, service: Service, body: Any, job: TextJob, id: str) -> None:
@@ -179,14 +179,14 @@ class OneText(Events):
         return settings(self._job, self._body)
 
     def _ending(self) -> Ending:
-        """Return how the text ended, with the records of its trace that were not sent before."""
+        """Return the report on the text's end, with the trace records that were not yet sent."""
         report = ending(self._job, 0, self._body.readings)
         if self._body.trace:
             report["trace"] = self._job.traces[0].take()
         return report
 
     def _extra_fields(self, event: Event) -> dict[str, Any]:
-        """Return what goes with a piece of text if asked for: its token id and trace records."""
+        """Return the fields of an event that were asked for: its token id and trace records."""
         fields: dict[str, Any] = {}
         if self._body.return_token_ids and isinstance(event, Step):
             fields["token_ids"] = [event.token_id]
@@ -203,14 +203,15 @@ class OneText(Events):
 
 
 # -- log-probabilities in OpenAI's two forms, token by token -----------------------------------
-# The logarithms are natural; a token has its true bytes, even if they are part of a character.
+# Logarithms are natural. A token has its exact bytes, even if they are part of a character.
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One token, its log-probability and the likeliest; None for the first token of a prompt.
+    """One token, its log-probability, and the likeliest tokens with theirs, as ``top``.
 
-    offset  characters of the text before it
+    logprob  None for the first token of a prompt
+    offset   how many characters of the text come before the token
     """
 
     token_id: int
@@ -219,14 +220,14 @@ class Entry:
     offset: int
 
 
-_NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # the last token is no text then
+_NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # the last token is no text
 
 
 class Entries:
-    """The entries of one text, each shown together with the first character of its token.
+    """The entries of one text; an entry is sent with the first character of its token.
 
-    A token with a byte that may belong to a stop string is delayed like the text, and left out if
-    the stop string is completed; so is the token that ends the text.
+    An entry waits, like the text, while its token may belong to a stop string. It is left out if
+    the stop string is completed, or if its token ends the text and is not part of it.
     """
 
     def __init__(
@@ -237,14 +238,14 @@ class Entries:
         when: When = "before",
         offset: int = 0,
     ) -> None:
-        """offset: characters that are shown before the text."""
+        """offset: how many characters are sent before the text."""
         self._tokenizer, self._text, self._top, self._when = tokenizer, text, top, when
         self._decoder, self._waiting = TextStream(), deque[tuple[int, Entry]]()
         self._decoded = self._shown_length = offset
-        self._bytes = self._released = 0  # of the tokens, and of the text that is certain
+        self._bytes = self._released = 0  # bytes of all tokens, and of the released text
 
     def push(self, step: Step) -> list[Entry]:
-        """Take a step, and return the entries that can be shown now."""
+        """Take a step, and return the entries that can be sent now."""
         end = end_at(self._text, step)
         self._released += step.released_bytes
         if end is None or end.reason not in _NO_TEXT:
@@ -259,7 +260,7 @@ class Entries:
         return ready
 
     def _is_ready(self, end: int, entry: Entry, *, has_ended: bool) -> bool:
-        """Whether an entry can be shown. end: bytes of the text up to its token, included"""
+        """Whether an entry can be sent. end: bytes of the text up to and including its token"""
         return end <= self._released and (has_ended or entry.offset < self._shown_length)
 
     def _entry(self, step: Step) -> Entry:
@@ -285,9 +286,12 @@ def prompt_entries(
 
 
 def _place(text: str, after: int, piece: str) -> tuple[int, int]:
-    """Return where a token begins and ends in a prompt that was written as text.
+    """Return the offsets of a token's beginning and end in a prompt's text.
 
-    The text lacks a space that the tokenizer put in front; it has special tokens by name.
+    after: the offset where the previous token ends; piece: the text of the token
+
+    The tokenizer may put a space in front, which the text lacks. The text has special tokens by
+    name: an empty piece, or one that is not found, takes no characters.
     """
     for spelling in (piece, piece.removeprefix(" ")):
         if text.startswith(spelling, after):
@@ -313,7 +317,7 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> L
 
 
 def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLogprobs:
-    """Return the ``logprobs`` of a completion; of tokens with equal text, the likeliest only."""
+    """Return the ``logprobs`` of a completion; ``top_logprobs`` has only one token of each text."""
     return {
         "tokens": [_name(tokenizer, e.token_id) for e in entries],
         "token_logprobs": [e.logprob for e in entries],
@@ -327,7 +331,7 @@ def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLog
 def prompt_form(
     tokenizer: Tokenizer, text: Generation, top: int
 ) -> list[dict[str, PromptToken] | None]:
-    """Return vLLM's ``prompt_logprobs``: each token of the prompt, and the ``top`` likeliest."""
+    """Return vLLM's ``prompt_logprobs``: for each token of the prompt, itself and the likeliest."""
 
     def to_prompt_token(token_id: int, logprob: float, rank: int) -> PromptToken:
         return {"logprob": logprob, "rank": rank, "decoded_token": _name(tokenizer, token_id)}
@@ -350,7 +354,7 @@ def _logprobs_by_name(tokenizer: Tokenizer, top: Iterable[tuple[int, float]]) ->
 
 
 def _name(tokenizer: Tokenizer, token_id: int) -> str:
-    """Return the token's text; if it is part of a character, its bytes as OpenAI writes them."""
+    """Return a token's text; for a part of a character, its bytes in OpenAI's notation."""
     data = tokenizer.token_bytes(token_id)
     if not data:
         return tokenizer.token_name(token_id)

@@ -66,11 +66,11 @@ class BaseMessage(Body):
 
     @property
     def plain_role(self) -> str:
-        """The role, as chat templates take it."""
+        """The role, by the name in chat templates."""
         return "system" if self.role == "developer" else self.role
 
     def plain(self) -> dict[str, Any]:
-        """Return the message as chat templates take it."""
+        """Return the message in the form that chat templates take."""
         content = self.content
         if isinstance(content, list):
             content = "".join(part.text for part in content)
@@ -78,7 +78,7 @@ class BaseMessage(Body):
 
 
 def only_types(*types: str) -> BeforeValidator:
-    """Return a validator that refuses parts of messages of all types but these, by name."""
+    """Return a validator that refuses any other type of a message's part, and names that type."""
 
     def check(part: Any) -> Any:
         part_type = part.get("type") if isinstance(part, dict) else None
@@ -118,7 +118,7 @@ class ThinkingFields(Body):
         return self
 
     def make_wish(self, think: bool | str | None, name: str) -> ThinkingWish:
-        """Return what is asked of thinking. think: whether or how much, from the field ``name``"""
+        """Return the thinking settings. think: the value of field ``name``: on, off, or a level"""
         tokens, tokens_field = self.thinking_token_budget, "thinking_token_budget"
         if self.thinking_budget_tokens is not None:
             tokens_field = "thinking_budget_tokens"
@@ -154,9 +154,9 @@ class Conversing(Body):
     _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
-        """Return its tools, the same at each call; InputError for tools that cannot be used.
+        """Return the request's tools, made at the first call; InputError for bad tools.
 
-        The first call reads all of them, which belongs into a thread.
+        The first call parses all tools, and so must run in a thread.
         """
         self._use = self._use or self._make_use(service)
         return self._use
@@ -170,11 +170,11 @@ class Conversing(Body):
 
     @property
     def use_notes(self) -> Sequence[str]:
-        """Notes on how tools and thinking were read."""
+        """Notes on how the fields of tools and thinking were understood."""
         return self._use.notes if self._use else ()
 
     def conversation(self) -> Messages:
-        """Return the messages as chat templates take them."""
+        """Return the messages in the form that chat templates take."""
         raise NotImplementedError
 
     def keywords(self) -> dict[str, Any]:
@@ -183,16 +183,16 @@ class Conversing(Body):
 
     @property
     def own_schema(self) -> Any:
-        """The JSON schema that the client gave for the text, if any."""
+        """The JSON schema that the client gave for the text; None without one."""
         raise NotImplementedError
 
     @property
     def schema_shown(self) -> bool:
-        """Whether the prompt has the schema."""
+        """Whether the prompt contains the schema."""
         return self.schema_in_prompt and self.own_schema is not None
 
     def shown_conversation(self, tools: Sequence[Tool]) -> Messages:
-        """Return the conversation, with the schema if the prompt is to have it."""
+        """Return the conversation, with the schema if the prompt should contain it."""
         messages = self.conversation()
         return with_schema(messages, self.own_schema, tools) if self.schema_shown else messages
 
@@ -202,8 +202,8 @@ class Conversing(Body):
         return False
 
     async def ids(self, service: Service) -> list[int]:
-        """Return the prompt in the model's template."""
-        # 32,000 messages take 0.4 s, the largest tools 0.1 s.
+        """Return the token ids of the conversation in the model's chat template."""
+        # In a thread: 32,000 messages take 0.4 s, the largest tools 0.1 s.
         messages = await asyncio.to_thread(lambda: self.shown_conversation(self.use(service).tools))
         use = self.use(service)
         prompt_ids = await service.chat_ids(
@@ -270,7 +270,7 @@ class TextSettings(Body):
 
 
 def schema_of(text_format: ChatFormat | FlatFormat | None) -> dict[str, Any] | None:
-    """Return the schema of the text, if it is to be JSON."""
+    """Return the JSON schema that a format asks for; None if any text will do."""
     if isinstance(text_format, ChatSchema):
         return text_format.json_schema.schema_
     if isinstance(text_format, FlatSchema):
@@ -281,7 +281,10 @@ def schema_of(text_format: ChatFormat | FlatFormat | None) -> dict[str, Any] | N
 def constraint(
     field: str, text_format: ChatFormat | FlatFormat | None, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a format as a keyword; InputError if ``keywords`` has another constraint."""
+    """Return a format as the keyword json_schema, or {} for text.
+
+    InputError if ``keywords`` has another constraint; ``field`` is the format's name.
+    """
     if (schema := schema_of(text_format)) is None:
         return {}
     if conflicting := [name for name in KINDS if name in keywords]:
@@ -290,7 +293,7 @@ def constraint(
 
 
 def text_settings(text: TextSettings | None) -> dict[str, Any]:
-    """Return the settings of a response's text, as the answer repeats them."""
+    """Return the settings of a response's text, which the answer repeats."""
     text_format = text.format if text and text.format else PlainText(type="text")
     return {"format": text_format.model_dump(exclude_none=True)}
 
@@ -303,9 +306,9 @@ Choice = str | dict[str, Any]
 
 
 def arguments_of(call: str) -> dict[str, Any]:
-    """Return a call's arguments as an object; those of a call that was cut, as far as they came.
+    """Return a call's arguments as an object; of a call that was cut, the part that was written.
 
-    Empty if the schema allows what Python has no value for, such as 1e999.
+    Return {} for JSON that Python has no value for, such as 1e999, and for JSON that is no object.
     """
     try:
         value = from_json(call or "{}", allow_partial="trailing-strings")
@@ -336,7 +339,7 @@ class WithTools(Conversing):
 
 
 def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
-    """Return what a chat's event adds to a call: the first piece has the name."""
+    """Return the piece that a chat's event adds to a call: the first piece has the name."""
     is_function = reader.tool(delta.index).format is None
     content: dict[str, str] = {"arguments" if is_function else "input": ""}
     call: CallPiece = {"index": delta.index}
@@ -349,7 +352,7 @@ def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
 
 
 def finish_reason(use: ToolUse, reader: AnswerReader, end: Ended) -> ChatReason:
-    """Return OpenAI's word: "tool_calls" if there is a call, unless the client named its tool."""
+    """Return OpenAI's finish reason: "tool_calls" for a call, unless the client named the tool."""
     reason = answers.finish_reason(end)
     if reason == "stop" and reader.has_called and not use.choice.is_named:
         return "tool_calls"

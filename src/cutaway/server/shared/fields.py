@@ -1,6 +1,6 @@
-"""The fields that requests share, and what they mean as options of the engine.
+"""The fields that requests share, and the engine's keywords that they set.
 
-Knows names and shapes of fields; types, descriptions and keywords are from the table of keywords.
+Knows names and shapes of fields; their types and descriptions come from the table of keywords.
 """
 
 import re
@@ -24,7 +24,7 @@ _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def _checked_rule(value: Any) -> Any:
-    """Return the rule unchanged, None for false; refuse one that cannot be read."""
+    """Return the rule unchanged, None for false; refuse a bad rule."""
     if value is False:
         return None
     try:
@@ -70,7 +70,7 @@ Denoised = Annotated[
 
 
 def _only_first_wrong(value: Any) -> Any:
-    """Return only the first value that is no number, if any: pydantic would refuse each."""
+    """Return only the first item whose value is no number, if any: pydantic would refuse each."""
     if not isinstance(value, dict):
         return value
     wrong = next((key for key, bias in value.items() if type(bias) not in (int, float)), None)
@@ -97,13 +97,13 @@ _TYPES: Mapping[Kind, Any] = {
 
 
 def with_keywords(name: str, base: type[Body], names: Iterable[str]) -> Any:
-    """Return a kind of request with fields for these keywords, beside its base's own."""
+    """Return a subclass of a request, which adds the fields of these keywords."""
     fields = {k: _field(k) for k in names if k not in base.model_fields}
     return create_model(name, __base__=base, **fields)  # type: ignore[call-overload]
 
 
 def own_form(*faces: str) -> list[str]:
-    """Return the keywords that all of these faces have as fields of the same name and form."""
+    """Return the keywords whose fields have the same name and form in all of these faces."""
     return [
         name
         for name, row in KEYWORDS.items()
@@ -127,7 +127,7 @@ def _is_list(kind: Any) -> bool:
 
 
 NumberFields: Any = with_keywords("NumberFields", Body, PARAMS)
-"""The settings of the sampler that are one number."""
+"""The sampler's settings whose value is one number."""
 CACHE_SALT: Any = _field("cache_salt")[1]
 """The field of requests whose texts are only read."""
 
@@ -137,13 +137,13 @@ CACHE_SALT: Any = _field("cache_salt")[1]
 
 When = Literal["before", "after"]
 
-ONE_CACHE = "what was read is kept while there is room; leave it out"  # an error's second half
+ONE_CACHE = "what was read is kept while there is room; leave it out"  # half of an error
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
     "seed": (None, "seed: -1 is no seed, as other engines say that one is chosen"),
 }
-"""Fields that other engines switch off with -1 -> our value, and the note that says so."""
+"""Fields that other engines switch off with -1 -> cutaway's value for off, and a note on that."""
 _SWITCHED_OFF: Unsupported = {
     name: ((value,), message)
     for value, message, names in (
@@ -175,12 +175,13 @@ _INERT: Unsupported = {
     "metadata": (({},), "nothing is stored here; leave it out"),
     "service_tier": (("auto", "default"), "there is one tier; leave it out"),
 }  # fmt: skip
-"""Fields that routers and clients of other engines add, with the values that ask for nothing."""
+"""Fields that routers and clients of other engines add -> accepted values, which change nothing,
+and the error for others."""
 _NO_CHOICE = "choice: an empty list allows any text; give texts of which one is written"
 
 
 class Read(NamedTuple):
-    """The prompts of a request, the keywords that it gives, and the tools that it offers."""
+    """A request's prompts, the keywords that the client gave, and the client's tools."""
 
     prompts: Sequence[Prompt]
     keywords: dict[str, Any]
@@ -234,15 +235,15 @@ class TextFields(_CommonFields):  # type: ignore[misc]  # its fields are not kno
 
     @property
     def readings(self) -> list[str]:
-        """Notes on how fields were read."""
+        """Notes on how fields were understood."""
         return [note for name, (_, note) in _MINUS_ONE.items() if getattr(self, name) == -1]
 
     def prompt_to_log(self) -> Any:
-        """Return the prompt as it was sent, for the log."""
+        """Return the prompt for the log, as the client sent it."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
     def field_names(self) -> Mapping[str, str]:
-        """Return the name that each keyword's field has in this request."""
+        """Return the name of each keyword's field in this request."""
         return {"prompt": self.PROMPT, **fields_at(self.FACE)}
 
     def keywords(self) -> dict[str, Any]:
@@ -271,7 +272,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
 
     @property
     def readings(self) -> list[str]:
-        """Notes on how fields were read, an empty choice included."""
+        """Notes on how fields were understood, including an empty choice."""
         return [*super().readings, *([_NO_CHOICE] if self.choice == [] else [])]
 
     def keywords(self) -> dict[str, Any]:
@@ -286,7 +287,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         if self.prompt_logprobs is not None:
             if self.stream:
                 raise InputError("prompt_logprobs", ": whole answers have them: leave out stream")
-            keywords["prompt_logprobs"] = self.prompt_logprobs or 1  # 0 is the token itself alone
+            keywords["prompt_logprobs"] = self.prompt_logprobs or 1  # 0: the token itself alone
         if self.stream_options is not None and not self.stream:
             raise InputError("stream_options", " is for streams: add stream")
         return keywords
@@ -298,12 +299,12 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
 
     @property
     def continuous_usage(self) -> bool:
-        """Whether every event of a stream has the usage so far."""
+        """Whether every event of a stream has the usage up to that event."""
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
 def bias_of(biases: Mapping[str, float]) -> dict[int, float]:
-    """Return biases by token id: in JSON, an object's names are strings."""
+    """Return biases by token id as an int, since an object's names in JSON are strings."""
     for name in biases:
         if not _TOKEN_ID.fullmatch(name):
             raise InputError("logit_bias", f": {name!r:.40} is no token id; /tokenize returns them")
