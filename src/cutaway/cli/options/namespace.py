@@ -1,4 +1,4 @@
-"""From argparse's namespace to the keywords of ``LLM`` and its requests.
+"""Argparse's namespace, read as the keywords of ``LLM`` and its requests.
 
 Knows which names in a namespace are keywords, and which of them need the model's tokenizer. Does
 not know which flags set them (arguments.py), nor what a keyword does.

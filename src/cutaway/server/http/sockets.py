@@ -122,7 +122,7 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
 
 def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
     family, (name, _, *scope) = address
-    # With IPPROTO_TCP, asyncio recognises TCP and sets TCP_NODELAY.
+    # asyncio sets TCP_NODELAY only for a socket that names IPPROTO_TCP.
     listener = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if not system.IS_WINDOWS:  # where two programs could bind the port

@@ -29,7 +29,7 @@ _POLICY = {
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page; for other clients than browsers, the words by which Ollama's know a server."""
+    """The page; or for clients other than browsers, the text that Ollama's clients look for."""
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response("Ollama is running", media_type="text/plain")
     return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
@@ -74,7 +74,7 @@ def _can_write(service: Service) -> bool:
 
 
 def _comparison(service: Service) -> str | None:
-    """Return the method by which the model scores two texts."""
+    """Return the model's own method to compare texts; None if it answers a question about them."""
     method = method_of(service.llm)
     return None if method == "answers" else method
 
