@@ -20,7 +20,7 @@ VERBS = {
     "show": "show what is in a file, and of which model",
     "check": "read all of a file, and find any damage",
 }
-"""Name -> help; each is a ``Verb`` below, which imports what is heavy when it runs."""
+"""Name -> help; each verb is a ``Verb`` below, whose heavy imports wait until it runs."""
 
 _EXAMPLES = """
 examples:
@@ -73,7 +73,7 @@ def _add_save_arguments(parser: ArgumentParser) -> None:
 
 
 def _save(args: Namespace) -> int:
-    """Compute the text, write the file, and print what is in it."""
+    """Compute the text's keys and values, write them into the file, and print a summary."""
     place = Path(args.file).expanduser()
     check_place(place)
     if place.exists() and not args.force:
@@ -116,7 +116,7 @@ def _add_show_arguments(parser: ArgumentParser) -> None:
 
 
 def _show(args: Namespace) -> int:
-    """Print the file's head, which needs no model."""
+    """Print the head of the file; no model is needed."""
     from cutaway.cli.terminal.drawing import print_lines
     from cutaway.files.prefix import PrefixReader
 
@@ -210,7 +210,7 @@ def _check(args: Namespace) -> int:
 
 
 def _compute_again(args: Namespace, path: Path) -> int:
-    """Compute blocks again and compare them; return how many."""
+    """Compute blocks again and compare them with the file's; return their number."""
     from cutaway.methods.prefix import check_prefix
 
     return check_prefix(console.load(args), path, whole=args.all)

@@ -110,7 +110,7 @@ def _talk(
     say_notes(use)
     conversation = Conversation(llm, args, options, toolbox, saved_chat)
     if sys.stdin.isatty():
-        with suppress(ImportError):  # not every Python has it
+        with suppress(ImportError):  # some Pythons lack readline
             import readline  # noqa: F401  line editing and history for input()
 
         say(f"{llm.name} · {_COMMANDS}")
@@ -220,7 +220,7 @@ class Conversation:
         )
 
     def _think(self, word: str) -> None:
-        """Set how much the model thinks from now on, or print what is set."""
+        """Set how much the model thinks from now on; without a word, print the setting."""
         if not word:
             say(f"(think: {wish_in_words(self._wish)})")
             return
@@ -324,7 +324,7 @@ _SWITCH = {"on": True, "off": False}
 
 
 def add_thinking(parser: ArgumentParser) -> None:
-    """Add --think and the options that go with it."""
+    """Add --think and the other options on thinking."""
     group = parser.add_argument_group("thinking", argument_default=SUPPRESS)
     either = group.add_mutually_exclusive_group()
     either.add_argument("--think", nargs="?", const=True, metavar="LEVEL", help=_THINK)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class CanvasView:
     """A canvas on a terminal: the cells of a text that is being revealed.
 
-    stream       the canvas is drawn on it, if it is a terminal
+    stream       where the canvas is drawn, if the stream is a terminal
     token_bytes  returns the bytes of a token, by its id
     first        the position of the first cell
     cells        how many cells there are
@@ -60,7 +60,7 @@ class CanvasView:
         return sum(token_id is not None for token_id in self._cells.values())
 
     def take_pass(self, canvas_pass: Pass, *, draw: bool) -> None:
-        """Take a pass, and draw the canvas after it."""
+        """Take a pass; with ``draw``, draw the canvas after the pass."""
         self._cells |= canvas_pass.tokens_after
         self._new = {cell.position for cell in canvas_pass.cells if cell.now != cell.was}
         self._passes += 1
@@ -181,7 +181,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Reveal, print, and return 0, or 130 if Ctrl-C ended it."""
+    """Reveal texts and print them; return an exit code: see ``reports.finish``."""
     prompt = namespace.read_text(args.prompt)
     vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}

@@ -84,7 +84,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Generate, print, and return 0, or 130 if Ctrl-C ended the text."""
+    """Generate texts and print or write them; return an exit code: 130 after Ctrl-C."""
     if args.input is None and args.output is None:
         return _generate_one(args)
     if args.prompt is not None:
@@ -151,7 +151,7 @@ def _restore_prefix(args: Namespace, llm: "LLM") -> str:
 
 
 def _write_aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
-    """Write all samples, choose one, and print it and its statistics."""
+    """Write all samples, choose one, and print this sample and its statistics."""
     from cutaway.methods.importance import align
 
     done = align([console.write(stream, show=False) for stream in streams])

@@ -1,4 +1,4 @@
-"""``cutaway models``: a list of the models, or one of them as its file describes it."""
+"""``cutaway models``: a list of the models, or one model's card."""
 
 import json
 from argparse import ArgumentParser, Namespace

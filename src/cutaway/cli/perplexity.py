@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the perplexity, bits per byte, and what was read."""
+    """Print the perplexity, bits per byte, and how much text was read."""
     text = namespace.read_file(args.file)
     llm = console.load(args)
     start, room = time.monotonic(), llm.room

@@ -1,4 +1,4 @@
-"""``cutaway pull``: fetch a model and check it."""
+"""``cutaway pull``: download a model and check it."""
 
 from argparse import ArgumentParser, Namespace
 

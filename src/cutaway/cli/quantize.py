@@ -93,7 +93,7 @@ def _importance(name: str | None) -> "Importance | None":
 
 
 def _unweighted_matrices(weights: "Importance", quantised_file: "QuantisedFile") -> list[str]:
-    """Return the matrices that are quantised without importance."""
+    """Return the names of the quantised matrices that the importance matrix lacks."""
     from cutaway.files.weights.mixes import is_matrix
 
     return weights.check({n: info for n, info in quantised_file.tensors.items() if is_matrix(info)})

@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Write the rest, print the whole text, and return 0, or 130 if Ctrl-C ended it."""
+    """Write the rest, print the whole text, and return 0, or 130 if Ctrl-C ended the rest."""
     from cutaway.trace import Trace
 
     trace, options = Trace.read(args.file), namespace.request_options(args)

@@ -37,7 +37,7 @@ class Talk(NamedTuple):
 
 
 class SavedChat:
-    """The files of a conversation, locked until this process closes them.
+    """The files of a conversation, locked until they are closed or this process ends.
 
     failed: whether the messages could not be written
     """
@@ -102,7 +102,7 @@ class SavedChat:
             )
 
     def restore(self, llm: "LLM") -> bool:
-        """Restore the KV cache; False if it is lost."""
+        """Restore the KV cache from its file; return False if that fails."""
         try:
             return bool(llm.restore_prefix(self.prefix))
         except CutawayError:  # the file is missing, damaged, or of another model

@@ -36,7 +36,7 @@ _YES = "run every call without asking"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add --tools and the options that go with it."""
+    """Add --tools and the other options on tools."""
     group = parser.add_argument_group("tools")
     group.add_argument("--tools", metavar="FILE.py", help=_TOOLS)
     group.add_argument("--tool-choice", choices=("auto", "required", "none"), help=_CHOICE)
@@ -69,7 +69,7 @@ class Toolbox:
         return ToolUse(llm.model, self._functions, choice, False, wish)  # each call is confirmed
 
     def result(self, use: "ToolUse", call: "ToolCall") -> dict[str, Any]:
-        """Ask whether to run a call, run it, and return the message with its result."""
+        """Ask whether to run a call, run it, and return a message with the result or the "no"."""
         if not (self._yes or console.confirm("run it?")):
             return use.result(call, "the user declined")
         try:

@@ -107,7 +107,7 @@ def _models(
 
 
 def _service(llm: AsyncModel, names: Names, settings: ServerSettings, app: FastAPI) -> Service:
-    routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
+    routes = [route for part in (app, *ROUTERS) for route in part.routes]  # kept apart by FastAPI
     paths = {route.path for route in routes if hasattr(route, "path")}
     loaded = (lambda: llm.slot.state == "loaded") if isinstance(llm, OnDemandLLM) else None
     metrics = Metrics(

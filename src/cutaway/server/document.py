@@ -72,7 +72,7 @@ _KEYS = {
 _REF = "#/components/schemas/"
 
 
-# -- what an endpoint declares -----------------------------------------------------------------
+# -- responses that an endpoint declares -------------------------------------------------------
 
 
 def replies(

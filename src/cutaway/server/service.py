@@ -48,7 +48,7 @@ class Names:
         return (*self._model_names, *self._model.adapters)
 
     def find(self, name: str) -> str | None:
-        """Return the name without ":latest" if only so it is this model's; None if it is not."""
+        """Return a name of this model, without an added ":latest"; None for another model's."""
         bare = name.removesuffix(":latest")  # Ollama's clients append it
         return next((spelling for spelling in (name, bare) if spelling in self.all), None)
 
@@ -57,7 +57,7 @@ class Names:
         return (name and self.find(name)) or self.first
 
     def adapter(self, name: str | None) -> str:
-        """Return the adapter of this name; "" if it is not an adapter's."""
+        """Return the adapter of this name; "" if the name is not an adapter's."""
         canonical = self.resolve(name)
         return canonical if canonical in self._model.adapters else ""
 

@@ -230,7 +230,7 @@ def add_output_arguments(
 
 
 def _schema(text: str) -> str | Path:
-    """Return a JSON schema as it is, anything else as a path."""
+    """Return a text that is a JSON schema unchanged, and any other text as a path."""
     return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
 
 

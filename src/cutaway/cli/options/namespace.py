@@ -86,12 +86,12 @@ def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def read_text(text: str) -> str:
-    """Return the argument itself, or for "-" standard input without one final newline."""
+    """Return the argument, or for "-" the text of standard input without one final newline."""
     return read_file("-").removesuffix("\n") if text == "-" else text
 
 
 def read_file(path: str, flag: str = "") -> str:
-    """Return a file's whole text, or standard input's for "-"; InputError if it cannot be read.
+    """Return the text of a file, or for "-" of standard input; InputError if it cannot be read.
 
     flag: the option that names the file, for the error
     """

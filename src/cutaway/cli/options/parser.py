@@ -1,4 +1,4 @@
-"""argparse as every command uses it: an error is one sentence that names the fix.
+"""Argparse for every command, with errors of one sentence that names the fix.
 
 Knows how a command is found and run, and how its help is printed: -h prints one screen, --help all
 options or one group. The words are those of the options.

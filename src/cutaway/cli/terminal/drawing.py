@@ -89,7 +89,7 @@ class Style:
         return nice if self.unicode else plain
 
     def render(self, line: Line, cells: int) -> str:
-        """Return a line cut to so many cells, with its looks if the stream can show them."""
+        """Return a line cut to so many cells, with escape sequences if the stream shows these."""
         done, left = [], cells
         for text, look in line:
             part = clip(text if self.unicode else _ascii(text), left)
@@ -153,7 +153,7 @@ def clip(text: str, cells: int) -> str:
 
 
 def fit(text: str, cells: int, *, right: bool = False) -> str:
-    """Cut or pad a text to exactly so many cells; with ``right``, pad it on the left."""
+    """Cut or pad a text to exactly so many cells; with ``right``, pad the left side."""
     cut = clip(text, cells)
     pad = " " * (cells - width(cut))
     return pad + cut if right else cut + pad

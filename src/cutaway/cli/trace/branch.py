@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Branch, print the new text, and return 0, or 130 if Ctrl-C ended it."""
+    """Branch, print the new text, and return 0, or 130 if Ctrl-C ended the text."""
     trace, options = Trace.read(args.file), namespace.request_options(args)
     if args.token is None and args.id is None and "interventions" not in options:
         raise InputError(

@@ -32,7 +32,7 @@ class Guard:
     api_key        the key that all paths but the open ones need, as a bearer key or as x-api-key;
                    None: no key is needed
     allow_hosts    names accepted in the Host header beside addresses and this machine's; None: any
-    root_path      where a proxy has put the server: stripped from paths that begin with it
+    root_path      the path under which a proxy serves this server; stripped from requests' paths
     open_paths     paths that need no key; a path that ends in "/", except "/" itself, includes all
                    paths below it
     max_body       largest request body, in bytes; 16 of them may be received at once

@@ -107,7 +107,7 @@ class Metrics:
             self._read(lambda: loading_metrics(loaded()))
 
     def count_sequence(self, text: RequestStats) -> None:
-        """Count a sequence that has ended. Call it once for each."""
+        """Count a sequence that has ended. Must be called once for each sequence."""
         self._count_tokens(text)
         self._texts.labels(_label_value(text.finish_reason, _REASONS)).inc()
         if text.finish_reason == FinishReason.ABORTED:
@@ -139,7 +139,7 @@ class Metrics:
         """Return the metrics in the format that an Accept header asks for, and the content type."""
         return _page(self.registry, accept)
 
-    # -- what is counted ---------------------------------------------------------------------
+    # -- the counters and histograms ---------------------------------------------------------
 
     def _count_tokens(self, text: RequestStats) -> None:
         self._tokens.labels("completion").inc(text.completion_tokens)
@@ -281,7 +281,7 @@ def _label_value(value: str | None, values: Collection[str]) -> str:
 
 
 class AtEachScrape(Collector):
-    """Metrics that a function makes anew at each scrape."""
+    """Metrics that a function returns anew at each scrape."""
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read

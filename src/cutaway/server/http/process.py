@@ -118,7 +118,7 @@ class _Server(uvicorn.Server):
         self._idle = IdleConnections()
         self._next_warning = 0.0
 
-    # -- what uvicorn calls ------------------------------------------------------------------
+    # -- methods that uvicorn calls ----------------------------------------------------------
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class _Server(uvicorn.Server):
             self._remove_handlers()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, unless a signal comes first."""
+        """Start the application and listen, unless a signal comes first."""
         self._starting = asyncio.create_task(self._start(sockets))
         await asyncio.wait([self._starting])
         if not self._starting.cancelled():

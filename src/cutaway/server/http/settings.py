@@ -30,7 +30,7 @@ class ServerSettings:
     keep_responses bytes of /v1/responses' answers that are kept for later requests; 0: none
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
-    root_path      where a proxy has put the server, as in "/models"; "" for its root
+    root_path      the path under which a proxy serves this server, such as "/models"; "": the root
     batches        the folder of files and batches; None: their endpoints are off
     receipts       the folder of a signed receipt for each answer; None: no receipts
     receipt_key    the file of the key that signs receipts

@@ -82,7 +82,7 @@ class Message(BaseMessage):
         return data
 
     def plain(self) -> dict[str, Any]:
-        """Return the message as chat templates take it."""
+        """Return the message in the form that chat templates take."""
         message: dict[str, Any] = super().plain()
         more = {
             "tool_calls": self.tool_calls,
@@ -173,7 +173,7 @@ class ChatRequest(SampledFields, TurnFields, EffortFields, WithTools):
         return [*super().readings, *self.use_notes, *([_NAMELESS] if self._nameless else [])]
 
     def conversation(self) -> Messages:
-        """Return the messages as chat templates take them."""
+        """Return the messages in the form that chat templates take."""
         return [message.plain() for message in self.messages]
 
     async def read(self, service: Service) -> Read:

@@ -122,7 +122,7 @@ class CallResult(Body):
     status: Status | None = optional("ignored")
 
     def plain(self) -> dict[str, Any]:
-        """Return the message as chat templates take it."""
+        """Return the message in the form that chat templates take."""
         output = self.output
         if isinstance(output, list):
             output = "".join(part.text for part in output)

@@ -109,7 +109,7 @@ def settings(job: TextJob, body: Any) -> InForce:
 
 def _source(source: str, by_client: bool) -> Source:
     """Return a setting's source by its name in answers."""
-    if source == "given" and not by_client:  # the endpoint chose it
+    if source == "given" and not by_client:  # set by the endpoint
         return "default"
     return cast(Source, "server" if source == "common" else source)
 

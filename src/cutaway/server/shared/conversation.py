@@ -135,7 +135,7 @@ class EffortFields(ThinkingFields):
     )
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return what the request asks of thinking."""
+        """Return the thinking settings of the request."""
         return self.make_wish(self.reasoning_effort, "reasoning_effort")
 
 
@@ -165,7 +165,7 @@ class Conversing(Body):
         raise NotImplementedError
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return what the request asks of thinking."""
+        """Return the thinking settings of the request."""
         return NO_WISH
 
     @property
@@ -178,7 +178,7 @@ class Conversing(Body):
         raise NotImplementedError
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
+        """Return the keywords that the client gave."""
         raise NotImplementedError
 
     @property

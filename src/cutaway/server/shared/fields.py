@@ -247,7 +247,7 @@ class TextFields(_CommonFields):  # type: ignore[misc]  # its fields are not kno
         return {"prompt": self.PROMPT, **fields_at(self.FACE)}
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
+        """Return the keywords that the client gave."""
         if not self.trace and (self.candidates is not None or self.track is not None):
             raise ApiError(
                 400, "candidates and track say what a trace keeps: add trace", param="trace"
@@ -276,7 +276,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
         return [*super().readings, *([_NO_CHOICE] if self.choice == [] else [])]
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords that were given."""
+        """Return the keywords that the client gave."""
         keywords: dict[str, Any] = super().keywords()
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
