@@ -75,9 +75,9 @@ def command_words() -> Iterator[tuple[str, ...]]:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` is without the program's name.
 
-    A CutawayError, an error of the machine such as a full disk, and Ctrl-C become an exit code, and
-    errors one line on standard error. Any other exception is a bug, and is raised. Settings of the
-    process are restored at the end.
+    A CutawayError, or an error of the machine such as a full disk, becomes an exit code and a line
+    on standard error. Ctrl-C becomes 130. Any other exception is a bug, and is raised. Settings of
+    the process are restored at the end.
     """
     argv = sys.argv[1:] if argv is None else argv
     with streams.usable(), _started_fast(argv):

@@ -48,7 +48,7 @@ class Names:
         return (*self._model_names, *self._model.adapters)
 
     def find(self, name: str) -> str | None:
-        """Return a name of this model, without an added ":latest"; None for another model's."""
+        """Return the name, or the name without ":latest", if it is this model's; else None."""
         bare = name.removesuffix(":latest")  # Ollama's clients append it
         return next((spelling for spelling in (name, bare) if spelling in self.all), None)
 

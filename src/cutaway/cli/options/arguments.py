@@ -47,7 +47,7 @@ _CONTROL_VECTOR = (
     "layer; repeat for more"
 )
 REQUEST = ("sampling", "stopping", "constraints")
-"""Titles of groups of flags: how tokens are chosen, when a text ends, and which are allowed."""
+"""Titles of groups of flags: on choosing tokens, on ending a text, and on allowed tokens."""
 
 
 def add_trace(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""One HTTP request and its response, with limits on the body's size and on both their times.
+"""One HTTP request and its response; limits the body's size, and the times to read and to write.
 
 Knows when the client has disconnected, and then cancels the client's work.
 """
