@@ -38,7 +38,7 @@ _START = b'{"line": '
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file that can seek; standard input ("-") and pipes are read to their end first."""
+    """Open a file that can seek; copy standard input ("-") and pipes into such a file first."""
     try:
         if path == "-":
             return _copy(sys.stdin.buffer)

@@ -244,7 +244,7 @@ class Conversation:
         self._add(self._messages, {"role": "user", "content": line})
 
     def _add(self, before: "list[Message]", last: "Message", *, continues: bool = False) -> None:
-        """Add the answer to the last message, or its continuation, to the conversation."""
+        """Answer or continue the last message, and add the new messages to the conversation."""
         try:
             new = self._rounds([*self._opening, *before, last], continues=continues)
         except InputError as error:  # most likely too long; the conversation is unchanged

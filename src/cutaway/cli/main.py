@@ -1,6 +1,6 @@
 """The command ``cutaway``.
 
-A command's module is imported when it is chosen, so that ``cutaway --help`` is instant.
+A command's module is imported when the command is chosen, so that ``cutaway --help`` is instant.
 
 Exit codes: 0 success, 1 failure, 2 bad input, 3 text cut (with --fail-if-cut), 130 interrupted,
 141 output not read.
@@ -68,7 +68,7 @@ Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
 
 
 def command_words() -> Iterator[tuple[str, ...]]:
-    """Return the words of each command, before those of its verbs: ("trace", "replay"), …"""
+    """Return each command's words, then those of its verbs: ("trace",), ("trace", "replay"), …"""
     return words_of(PACKAGE, COMMANDS)
 
 

@@ -98,7 +98,7 @@ def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
 
 
 def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
-    """Yield how texts begin and end, and the sampling that the file recommends."""
+    """Yield rows on the tokens that begin and end texts, and on the file's sampling settings."""
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     ends = [card.behind] if card.behind and not card.config.is_causal else card.ends

@@ -30,7 +30,7 @@ _VERSION = 1
 
 
 class Talk(NamedTuple):
-    """The messages of a conversation, its system message apart."""
+    """A conversation: its system message, or None, and all other messages."""
 
     system: str | None
     messages: "list[Message]"

@@ -81,7 +81,7 @@ def event(document: Any, name: str | None = None) -> bytes:
 
 
 class Events:
-    """A response, whole or as a stream of events; each endpoint has its own."""
+    """A response, whole or as a stream of events; each form of answer has a subclass."""
 
     MEDIA_TYPE: ClassVar[str] = "text/event-stream"
 

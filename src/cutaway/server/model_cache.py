@@ -178,7 +178,7 @@ class ModelSlot:
         """Wait until the model is loaded, begin a use, and return the seconds that it waited.
 
         Raises the load's error, QueueFullError if too many uses wait, or ClosedError if the cache
-        has stopped. To cancel this does not stop the load.
+        has stopped. A cancelled wait does not stop the load.
         """
         cache, started = self._cache, perf_counter()
         if cache.stopped:

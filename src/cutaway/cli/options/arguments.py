@@ -78,7 +78,7 @@ def add_model(
 
 
 def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
-    """Add -m and how the model runs. more: for ``add_loading_arguments``"""
+    """Add -m and the options of loading and running it. more: for ``add_loading_arguments``"""
     group = add_loading_arguments(parser, **more)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
@@ -90,7 +90,7 @@ def add_loading_arguments(
     parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, more: str = "",
     lora: "str | type[Action]" = "store",
 ) -> "_ArgumentGroup":  # fmt: skip
-    """Add -m, as ``add_model`` does, and how the model is loaded; return their group.
+    """Add -m, as ``add_model`` does, and the options of loading; return their group.
 
     lora: the action of --lora
     """
@@ -177,7 +177,7 @@ def add_keyword(
 
 
 def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
-    """Add for each title a group with the flags under it. more: for ``add_keywords``"""
+    """Add a group of flags for each title. more: keyword arguments for ``add_keywords``"""
     for title in titles:
         group = parser.add_argument_group(title, argument_default=SUPPRESS)
         add_keywords(group, title, **more)

@@ -126,7 +126,7 @@ class HttpExchange:
         return int(length[:20]) if length.isdigit() else 0  # 20 digits are over any limit
 
     async def receive(self) -> Message:
-        """Return the app's next message: the whole body, then the server's messages."""
+        """Return the next message for the app: the whole body, then the server's messages."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}

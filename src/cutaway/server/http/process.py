@@ -55,9 +55,9 @@ def run(
                    Connections that are open CUT_AFTER_S later, or at a third signal, are aborted;
                    one more signal kills the process
 
-    Python's switch interval is _SWITCH_S while it runs. A signal during the start ends the start at
-    once. Raises the error of the application's lifespan, or CutawayError if the lifespan reported a
-    failure without an error. Must be called on the main thread.
+    Python's switch interval is _SWITCH_S while the server runs. A signal during the start ends the
+    start at once. Raises the error of the application's lifespan, or CutawayError if the lifespan
+    reported a failure without an error. Must be called on the main thread.
     """
     watched = _Watched(app)
     config = uvicorn.Config(

@@ -125,7 +125,7 @@ def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
     # asyncio sets TCP_NODELAY only for a socket that names IPPROTO_TCP.
     listener = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if not system.IS_WINDOWS:  # where two programs could bind the port
+        if not system.IS_WINDOWS:  # on Windows, two programs could then bind the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot close a connection
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))

@@ -129,7 +129,7 @@ def _is_list(kind: Any) -> bool:
 NumberFields: Any = with_keywords("NumberFields", Body, PARAMS)
 """The sampler's settings whose value is one number."""
 CACHE_SALT: Any = _field("cache_salt")[1]
-"""The field of requests whose texts are only read."""
+"""The field cache_salt, for requests whose texts are read and not continued."""
 
 
 # -- fields of requests for text ---------------------------------------------------------------
