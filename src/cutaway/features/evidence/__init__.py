@@ -1,5 +1,5 @@
-"""What others can check of a run: receipts, audits, another engine's answers.
+"""Evidence that others can check: receipts, audits, comparison with another engine's answers.
 
-Knows what follows from equal bits for somebody who does not trust the machine that wrote a text.
-Refuses to know how a text is generated: it reads what runs left behind, and asks the model again.
+Knows what equal bits prove to somebody who does not trust the machine that wrote a text.
+Refuses to know how a text is generated: it reads the records of runs, and runs the model again.
 """

@@ -1,9 +1,9 @@
 """Audit a text: could this model, with these settings, have drawn it by the luck of this seed?
 
-Knows the luck of a seed and what the chain leaves of each row. A text that was drawn by this luck
-has, at each position, the token that the luck draws; one written without it has that token only by
-chance, as often as the token's own probability. So the number of matches is a sum of independent
-coins of known probabilities, and its tail is the false-alarm rate, without any approximation.
+Knows the luck of a seed and what the chain leaves of each row. A text drawn by this luck matches
+the luck's token at every position. A text written without it matches only by chance, with the
+probability of the text's token. So the number of matches is a sum of independent coins of known
+probabilities, and its tail is the false-alarm rate, without any approximation.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from cutaway.requests.base import Prompt
 from cutaway.rerun.request import UNSTOPPED
 
 _TOP = 1000
-"""The rank of a token under the luck is looked for among so many, the likeliest."""
+"""A token's rank under the luck is that among so many of the likeliest tokens."""
 ALARM = 1e-6
 """A rate of false alarms below this is called evidence."""
 
@@ -32,8 +32,8 @@ class AuditedToken:
 
     drawn_id     the token that this luck draws here
     probability  of the text's token among the survivors of the chain; 0.0 where it is removed
-    rank         of the text's token by logit + luck among the survivors, 1 being the drawn one;
-                 None where it is removed; of the 1,000 likeliest tokens
+    rank         of the text's token by log-probability + luck, among those of the 1,000 likeliest
+                 tokens that survive the chain; 1 is the drawn one; None where it is not among them
     """
 
     token_id: int
@@ -49,7 +49,7 @@ class AuditedToken:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit finds of a text under a seed.
+    """The result of an audit of a text under a seed.
 
     false_alarm  the probability of as many matches or more, had the text been written without
                  this luck
@@ -96,7 +96,7 @@ class Audit:
 def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any) -> Audit:
     """Compare a text with the luck of a seed, under this model and these settings.
 
-    text: token ids, or a text, whose tokens are then taken to be those of its own encoding
+    text: token ids, or a text, which this model's tokenizer then encodes
     settings: as of ``LLM.generate``. InputError where one is wrong, or the text has no tokens.
     """
     ids = llm.tokenizer.encode(text, goes_on=True) if isinstance(text, str) else list(text)
@@ -115,8 +115,8 @@ def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any)
 
 
 def tail(probabilities: Sequence[float], count: int) -> float:
-    """P(at least ``count`` of independent coins with these probabilities), exactly but for
-    rounding: a sum of positive terms, so that a small one keeps its digits."""
+    """P(at least ``count`` heads) of independent coins with these probabilities of heads, exact but
+    for rounding: all terms are positive, so a small tail keeps its digits."""
     mass: NDArray[np.float64] = np.zeros(len(probabilities) + 1)
     mass[0] = 1.0
     for p in probabilities:

@@ -68,7 +68,7 @@ def _report(audits: list["Audit"]) -> list[str]:
 
 
 def _texts(path: str, seed: int | None) -> list[tuple[Any, Any, int]]:
-    """(prompt, text, seed) of each line; a document over several lines counts as one."""
+    """Read (prompt, text, seed) from each JSON object, which may span several lines."""
     data = namespace.read_file(path)
     documents = [*_objects(path, data)]
     if not documents:

@@ -1,7 +1,7 @@
-"""Conformance: which of a server's answers that should be equal are, over HTTP alone.
+"""Conformance: whether a server gives equal answers where it should, tested over HTTP alone.
 
-Knows the pairs of requests that should have equal answers, the smallest pair that fails, and the
-table: Markdown, JSON, JUnit. Refuses to know the model.
+Knows the pairs of requests that should have equal answers, how to shrink a pair that fails, and the
+reports: Markdown, JSON, JUnit. Refuses to know the model.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ class ServerAnswer:
 
 
 class Client:
-    """Asks a server by OpenAI's protocol: completions, or chats where it has only those.
+    """Asks a server by OpenAI's protocol: completions, or chats where it refuses completions.
 
-    model  its name there; "": the first that the server lists
+    model  the server's name for it; "": the first model that the server lists
     """
 
     def __init__(self, server: Server, model: str = "") -> None:
@@ -86,7 +86,7 @@ class Client:
         return "/v1/chat/completions" if self._chat else "/v1/completions"
 
     def ignores(self, field: str) -> bool:
-        """Whether the server accepts nonsense as the field's value: then it does not read it."""
+        """Whether the server accepts a nonsense value of the field, and so does not read it."""
         settings = {"temperature": 0, "max_tokens": 1, field: "no such value"}
         try:
             self.ask("One two", settings)
@@ -95,15 +95,15 @@ class Client:
         return True
 
     def fresh(self, prompt: str) -> str:
-        """The prompt after a number that was never used before, so that no cache has it."""
+        """The prompt with a new number before it, so that no cache has any of it."""
         return f"{next(self._numbers)}. {prompt}"
 
     def ask(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
-        """Return the answer, which is not streamed."""
+        """Send the request without streaming, and return its first choice."""
         return self.ask_choices(prompt, settings)[0]
 
     def ask_choices(self, prompt: str, settings: Mapping[str, Any]) -> list[ServerAnswer]:
-        """Return every choice of the answer, which is not streamed."""
+        """Send the request without streaming, and return all its choices, by index."""
         answer = self.server.post(self.path, self.body(prompt, settings))
         choices = [*answer["choices"]]
         if not choices:
@@ -112,7 +112,7 @@ class Client:
         return [_answer([choice], "message") for choice in choices]
 
     def stream(self, prompt: str, settings: Mapping[str, Any]) -> ServerAnswer:
-        """Return the answer, streamed."""
+        """Send the request with streaming, and return the joined answer."""
         body = {**self.body(prompt, settings), "stream": True}
         pieces = list[AnswerPart]()
         for event in self.server.events(self.path, body):
@@ -123,7 +123,7 @@ class Client:
 
 
 def _answer(pieces: Iterable[AnswerPart], name: str) -> ServerAnswer:
-    """Join a choice: one whole piece, or the pieces of a stream."""
+    """Join the pieces of a choice: one without streaming, many with it."""
     texts, numbers, has_logprobs = list[str](), list[float | None](), False
     for piece in pieces:
         message = piece.get(name)
@@ -148,9 +148,9 @@ _COMPANY = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request and how it is varied; a smaller one is looked for where a pair fails.
+    """A request, and how many are sent at once. Where a pair fails, a smaller case is tried.
 
-    size  requests at once, or samples of one request
+    size  requests sent at once, or samples (n) of one request
     """
 
     prompt: str
@@ -159,7 +159,7 @@ class Case:
 
     @property
     def smaller(self) -> Iterator["Case"]:
-        """Cases with less of one thing: company, prompt, tokens."""
+        """Cases that halve one thing each: ``size``, the prompt's words, the answer's tokens."""
         if self.size > 2:
             yield replace(self, size=self.size // 2)
         words = self.prompt.split(" ")
@@ -192,7 +192,7 @@ class Pair:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs of what both sides gave."""
+        """Whether the texts are equal, and the log-probabilities where both sides gave them."""
         return self.same_text and self.same_logprobs is not False
 
     def to_dict(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _company(client: Client, case: Case) -> Comparisons:
 
 
 def _cache(client: Client, case: Case) -> Comparisons:
-    """Ask for the prompt's beginning first, so that the cache has a part of it, then all."""
+    """Send the prompt's beginning, then all of it twice: with a part in the cache, and with all."""
     for part in (1, 2, 3):
         fresh = client.fresh(case.prompt)
         words = fresh.split(" ")
@@ -259,7 +259,7 @@ def _samples(client: Client, case: Case) -> Comparisons:
 
 
 def _speculation(client: Client, case: Case) -> Comparisons:
-    """Ask for drafts by cutaway's field; of other servers --against compares two that run."""
+    """Ask for drafts by cutaway's field ``speculate``; other servers need ``--against``."""
     if client.ignores("speculate"):
         raise RefusedError("it does not read the field 'speculate'")
     plain = client.ask(case.prompt, case.settings)
@@ -307,11 +307,11 @@ _MAX_TRIES = 8  # cases that are tried for a smaller pair
 
 @dataclass
 class Conformance:
-    """What the checks found of one server.
+    """The results of all checks of one server.
 
-    pairs     every pair that was compared
+    pairs     (settings, pair) of every pair that was compared
     smallest  check and settings -> the smallest pair found that fails
-    refused   check and settings -> what the server said where it cannot be asked that
+    refusals  check and settings -> the server's message, where it refused the check's requests
     """
 
     url: str
@@ -327,7 +327,7 @@ class Conformance:
         return all(pair.is_equal for _, pair in self.pairs)
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """Check, settings, equal in text, equal in log-probabilities."""
+        """Rows of the table: check, settings, pairs equal in text, and in log-probabilities."""
         for key in dict.fromkeys([*((p.check, s) for s, p in self.pairs), *self.refusals]):
             pairs = [p for s, p in self.pairs if (p.check, s) == key]
             if key in self.refusals and not pairs:
@@ -343,7 +343,7 @@ class Conformance:
             yield (*key, f"{texts} of {len(pairs)}", numbers)
 
     def markdown(self) -> str:
-        """The table."""
+        """The table, as Markdown."""
         lines = ["| what differs | settings | equal texts | equal log-probabilities |"]
         lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in self.rows())]
         return "\n".join(lines)
@@ -361,7 +361,7 @@ class Conformance:
         }  # fmt: skip
 
     def junit(self) -> str:
-        """A test case for each pair, as JUnit's XML."""
+        """JUnit's XML: a test case for each pair, and a skipped one for each refusal."""
         failed = sum(not pair.is_equal for _, pair in self.pairs)
         suite = Xml.Element(
             "testsuite", name=f"cutaway conform {self.url}", tests=str(len(self.pairs)),
@@ -380,7 +380,7 @@ class Conformance:
 
 
 def parting(pair: Pair) -> str:
-    """Where two answers part, in words."""
+    """Say where two answers first differ."""
     a, b = pair.first, pair.second
     if a.text != b.text:
         at = next((i for i, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
@@ -410,7 +410,7 @@ def conform(
     size   requests at once, and samples of one request
     other  another server of the same model, such as one that speculates
 
-    CutawayError where the server fails; a request that it refuses is noted and not asked again.
+    CutawayError where the server fails. A check whose requests it refuses is noted and skipped.
     """
     checks: dict[str, Check] = {
         **CHECKS,
@@ -441,7 +441,7 @@ def _first_failing(pairs: Sequence[Pair]) -> Pair | None:
 
 
 def _smallest(client: Client, name: str, check: Check, failing: Pair) -> Pair:
-    """A smaller case that still fails, as far as a few tries find one."""
+    """Find a smaller pair that still fails, in about ``_MAX_TRIES`` tries; else ``failing``."""
     tries = _MAX_TRIES
     while tries > 0:
         for case in failing.case.smaller:

@@ -1,4 +1,4 @@
-"""``cutaway conform``: which of a server's answers that should be equal are."""
+"""``cutaway conform``: whether a server gives equal answers where it should."""
 
 import os
 from argparse import ArgumentParser, Namespace

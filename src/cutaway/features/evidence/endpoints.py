@@ -1,7 +1,7 @@
 """``/v1/receipts``: a signed receipt of each answer, and the log that has them all.
 
-Knows when an answer has ended, and writes its receipts in a thread of its own. What a receipt is
-is said in ``receipt``.
+Knows when an answer has ended, and writes its receipts in a thread of its own. ``receipt`` defines
+a receipt.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ router = APIRouter(route_class=StrictRoute, tags=["receipts"])
 AnswerId = Annotated[str, Path(description="of an answer", examples=["resp_example"])]
 
 _PREFIX = re.compile(r"^(chatcmpl-|cmpl-|resp_|msg_)")
-"""What an answer's id has before that of its request."""
+"""The prefixes with which an answer's id begins; its request's id follows."""
 
 
 class Receipts:
@@ -44,7 +44,7 @@ class Receipts:
         self._thread = ThreadPoolExecutor(1, "receipts")
 
     def keep(self, request_id: str, texts: list[Generation]) -> None:
-        """Write the receipts of an answer's texts, which have ended, when the thread is free."""
+        """Queue the receipts of an answer's finished texts for the thread that writes them."""
         self._thread.submit(self._keep, request_id, texts)
 
     async def find(self, request_id: str) -> list[ProvenReceipt]:
@@ -59,7 +59,7 @@ class Receipts:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Write what is left, and close the log."""
+        """Write the queued receipts, and close the log."""
         self._thread.shutdown()
         try:
             self.log.close()
@@ -69,7 +69,7 @@ class Receipts:
     def _keep(self, request_id: str, texts: list[Generation]) -> None:
         for text in texts:
             if text.ended is None or text.ended.error:
-                continue  # it never began, or its end follows from nothing that can be checked
+                continue  # it never began, or an error ended it, which nobody can check
             try:
                 if text.between and text.between.drawn:
                     raise InputError(
@@ -78,7 +78,7 @@ class Receipts:
                 end = end_of(text.ended)
                 receipt = Receipt.sign_run(text.head(), text.steps, end, self.log.key)
                 self.log.append(request_id, receipt)
-            except InputError as error:  # a canvas, a check: there are no receipts of these
+            except InputError as error:  # such as a canvas, which has no receipt
                 log.event("receipt", request=request_id, message=str(error))
             except CutawayError as error:
                 log.event("receipt", level=logging.ERROR, request=request_id, message=str(error))
@@ -88,7 +88,7 @@ class Receipts:
 
 
 def install(app: FastAPI, settings: ServerSettings) -> Receipts | None:
-    """Begin the log of receipts where the settings ask for one; it gets each answer."""
+    """Open the log where the settings ask for receipts, and have each answer sent to it."""
     receipts: Receipts | None = None
     if settings.receipts is not None and settings.receipt_key is not None:
         folder = pathlib.Path(settings.receipts).expanduser()

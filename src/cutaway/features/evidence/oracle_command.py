@@ -1,4 +1,4 @@
-"""``cutaway oracle``: another engine's answers held against the model, token by token."""
+"""``cutaway oracle``: compare another engine's answers with the model, token by token."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Ask, read, and print what was found."""
+    """Get the answers, compare, print, and return 0, or 1 where the verdict is not the same."""
     from cutaway.features.evidence.oracle import oracle, write_answers
 
     request_args = {k: v for k, v in vars(args).items() if k not in ("max_tokens", "echo")}
@@ -102,7 +102,7 @@ Source = Callable[["LLM", dict[str, Any]], "list[EngineAnswer]"]
 
 
 def _source(args: Namespace) -> Source:
-    """Find how answers are got; InputError for arguments that do not go together."""
+    """Return the function that gets the answers; InputError for arguments that conflict."""
     live = args.source.startswith(("http://", "https://", "transformers:"))
     if not live and (args.prompt or args.echo):
         raise InputError("--prompt and --echo are for a server: a file has its prompts")
@@ -160,7 +160,7 @@ def _prompts(args: Namespace) -> list[Any]:
 
 
 def _other(args: Namespace, name: str) -> "LLM":
-    """The weights of a file, or of the model in another format."""
+    """Open the model with other weights: those of a file, or its own in another format."""
     from cutaway.api.llm import LLM
 
     options = namespace.model_options(args)

@@ -1,6 +1,6 @@
-"""Drawing by our luck in transformers: a logits processor.
+"""A logits processor that makes transformers draw by cutaway's luck.
 
-Knows that a processor is called with the ids so far and the next scores, as tensors of torch.
+Knows that transformers calls a processor with the ids so far and the next scores, as torch tensors.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class SeededLuck:
-    """Adds each token's noise to its score, so that the largest is the one that the luck draws.
+    """Adds each token's noise to its score, so that the luck's token has the largest sum.
 
-    seeds: one for all texts of a batch, or one each. It must be the last processor, after those
-    of temperature and truncation, with ``do_sample=False``. Positions are counted from the first id
-    of a row: texts of a batch must have prompts of one length.
+    seeds: one for all texts of a batch, or one for each. Use it as the last processor, after
+    temperature and truncation, with ``do_sample=False``. A position counts from the first id of a
+    row, so all prompts of a batch must have one length.
     """
 
     def __init__(self, seeds: int | Sequence[int]) -> None:

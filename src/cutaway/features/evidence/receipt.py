@@ -1,15 +1,15 @@
-"""A receipt: what a run depended on and what it computed, in one chain of hashes that is signed.
+"""A receipt: what a run depended on and what it computed, in one signed chain of hashes.
 
 Knows the document and its chain, each field by its path, such as "head.params.top_p", and the keys
-that sign. The model is for ``receipt_check``, a log of many receipts for ``receipt_log``.
+that sign. ``receipt_check`` checks one against the model; ``receipt_log`` keeps many.
 
-The chain: SHA-256 of a prefix and the head, then for each step of the link before it and the step,
-then of the last link, the end and the text. Everything is written as JSON with sorted keys, without
-spaces, in UTF-8. So no field can be changed, and no step moved or left out, without another root.
+The chain's first link is SHA-256 of a prefix and the head; a step's link is that of the link before
+it and the step; the root is that of the last link, the end and the text. All is JSON with sorted
+keys, without spaces, in UTF-8. Another field, or a step moved or left out, gives another root.
 
-A field is compared with that of the run computed again unless ``SIGNED`` lists it; so a new one
-is compared until somebody lists it there. Keys are Ed25519, in PEM
-files as ``openssl genpkey -algorithm ed25519`` writes them; the library ``cryptography`` computes.
+A check compares each field with that of the run computed again unless ``SIGNED`` lists it; so a new
+field is compared until somebody lists it there. Keys are Ed25519, in PEM files as
+``openssl genpkey -algorithm ed25519`` writes them; the library ``cryptography`` signs and verifies.
 """
 
 import json
@@ -43,14 +43,14 @@ class PublicKey:
 
     @classmethod
     def from_hex(cls, text: Any) -> Self:
-        """Take 64 hex digits; FormatError where this is no key."""
+        """Read a key of 64 hex digits; FormatError for anything else."""
         if not _is_hex(text, 32):
             raise FormatError("public_key must be 64 hex digits, of an Ed25519 key")
         return cls(text)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
-        """Read a PEM file, or a file that has the 64 digits. InputError where it has neither."""
+        """Read a PEM file, or a file of 64 hex digits. InputError for any other."""
         data = _read(path)
         try:
             return cls.from_hex(data.decode().strip())
@@ -60,7 +60,7 @@ class PublicKey:
         return cls(key.public_bytes_raw().hex())
 
     def check(self, signature: Any, message: bytes) -> None:
-        """FormatError unless the signature, in hex, is this key's of the message."""
+        """FormatError unless ``signature``, 128 hex digits, is this key's of the message."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -174,7 +174,7 @@ DERIVED: Mapping[str, str] = {
     "end.text": "follows from the tokens and the settings",
     "text": "follows from the tokens and the settings",
 }
-"""Field -> what it is compared with. A part of a field is compared as the field is."""
+"""Field -> what it is compared with. The same holds for the parts of a field."""
 
 SIGNED: Mapping[str, str] = {
     "head.version": "how the head is written",
@@ -200,10 +200,10 @@ SIGNED: Mapping[str, str] = {
     "end.speculation": "how it was computed",
     "end.error": "what failed",
 }
-"""Field -> what it says, which changes no token: nobody but the signer knows it."""
+"""Field -> what it says. Only the signer knows these fields; none changes a token."""
 
 SIGNED_REASONS = ("context_full", "aborted", "error")
-"""Reasons for an end that follow from no token: the model would go on."""
+"""Reasons for an end that no token shows: the model would have continued."""
 
 ENDS: Mapping[str, str] = {
     "end_token": "it ends by its last token, an end token of the model",
@@ -219,7 +219,7 @@ ENDS: Mapping[str, str] = {
 
 
 def entry(path: str, table: Mapping[str, str]) -> str | None:
-    """What a table says of a field, or of the field it is part of; None where it says nothing."""
+    """A table's entry for a field, or for a field that contains it; None without an entry."""
     while path not in table:
         path, dot, _ = path.rpartition(".")
         if not dot:
@@ -228,7 +228,7 @@ def entry(path: str, table: Mapping[str, str]) -> str | None:
 
 
 def is_signed(path: str, reason: str) -> bool:
-    """Whether there is only the signer's word for a field. reason: that of the end."""
+    """Whether only the signer's word supports a field. reason: that of the receipt's end."""
     if path == "end.reason":
         return reason in SIGNED_REASONS
     if path == "end.error":
@@ -237,7 +237,7 @@ def is_signed(path: str, reason: str) -> bool:
 
 
 def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of an object by their paths, those of its objects too; lists are whole."""
+    """Yield the path and value of each field of nested objects; a list is one field."""
     if not isinstance(value, Mapping) or not value:
         yield name, value
         return
@@ -246,7 +246,7 @@ def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The value as a reader of its JSON finds it."""
+    """The value after a round trip through JSON: tuples become lists."""
     return json.loads(json.dumps(value))
 
 
@@ -308,8 +308,8 @@ class Receipt:
     def sign_run(cls, head: Head, steps: Iterable[Step], end: End, key: PrivateKey) -> Self:
         """Make the signed receipt of a run that has ended.
 
-        InputError where nobody could compute the run again from it: of a canvas, after a check that
-        took tokens back, or where functions of the caller's own took part.
+        InputError where nobody could compute the run again: a canvas, a check, the caller's own
+        functions, a scored prompt; or where ``steps`` are not all steps of the run.
         """
         check_repeatable(head, end)
         run_steps = tuple(steps)
@@ -330,8 +330,8 @@ class Receipt:
     def from_json(cls, document: Any) -> Self:
         """Check the chain and the signature of a document, and read it.
 
-        FormatError where it is no receipt, where anything in it was changed, or where the signature
-        is not that of the key it names. Whose key that is, nobody can read from the document.
+        FormatError where it is no receipt, where anything in it was changed, or where the key that
+        it names did not sign it. The document does not show whose key that is.
         """
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FormatError(f"this is no receipt: its format is not {FORMAT!r}")
@@ -358,12 +358,12 @@ class Receipt:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
-        """``from_json`` of a file. InputError where it cannot be opened."""
+        """Read a file by ``from_json``. InputError where the file cannot be opened."""
         return cls.from_json(read_document(path))
 
 
 def read_document(path: str | PathLike[str]) -> Any:
-    """The JSON of a file. InputError where it cannot be opened, FormatError where it is no JSON."""
+    """Read a JSON file. InputError where it cannot be opened, FormatError where it is no JSON."""
     try:
         data = read_bounded(path, _MOST_BYTES)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Whether a model computes what a receipt says: every step again, or some that are drawn by lot.
+"""Check a receipt against the model: compute every step again, or a random sample of them.
 
-Knows how to read the tokens on record at the rate of a prompt; equal bits make that the same
-arithmetic as writing them one by one. What needs no logits is checked first: head, end and
-text, written once more without computing the tokens, since the text, and what ends it, is the
-engine's own to decide. The document is ``receipt``'s.
+The model reads the recorded tokens at the rate of a prompt; equal bits make their logits those of
+decoding one by one. Head, end and text need no logits and are derived first: the engine, which
+decides on a text and its end, is given the recorded tokens instead of computing them. ``receipt``
+defines the document.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,14 +34,14 @@ from cutaway.sampling.observe import row_hash
 from cutaway.trace import Head
 from cutaway.trace.write import end_of
 
-_ENDLESS = 1 << 62  # tokens, of a context that ends no text
+_ENDLESS = 1 << 62  # tokens: a context that no text fills
 _LATER = ("head.params", "head.sizes")
-"""A receipt may lack fields of these that its release did not have yet."""
+"""Objects that gain fields over time: an older release's receipt may lack some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptMismatch:
-    """The first thing that differs: ``what`` of a step, or the field where ``step`` is None."""
+    """The first difference: ``what`` names a part of ``step``, or a field where that is None."""
 
     step: int | None
     what: str
@@ -51,11 +51,11 @@ class ReceiptMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The run as it follows from its settings and tokens.
+    """The parts of a run that follow from its settings and tokens, without logits.
 
     head    of the same request to this model
-    end     the fields of the receipt's end, and its text; {} where the tokens cannot be written
-    broken  the first step that cannot follow those before it, if there is one
+    end     the receipt's ``end`` and ``text``; {} where a step is broken
+    broken  the first step that cannot follow those before it; None where all can
     """
 
     head: Head
@@ -64,7 +64,7 @@ class Derived:
 
 
 def derive(llm: LLM, receipt: Receipt) -> Derived:
-    """Write the receipt's tokens under its settings. InputError where they cannot be run."""
+    """Give the engine the receipt's tokens and settings. InputError where it cannot run them."""
     head = receipt.head
     check_repeatable(head, receipt.end)
     prepared = prepare(llm, list(head.prompt_token_ids), llm.parse_options(settings_of(head)))
@@ -87,12 +87,12 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
 
 
 def differing(receipt: Receipt, derived: Derived) -> Iterator[ReceiptMismatch]:
-    """Yield the fields of head, end and text that differ from what follows, the signed excepted."""
+    """Yield the fields of head, end and text that differ from the derived, except ``SIGNED``."""
     recorded = _fields({name: receipt.document[name] for name in ("head", "end", "text")})
     computed = _fields(plain({"head": derived.head.to_json(), **derived.end}))
     for path in dict.fromkeys([*recorded, *computed]):
         if path != "end.reason" and is_signed(path, receipt.end.reason):
-            continue  # a signer's reason is compared, too: the text must not have ended otherwise
+            continue  # a signed reason is compared, too: the text must have no other end
         if path not in recorded and path.startswith(_LATER):
             continue
         was, value = recorded.get(path), computed.get(path)
@@ -101,7 +101,7 @@ def differing(receipt: Receipt, derived: Derived) -> Iterator[ReceiptMismatch]:
 
 
 def undrawn(receipt: Receipt) -> ReceiptMismatch | None:
-    """The first token that is neither the drawn one nor forced by the settings."""
+    """Find the first token that neither the luck drew nor the settings forced; else None."""
     forced = receipt.head.params.get("forced", ())
     for n, step in enumerate(receipt.steps):
         token_id = forced[n] if n < len(forced) else step.sampled_id
@@ -111,7 +111,7 @@ def undrawn(receipt: Receipt) -> ReceiptMismatch | None:
 
 
 def signed_alone(receipt: Receipt) -> dict[str, Any]:
-    """Return what nobody but the signer knows, by field."""
+    """Return the fields that only the signer knows, by path, with their values."""
     fields = _fields({name: receipt.document[name] for name in ("head", "end")})
     return {path: fields[path] for path in fields if is_signed(path, receipt.end.reason)}
 
@@ -121,7 +121,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sequence(llm: LLM, prepared: Prepared, receipt: Receipt) -> Sequence:
-    """The request in an engine whose context is full where the receipt says that it was."""
+    """The request's sequence; its context ends with the run where the receipt says it was full."""
     vocabulary, request = llm.engine.vocabulary, prepared.request
     count = len(request.prompt_token_ids) + len(receipt.steps)
     room = count if receipt.end.reason == "context_full" else _ENDLESS
@@ -138,9 +138,9 @@ def _find_break(llm: LLM, sequence: Sequence, n: int, token_id: int) -> ReceiptM
 
 
 def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
-    """The end and the text. What the signer alone can know of the end is taken from there."""
+    """Return end and text. The receipt gives the reasons that only its signer can know."""
     goes_on = sequence.finish_reason is None
-    if goes_on:  # who stops a text gets what was held back of it
+    if goes_on:  # stopping a text releases its held-back characters
         sequence.finish_reason = FinishReason.ABORTED
     [event] = sequence.ending_events()
     assert isinstance(event, Ended)
@@ -152,7 +152,7 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
 
 
 def _prompt(llm: LLM, head: Head) -> str | None:
-    """The prompt's text on record if its tokens are the prompt's, else a text of the tokens."""
+    """The recorded prompt if it encodes to the recorded ids, else their text; None: no record."""
     text, ids, heal = head.prompt, list(head.prompt_token_ids), head.params.get("heal")
     if text is None:
         return None
@@ -183,7 +183,7 @@ class ReceiptCheck:
     steps        how many were computed again
     of           how many the receipt has
     forced       how many of its first tokens the request gave: the model did not draw them
-    signer_says  the fields that nothing shows, with their values: see ``receipt.SIGNED``
+    signer_says  the fields that no check can confirm, with their values: see ``receipt.SIGNED``
     mismatch     None where all else is the same to the last bit
     """
 
@@ -199,7 +199,7 @@ class ReceiptCheck:
         return self.mismatch is None
 
     def miss(self, wrong: int = 1) -> float:
-        """The probability that so many wrong steps, wherever they are, would have been missed."""
+        """The probability that this check misses ``wrong`` wrong steps, wherever they are."""
         right = max(0, self.of - wrong)
         return comb(right, self.steps) / comb(self.of, self.steps) if self.of else 0.0
 
@@ -231,12 +231,11 @@ def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> Rec
 def check_some(
     llm: LLM, receipt: Receipt, count: int, seed: int, *, progress: Progress = silent
 ) -> ReceiptCheck:
-    """Compute ``count`` steps again, which ``seed`` draws: the hash of their logits, and the draw.
+    """Compute ``count`` steps again, chosen by ``seed``: the hash of their logits, and the draw.
 
-    The text between them is read, but its logits are not computed; what follows from the tokens
-    alone is compared whole. The seed must not be one that the receipt's author could foresee.
-    InputError as for ``check_all``, or where the run is one whose draws follow from more than its
-    tokens.
+    The model reads all tokens before them, without those tokens' logits. Every field that follows
+    from the tokens alone is compared. The receipt's author must not be able to foresee the seed.
+    InputError as for ``check_all``, or where the run's draws follow from more than its tokens.
     """
     ids, head = receipt.token_ids, receipt.head
     if not 1 <= count <= len(ids):
@@ -269,7 +268,7 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
 
 
 def _derive_here(llm: LLM, receipt: Receipt) -> Derived:
-    """Derive what needs no logits. InputError where the model is another, or has no room."""
+    """Derive what needs no logits. InputError for another model, or too small a context."""
     head, identity = receipt.head, llm.model.identity
     now = (identity.weights, identity.tokenizer, llm.backend.name)
     pairs = zip(_OPENED, (head.weights, head.tokenizer, head.backend), now, strict=True)
@@ -300,5 +299,5 @@ def _compare_step(n: int, recorded: Any, now: Step | None) -> ReceiptMismatch | 
 
 
 def _find_other(receipt: Receipt, derived: Derived) -> ReceiptMismatch | None:
-    """Find what differs besides rows and draws."""
+    """Find the first difference besides logits and draws; None where there is none."""
     return undrawn(receipt) or next(differing(receipt, derived), None)

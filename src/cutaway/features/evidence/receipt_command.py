@@ -27,7 +27,7 @@ VERBS = {
     "verify": "check a receipt: its signature, its contents, and the model's own bits",
     "log": "check a log of receipts",
 }
-"""Name -> help; each is a ``Verb`` below. What is heavy is imported when a verb needs it."""
+"""Name -> help; each verb is a ``Verb`` below. A verb imports heavy modules when it runs."""
 
 _EXAMPLES = """
 examples:
@@ -135,10 +135,10 @@ def write(receipt: "Receipt") -> Path:
 
 
 def signer(path: str, options: "Mapping[str, Any]") -> "Callable[[Streams], None]":
-    """Make a function that writes the receipts of texts that have ended, and says where.
+    """Make a function that writes the receipts of finished texts, and prints each file's name.
 
-    InputError where the key cannot be read, or there would be no receipts of these
-    texts: so nobody waits for a text to learn it.
+    InputError, before any text is written, where the key cannot be read or an option chooses among
+    texts.
     """
     for name in ("align", "suffix"):
         if name in options:
@@ -227,7 +227,7 @@ def _read(args: Namespace) -> tuple["Receipt", dict[str, Any] | None]:
 
 
 def _check_signer(args: Namespace, receipt: "Receipt", head: dict[str, Any] | None) -> None:
-    """FormatError unless the trusted key signed, where one is named."""
+    """FormatError where ``--trust`` names a key, and another signed the receipt or its log."""
     from cutaway.features.evidence.receipt import PublicKey
 
     if args.trust is None:
@@ -294,7 +294,7 @@ def _explain_end(receipt: "Receipt", checked: "ReceiptCheck") -> list[str]:
 
 
 def _signer_says(checked: "ReceiptCheck") -> str:
-    """Say what only the signer knows, field by field, but for those that are 0, false or empty."""
+    """List the fields that only the signer knows, except those that are 0, false or empty."""
     fields = (f"{path} {_short(value)}" for path, value in checked.signer_says.items() if value)
     return f"the signer says, and nothing here shows: {', '.join(fields)}"
 

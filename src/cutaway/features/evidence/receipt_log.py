@@ -1,12 +1,12 @@
-"""A log of receipts in a folder: appended only, so that a receipt taken out later shows.
+"""An append-only log of receipts in a folder: it shows when a receipt was removed later.
 
-Knows two files: ``receipts.jsonl``, a line for each answer, and ``heads.jsonl``, where each line is
-the signed root of the Merkle tree over the entries so far. Who keeps a signed head finds out when
-the log is shortened or rewritten; the folder alone proves only that it agrees with itself.
+Knows two files: ``receipts.jsonl``, a line for each receipt, and ``heads.jsonl``, where each line
+is the signed root of the Merkle tree over the entries so far. A signed head kept elsewhere shows
+whether the log was shortened or rewritten; the folder alone proves only that it agrees with itself.
 
-A receipt that could not be written, as on a full disk, is lost: the next line that can be written
-is a gap, signed, which says how many are. The tree is that of RFC 9162 (Certificate Transparency),
-section 2.1, over SHA-256; it knows bytes and nothing of receipts.
+A receipt that could not be written, as on a full disk, is lost. The next line is then a gap: the
+signed number of lost receipts. The tree is that of RFC 9162 (Certificate Transparency), section
+2.1, over SHA-256; it knows bytes and nothing of receipts.
 """
 
 import json
@@ -43,11 +43,11 @@ def _split(size: int) -> int:
 
 
 class Tree:
-    """Hashes of all entries so far. Appending and the root take log(n) hashes."""
+    """A Merkle tree over all entries so far. Appending, and the root, take about log2(n) hashes."""
 
     def __init__(self) -> None:
         self.leaves: list[bytes] = []
-        self._complete: list[tuple[int, bytes]] = []  # (leaves, root), sizes fall by powers of two
+        self._complete: list[tuple[int, bytes]] = []  # (leaves, root) of subtrees, largest first
 
     def append(self, data: bytes) -> int:
         """Add an entry and return its index."""
@@ -61,7 +61,7 @@ class Tree:
 
     @property
     def root(self) -> bytes:
-        """The root of all entries; SHA-256 of nothing where there are none."""
+        """The root over all entries; without entries SHA-256 of no bytes."""
         if not self._complete:
             return sha256().digest()
         *before, (_, node) = self._complete
@@ -70,7 +70,7 @@ class Tree:
         return node
 
     def inclusion(self, index: int) -> list[bytes]:
-        """The hashes with which entry ``index`` gives the root, from the leaf upwards."""
+        """The proof of inclusion of entry ``index``: sibling hashes, from the leaf upwards."""
         return _path(index, self.leaves)
 
 
@@ -91,8 +91,8 @@ def _path(index: int, leaves: Sequence[bytes]) -> list[bytes]:
 
 
 def root_by_proof(data: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
-    """The root that entry ``index`` of ``size`` and its path give; None where the path has another
-    length than such an entry's. RFC 9162, 2.1.3.2."""
+    """Compute the root from entry ``index`` of ``size`` and its proof of inclusion; None where the
+    index or the length of the path is wrong. RFC 9162, 2.1.3.2."""
     if not 0 <= index < size:
         return None
     node, at, last = leaf_hash(data), index, size - 1
@@ -124,10 +124,10 @@ _MOST_SIZE = (1 << 63) - 1  # entries: a head's message has eight bytes for them
 class LogEntry(NamedTuple):
     """A line of the log: a receipt, or a gap.
 
-    answer      whose receipt it is; "" for a gap
-    leaf        its bytes in the Merkle tree
+    answer      the id of the receipt's answer; "" for a gap
+    leaf        the bytes that are the entry in the Merkle tree
     lost_count  how many receipts are missing at a gap; 0 for a receipt
-    offset      of its line in the file
+    offset      of the line in the file, in bytes
     """
 
     answer: str
@@ -140,9 +140,9 @@ class ReceiptLog:
     """A folder's receipts, and the key that signs what is added. Safe for several threads."""
 
     def __init__(self, folder: str | os.PathLike[str], key: PrivateKey) -> None:
-        """Open or begin a log. InputError where it cannot be written or disagrees with itself.
+        """Open or create a log. InputError where it cannot be written, is in use or is damaged.
 
-        A last line that a process left half written is a lost receipt.
+        An incomplete last line counts as a lost receipt.
         """
         self.folder, self.key = Path(folder), key
         self._tree, self._lock = Tree(), Lock()
@@ -156,7 +156,7 @@ class ReceiptLog:
                 )
                 for entry in check_log(self.folder):
                     self._add(entry.answer, entry.leaf, entry.offset)
-                self._lost_count = int(self._receipts.cut_back())  # not in a gap yet
+                self._lost_count = int(self._receipts.cut_back())  # no gap has these
                 self._heads.cut_back()
             except BlockingIOError:
                 raise InputError(f"{folder}: another server adds to this log; stop it") from None
@@ -175,7 +175,7 @@ class ReceiptLog:
         """Write a receipt under its answer's id, then a signed head; return its index.
 
         CutawayError where the folder cannot be written: the receipt is lost, or has no head of its
-        own. The files end with a whole line then, too, and the next receipt can be written.
+        own. Even then the files end with a whole line, and the next receipt can be written.
         """
         line = {"id": answer, "receipt": receipt.document}
         with self._lock:
@@ -222,7 +222,7 @@ class ReceiptLog:
         return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
 
     def _write(self, *lines: tuple[str, bytes, Any]) -> None:
-        """Write (answer, leaf, line) after the gap of what is lost: all or, by OSError, none."""
+        """Write (answer, leaf, line) of each, after a gap for losses; OSError: none is written."""
         if self._lost_count:
             lines = (self._gap(), *lines)
         offsets = self._receipts.append(*(line for _, _, line in lines))
@@ -240,7 +240,7 @@ class ReceiptLog:
         return "", sha256(message).digest(), {"gap": gap}
 
     def _sign_head(self) -> None:
-        """Write the head. CutawayError where it cannot be written: the next head is of all."""
+        """Write a signed head. CutawayError where it cannot be; the next covers all entries."""
         try:
             self._heads.append(self._head())
         except OSError as error:
@@ -273,19 +273,19 @@ class _Lines:
         except BlockingIOError:
             self._file.close()
             raise
-        except OSError:  # a folder on a network
+        except OSError:  # a network file system without locks
             pass
         self._end = _whole_size(self._file)
 
     def cut_back(self) -> bool:
-        """Remove what follows the last whole line; return whether there was anything."""
+        """Remove an incomplete last line; return whether there was one."""
         is_torn = self._file.seek(0, os.SEEK_END) > self._end
         if is_torn:
             self._file.truncate(self._end)
         return is_torn
 
     def append(self, *values: Any) -> list[int]:
-        """Write lines to the disk, and return their offsets. OSError where none was added."""
+        """Write lines to the disk, and return their offsets. On OSError no line is added."""
         lines = [
             json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
             for value in values
@@ -321,13 +321,13 @@ def _whole_size(file: FileIO) -> int:
 
 
 def check_log(folder: Path, kept_heads: Iterable[Any] = ()) -> list[LogEntry]:
-    """All entries of a log, in order.
+    """Read and check all entries of a log, in order.
 
-    kept_heads: signed heads that somebody kept elsewhere, which the log must still give
+    kept_heads: signed heads kept elsewhere; the log's entries must still give their roots
 
     FormatError where a receipt, a gap or a head was changed, where entries are fewer than a head
-    says, or where they do not give a head's root. An entry without a head, and half a line, the
-    last, are what the system's end or a full disk leaves: they are no error.
+    says, or where they do not give a head's root. A crash or a full disk may leave an entry without
+    a head, or an incomplete last line: neither is an error.
     """
     entries = list(_entries(folder / "receipts.jsonl"))
     tree, roots = Tree(), [Tree().root]
@@ -345,7 +345,7 @@ def check_log(folder: Path, kept_heads: Iterable[Any] = ()) -> list[LogEntry]:
 
 
 def check_head(head: Any) -> dict[str, Any]:
-    """A signed head. FormatError where it is none, or the signature is not its key's."""
+    """Return a signed head. FormatError where its form or its signature is wrong."""
     if not isinstance(head, dict) or head.keys() != _HEAD_FIELDS:
         raise FormatError("a head has the fields size, root, public_key and signature")
     _check_count("a head's size", head["size"])
@@ -356,9 +356,9 @@ def check_head(head: Any) -> dict[str, Any]:
 
 
 def check_inclusion(receipt: Receipt, log: Any) -> dict[str, Any]:
-    """The head of a log that has the receipt, by the proof with which it came.
+    """Check a receipt's proof of inclusion, and return the head of its log.
 
-    FormatError where the proof does not lead to the head's root.
+    FormatError where the proof has another form or does not lead to the head's root.
     """
     if not isinstance(log, dict) or log.keys() != {"index", "path", "head"}:
         raise FormatError("a proof of inclusion has the fields index, path and head")
@@ -425,7 +425,7 @@ def _heads(path: Path) -> Iterator[Any]:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file that end; FormatError where one does not within ``_MOST_LINE``."""
+    """Yield a file's complete lines, none without a file; FormatError: one is too long."""
     if not path.exists():
         return
     with path.open("rb") as file:

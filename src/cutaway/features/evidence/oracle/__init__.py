@@ -1,8 +1,7 @@
-"""The oracle: another engine's answers held against the model, token by token.
+"""The oracle: compare another engine's answers with the model, token by token.
 
-Where the figures do not show with which settings the tokens were drawn, their likelihood does: an
-engine's log-probabilities of its model alone say nothing of temperature and truncation,
-but the tokens themselves are likelier under the settings that they were drawn with.
+Some engines give log-probabilities of the model alone, which do not depend on temperature and
+truncation. Then the tokens show the settings: they are likeliest under those that drew them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,23 +55,24 @@ __all__ = [
 ]  # fmt: skip
 
 EXACT = 0.002
-"""Mean |delta|, in nats: no more than the order of additions in float32 makes."""
+"""The largest mean |delta|, in nats, that the order of additions in float32 causes."""
 NEAR = 0.06
-"""Mean |delta| that arithmetic in 16 bits, or activations in 8 bits, make at most."""
+"""The largest mean |delta| that arithmetic in 16 bits, or activations in 8 bits, cause."""
 FAR = 0.6
-"""Mean |delta|: more than any usual quantisation of the same weights makes."""
+"""The largest mean |delta| that a usual quantisation of the same weights causes."""
 _MAX_FINDINGS = 3  # findings at once
 _CHUNK = 64  # rows of logits at once, where none is kept
-_ROWS_BYTES = 2**29  # of rows that are kept while accounts are compared
+_ROWS_BYTES = 2**29  # of rows kept while hypotheses are compared
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What the oracle finds of another engine's answers.
+    """The result of comparing another engine's answers with the model.
 
-    fit       the answers read under the settings that were given; fit.kind: which log-probabilities
-    findings  what explains the figures better, one after the other; () where nothing does
-    after     the mean |delta| that is left, in nats, under all findings
+    fit       the answers read under the given settings; fit.kind: which log-probabilities they have
+    findings  other settings, prompts, tokens or weights that explain the figures better, in the
+              order found; () where none do
+    after     the mean |delta|, in nats, that remains under all findings
     """
 
     model: str
@@ -98,7 +98,7 @@ class Oracle:
 
     @property
     def log_mass(self) -> float:
-        """The mean of ln(surviving mass), in nats: what truncation adds to a log-probability."""
+        """The mean of ln(surviving mass), in nats: truncation raises a log-probability by minus it."""
         gaps = [
             reading.final - reading.tempered
             for readings in self.fit.readings
@@ -146,10 +146,10 @@ def oracle(
 ) -> Oracle:
     """Compare another engine's answers with this model.
 
-    answers   what it gave, with at least one log-probability
+    answers   the engine's, with at least one log-probability
     settings  of the sampler, as they were given to the other engine (temperature, top_p, preset …)
-    other_weights  name -> opens the same model with other weights, tried where nothing else
-              explains the figures
+    other_weights  name -> a function that opens the same model with other weights; tried where the
+              figures do not fit
     rows      a safetensors file for whole rows of logits; see ``write_rows``
 
     Raises InputError where there is nothing to compare, a setting is wrong, or the context too
@@ -171,7 +171,7 @@ def oracle(
 
 
 def _other_prompts(llm: LLM, answers: Sequence[EngineAnswer]) -> Iterator[Finding]:
-    """Say where an engine read other tokens of a conversation than the template makes."""
+    """Find the first answer whose prompt's ids are not those that this model's template gives."""
     for n, answer in enumerate(answers):
         if (
             answer.messages
@@ -216,7 +216,7 @@ def _take_first(llm: LLM, answers: Sequence[EngineAnswer]) -> list[EngineAnswer]
 def _search(
     state: State, other_weights: OtherWeights, progress: Progress
 ) -> tuple[list[Finding], float]:
-    """The accounts that fit clearly better, best first, until none does."""
+    """Adopt the best hypothesis again and again until none fits clearly better; and what is left."""
     findings: list[Finding] = []
     tries = 0
     while state.fit.best > EXACT and len(findings) < _MAX_FINDINGS:
@@ -241,7 +241,7 @@ def _search(
 def _is_better(way: Way, state: State) -> bool:
     other, finding = way
     new, old = other.fit.sizes(other.fit.kind), state.fit.sizes(state.fit.kind)
-    if finding.name == "token":  # one token may be all of it
+    if finding.name == "token":  # one token may be the whole difference
         return sum(new) < sum(old)
     return clearly_less(new, old)
 
@@ -256,7 +256,7 @@ def _explain_rest(left: float) -> Iterator[Finding]:
 
 
 def distances(result: Oracle) -> dict[Kind, Distance]:
-    """Return the distance of each kind."""
+    """Return the distance for each kind of log-probability."""
     return {kind: result.fit.distance(kind) for kind in KINDS}
 
 
@@ -284,13 +284,13 @@ def worst(result: Oracle, count: int) -> list[tuple[int, int, float, TokenReadin
 # -- whether the tokens were drawn with these settings ---------------------------------------------
 
 
-_CERTAIN = 7.7  # nats: a ratio of likelihoods whose square root has 4 as its z
+_CERTAIN = 7.7  # nats of log-likelihood ratio, where z is about 4
 _GAP = 0.1  # nats: at temperature 0 a token this far below the likeliest was no tie
 _OFTEN = 0.02  # of the tokens: rounding removes single ones
 
 
 def find_other_settings(state: State) -> Iterator[Finding]:
-    """Say with which other settings the tokens seem to have been drawn."""
+    """Yield findings of other settings under which the tokens seem to have been drawn."""
     readings = [reading for answer_readings in state.fit.readings for reading in answer_readings]
     given_temperature = state.params.temperature
     if given_temperature == 0:
@@ -324,7 +324,7 @@ def find_other_settings(state: State) -> Iterator[Finding]:
 
 
 def _gaps(state: State) -> Iterator[float]:
-    """How far each token is below the likeliest in its place, in nats."""
+    """Yield how far each token's logit is below the largest of its row, in nats."""
     for answer, rows in zip(state.answers, state.rows, strict=True):
         for row, token_id in zip(rows, answer.token_ids, strict=True):
             yield float(row.max() - row[token_id])

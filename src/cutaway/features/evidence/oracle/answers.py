@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NATS = (
-    1e30  # below which a sum of them is finite; engines give -1e9 and less of what they mask
+    1e30  # sums of smaller ones are finite; engines give -1e9 or less for tokens that they mask
 )
 
 
@@ -32,9 +32,9 @@ _MOST_NATS = (
 class EngineAnswer:
     """An answer of another engine.
 
-    prompt_token_ids  what it read, or what this model makes of the prompt
-    token_ids         what it wrote
-    logprobs          natural, of each of these, as it gave them; None where it gave none
+    prompt_token_ids  those that the engine read, or this model's encoding of the prompt
+    token_ids         those that the engine wrote
+    logprobs          the engine's, of each written token, natural; None where it gave none
     messages          of the conversation, where the prompt was one
     """
 
@@ -118,7 +118,7 @@ def checked_logprob(name: str, value: Any) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not -_MOST_NATS <= value <= 1e-3:  # 0 as others round it
+    if not is_number or not -_MOST_NATS <= value <= 1e-3:  # others may round 0 up
         raise InputError(
             name, f" must be a natural logarithm of at most 0, or null, not {shown(value)}"
         )
@@ -138,9 +138,9 @@ def write_answers(path: str | Path, answers: list[EngineAnswer]) -> None:
 
 
 def write_rows(path: str | Path, llm: LLM, answers: Sequence[EngineAnswer]) -> None:
-    """Write ``answers.N.logits``, float32 (tokens, vocab), of each answer: what tokens came from.
+    """Write ``answers.N.logits`` of each answer, float32 (tokens, vocab): a row for each token.
 
-    The rows are from before penalties and temperature; ``answers.N.token_ids`` and
+    The rows are the model's logits before penalties and temperature. ``answers.N.token_ids`` and
     ``answers.N.prompt_token_ids`` are in the file, too. All rows are in memory at once.
     CutawayError where the file cannot be written.
     """

@@ -1,7 +1,8 @@
 """Ask other engines for answers with log-probabilities: servers, and transformers in process.
 
-vLLM, SGLang, llama-server, Ollama and cutaway are recognised by what only each answers; any
-other is asked as OpenAI is, and its tokens are found by their bytes. Judges no answer.
+vLLM, SGLang, llama-server, Ollama and cutaway are each recognised by an answer that no other gives.
+Any other server is asked by OpenAI's protocol; the bytes of its tokens give their ids. Judges no
+answer.
 """
 
 import re
@@ -26,7 +27,7 @@ _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 class TokenWords:
     """Token ids by their bytes.
 
-    Where several share them: the lowest id, and a byte token (<0x0A>) only if there is no other.
+    Of tokens that share bytes it is the lowest id, and a byte token (<0x0A>) only without others.
     """
 
     def __init__(self, llm: BaseLLM) -> None:
@@ -55,7 +56,7 @@ class TokenWords:
         return token_id
 
     def bytes_of(self, token: str) -> bytes:
-        """The bytes of a token's text, which OpenAI writes as bytes:\\xe2 where it is no text."""
+        """The bytes of a token; OpenAI writes bytes:\\xe2 for a token that is not UTF-8."""
         if match := _ESCAPED.fullmatch(token):
             return bytes.fromhex(match[1].replace("\\x", ""))
         return token.encode()
@@ -75,7 +76,7 @@ _KNOWN_BY = {
     "sglang": ("/get_model_info", "model_path"), "llama-server": ("/props", "total_slots"),
     "ollama": ("/api/tags", "models"), "vllm": ("/version", "version"),
 }  # fmt: skip
-"""Path, and a field of what only this server answers there: some answer every path with a page."""
+"""Kind -> a path, and a field that only this server answers: some answer any path with a page."""
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -98,7 +99,7 @@ def ask(
     """Let the server write after each prompt, with log-probabilities.
 
     prompts   token ids, or messages of a conversation, of which the server makes a prompt
-    model     its name there; "": the first that the server lists
+    model     the server's name for it; "": the first model that the server lists
     settings  temperature, top_p, top_k, min_p, repetition_penalty: only those given are sent
 
     CutawayError where the server fails, InputError where it gives no log-probabilities.
@@ -118,7 +119,7 @@ def ask(
 
 
 def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> EngineAnswer:
-    """Ask the server how likely these tokens are, the first excepted (echo)."""
+    """Ask the server for log-probabilities of these tokens, except the first (echo)."""
     name, words = {"model": model or server.model()}, TokenWords(llm)
     kind, (first, *rest) = kind_of(server), ids
     if kind == "sglang":
@@ -145,7 +146,7 @@ def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> EngineA
 def _vllm(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAnswer:
     request = {**body, "prompt": [*ids], "logprobs": 1, "return_token_ids": True}
     choice = server.post("/v1/completions", request)["choices"][0]
-    if not (token_parts := choice.each("token_ids")):  # before 0.10.2
+    if not (token_parts := choice.each("token_ids")):  # vLLM before 0.10.2
         return _openai(server, words, ids, body)
     logprobs = [part.logprob for part in choice["logprobs"]["token_logprobs"]]
     return _make_answer(words, ids, [part.whole for part in token_parts], logprobs)
@@ -160,7 +161,7 @@ def _sglang(server: Server, words: TokenWords, ids: Ids, body: Body) -> EngineAn
 
 
 def _pairs(parts: Iterable[AnswerPart]) -> tuple[list[int], list[float | None]]:
-    """Ids and log-probabilities of SGLang's [log-probability, id, …]."""
+    """Split SGLang's [log-probability, id, …] of each token into ids and log-probabilities."""
     tokens = [*parts]
     return [token[1].whole for token in tokens], [token[0].logprob for token in tokens]
 
@@ -259,7 +260,7 @@ _FORMS: Mapping[str, Callable[[Server, TokenWords, Ids, Body], EngineAnswer]] = 
 _OFF = {
     "top_k": 0, "top_p": 1.0, "min_p": None, "typical_p": 1.0, "repetition_penalty": 1.0,
 }  # fmt: skip
-"""Settings of the sampler that it has, too, each with the value that does nothing."""
+"""Sampler settings that transformers has, too, each with its neutral value."""
 
 
 def ask_transformers(
@@ -274,9 +275,9 @@ def ask_transformers(
 ) -> list[EngineAnswer]:
     """Let transformers write after each prompt, with log-probabilities.
 
-    path      a folder that it saved, or a .gguf file, whose weights it unpacks
+    path      a folder that transformers saved, or a .gguf file, whose weights it unpacks
     dtype     float32, bfloat16 or float16
-    tell      final: after its processors and warpers, which it draws from; raw: before them
+    tell      log-probabilities after its processors and warpers (final), or before them (raw)
     settings  temperature (default 1), top_k, top_p, min_p, typical_p, repetition_penalty
 
     Raises InputError where torch or transformers is missing or cannot load the model, or a setting

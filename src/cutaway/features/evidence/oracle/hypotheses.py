@@ -1,7 +1,7 @@
-"""Other accounts of how an engine's answers came to be, compared by |delta|.
+"""Hypotheses of how an engine's answers came to be, compared by |delta|.
 
-Knows other prompts, tokens and settings that an engine may have had, and says which of them
-explains its figures. How tokens are read belongs to ``reading``.
+Knows other prompts, tokens, settings and weights that an engine may have used, and how well each
+explains its figures. ``reading`` reads the tokens.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,10 +38,10 @@ SENTENCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as the other engine was said to do it.
+    """One difference between what the other engine did and what it was claimed to do.
 
     name         a key of SENTENCES
-    description  what it is instead, in words
+    description  what the engine did instead, in words
     evidence     figures that show it, by name; nats where they are log-probabilities
     """
 
@@ -67,7 +67,7 @@ Prompt = Callable[[LLM, EngineAnswer], Ids | None]
 def variants(
     llm: LLM, answers: Sequence[EngineAnswer]
 ) -> Iterator[tuple[str, tuple[EngineAnswer, ...]]]:
-    """Yield what else the prompts may have been, in words, and the answers after these."""
+    """Yield other prompts that the engine may have read: a description, and answers with these."""
     seen = {tuple(answer.prompt_token_ids for answer in answers)}
     for words, make in _WAYS.items():
         prompts = [_try_prompt(make, llm, answer) for answer in answers]
@@ -105,7 +105,7 @@ def _begin(llm: LLM, answer: EngineAnswer) -> Ids | None:
 
 
 def _bare(llm: LLM, answer: EngineAnswer) -> Ids | None:
-    """Return the words of the messages alone."""
+    """Tokenize the messages' contents without a template; None where there are no messages."""
     if answer.messages:
         return tuple(llm.tokenize("\n".join(str(m.get("content", "")) for m in answer.messages)))
     return None
@@ -134,7 +134,7 @@ def _system(text: str) -> Prompt:
 
 
 def _without_default_system(llm: LLM, answer: EngineAnswer) -> Ids | None:
-    """Leave out what the template puts before the first message: others' put nothing there."""
+    """Leave out the system message that the template adds: other engines' templates add none."""
     if llm.template is None or not answer.messages or answer.messages[0].get("role") == "system":
         return None
     system = {"role": "system", "content": "A"}
@@ -198,12 +198,12 @@ _WAYS: Mapping[str, Prompt] = {
 
 
 _OUTLIER = 12.0  # times the median |delta| of the answer up to it
-_LEAST = 0.5  # nats: no smaller one is an outlier
+_LEAST = 0.5  # nats: no smaller |delta| is an outlier
 _NEAREST = 6  # tokens whose log-probability is nearest to the one given
-_LATER = 4  # tokens after it that must fit better, if there are so many
+_LATER = 4  # later tokens: where there are so many, they must fit better
 _LIKELY = (
     -3.0
-)  # a token at the end, which nothing later confirms, must have been given more than this
+)  # a token near the end, which too few later ones confirm, needs a log-probability above this
 
 Row = NDArray[Any]
 Restored = tuple[tuple[EngineAnswer, ...], str, Mapping[str, Any]]
@@ -212,7 +212,7 @@ Restored = tuple[tuple[EngineAnswer, ...], str, Mapping[str, Any]]
 def restore_tokens(
     llm: LLM, fit: Fit, rows: Sequence[Logits], params: SamplingParams
 ) -> Iterator[Restored]:
-    """Yield the answers with changed tokens put back, in words, and figures; nothing if none is."""
+    """Yield once, if tokens were changed: answers with the old ones, a description, and figures."""
     answers, words, evidence = [*fit.answers], list[str](), list[dict[str, Any]]()
     for n, (answer, reading) in enumerate(zip(fit.answers, fit.readings, strict=True)):
         answer_fit = Fit((answer,), (reading,))
@@ -229,9 +229,9 @@ def restore_tokens(
 
 
 def _first_outlier(fit: Fit, kind: Kind) -> int | None:
-    """Find where |delta| of an answer is first far above what it was before."""
+    """Find the first position whose |delta| is far above the median before it; else None."""
     if None in fit.answers[0].logprobs:
-        return None  # sizes have the tokens' positions only where every token has one
+        return None  # sizes are by position only where every token has a log-probability
     sizes = fit.sizes(kind)
     for at, size in enumerate(sizes):
         before = sizes[:at] if at >= 4 else sizes
@@ -278,7 +278,7 @@ def _mean(sizes: Sequence[float]) -> float | None:
 
 
 def _log_probs(row: Row, params: SamplingParams, read: TokenReading, kind: Kind) -> Row:
-    """Return what each token's log-probability would be there, (vocab,), without penalties."""
+    """Return the row's log-probabilities of the kind, (vocab,), without penalties."""
     wide: Row = row.astype(np.float64)
     if kind != "raw":
         wide = wide / (params.temperature or 1.0)
@@ -293,17 +293,17 @@ def _log_probs(row: Row, params: SamplingParams, read: TokenReading, kind: Kind)
 
 
 OtherWeights = Mapping[str, Callable[[], LLM]]
-"""Name -> opens the same model with other weights."""
+"""Name -> a function that opens the same model with other weights."""
 
 _TEMPERATURES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-_HALVINGS = 6  # of the step beside the best of these
+_HALVINGS = 6  # of the step around the best of these
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A complete account of how the answers came to be, and how well it fits them.
+    """A complete hypothesis of how the answers came to be, and how well it fits them.
 
-    rows  of each answer, (tokens, vocab)
+    rows  the logits of each answer, (tokens, vocab)
     """
 
     llm: LLM
@@ -323,7 +323,7 @@ class State:
 
     @property
     def answers(self) -> tuple[EngineAnswer, ...]:
-        """The answers as this account has them."""
+        """The answers under this hypothesis."""
         return self.fit.answers
 
 
@@ -333,11 +333,11 @@ def _fit(rows: Sequence[Logits], answers: Sequence[EngineAnswer], params: Sampli
 
 
 Way = tuple[State, Finding]
-"""Another account, and the finding that it stands for."""
+"""Another hypothesis, and the finding that it would be."""
 
 
 def ways(state: State, other_weights: OtherWeights) -> Iterator[Way]:
-    """Yield each other account. An LLM of ``other_weights`` is closed before the next is opened."""
+    """Yield every other hypothesis. One LLM of ``other_weights`` is open at a time."""
     yield from _prompts(state)
     yield from _tokens(state)
     yield from _temperature(state)
@@ -347,7 +347,7 @@ def ways(state: State, other_weights: OtherWeights) -> Iterator[Way]:
 
 def _prompts(state: State) -> Iterator[Way]:
     for words, answers in variants(state.llm, state.answers):
-        with suppress(InputError):  # such a prompt may have no room
+        with suppress(InputError):  # the context may be too small for such a prompt
             yield _way(state, State.run(state.llm, answers, state.params), "template", words)
 
 
@@ -373,7 +373,7 @@ def _temperature(state: State) -> Iterator[Way]:
 
 
 def search_temperature(cost: Callable[[float], float]) -> float:
-    """The temperature of least cost: the best of a grid, then ever smaller steps beside it."""
+    """Find the temperature of least cost: the best of a grid, then halved steps around it."""
     costs = {t: cost(t) for t in _TEMPERATURES}
     best = min(costs, key=costs.__getitem__)
     step = log(1.2)

@@ -1,7 +1,7 @@
 """Read given tokens with the model: three log-probabilities, rank, surviving mass of each.
 
-The model is run once, at the rate of a prompt; settings are then applied to its rows of logits, so
-that other settings cost no run. A fit says how well readings explain another engine's figures.
+The model runs once, at the rate of a prompt. Settings are then applied to its rows of logits, so
+other settings cost no run. A fit measures how well readings explain another engine's figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from cutaway.sampling import (
 
 Kind = Literal["raw", "tempered", "final"]
 KINDS: tuple[Kind, ...] = ("raw", "tempered", "final")
-"""What an engine may give: the model's own, after the temperature, after the whole chain."""
+"""Log-probabilities of the model alone, after penalties and temperature, after the whole chain."""
 
 _SAMPLER = tuple(SamplingParams.__dataclass_fields__)
 _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
@@ -39,10 +39,11 @@ _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
 class TokenReading:
     """A token under the model, in natural logarithms.
 
-    raw       under its own logits; rank: under them, 1 is the likeliest
+    rank      under the model's own logits; 1 is the likeliest
+    raw       under the model's own logits
     tempered  after penalties and temperature, over the whole vocabulary
     final     after the whole chain; None where the chain removes the token
-    mass      the share of probability that truncation left, where it removes
+    mass      the share of probability that truncation left; 1.0 without truncation
     """
 
     token_id: int
@@ -63,7 +64,7 @@ class TokenReading:
 
 
 def rows_of(llm: LLM, answer: EngineAnswer, first: int = 0, count: int | None = None) -> Logits:
-    """Compute what each token from number ``first`` on was drawn from: float32 (count, vocab)."""
+    """Compute the logits of ``count`` tokens from number ``first`` on: float32 (count, vocab)."""
     end = len(answer.token_ids) if count is None else min(first + count, len(answer.token_ids))
     before = len(answer.prompt_token_ids)
     if not before:
@@ -80,7 +81,7 @@ def rows_of(llm: LLM, answer: EngineAnswer, first: int = 0, count: int | None = 
 def read(
     rows: Logits, answer: EngineAnswer, params: SamplingParams, first: int = 0
 ) -> list[TokenReading]:
-    """Read the answer's tokens from number ``first`` on in their rows, (n, vocab)."""
+    """Read the answer's tokens from number ``first`` on. rows: their logits, (n, vocab)."""
     whole = _observe(rows, answer, params, first)
     filtered = any(report.stage.name in _FILTERS for o in whole for report in o.stages)
     cold = _observe(rows, answer, _without_filters(params), first) if filtered else whole
@@ -101,7 +102,7 @@ def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
 
 
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0}
-"""What was not set for the other engine is not applied: no default of this sampler is."""
+"""Neutral values of settings that the other engine was not given, not this sampler's defaults."""
 
 
 def _observe(
@@ -150,8 +151,8 @@ def importance_error(delta: float) -> float:
 
 
 MAX_DELTA, REMOVED_DELTA = 10.0, 1.0
-"""What |delta| counts as, in nats: at most; and of a token that the chain removes,
-as rounding alone may do at the edge of the survivors."""
+"""In nats: the most that |delta| counts as, and the |delta| of a token that the chain removes, as
+rounding alone may do at the edge of the survivors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class Distance:
     mean_abs, median_abs, max_abs  of |delta|
     importance_error               mean |exp(delta) - 1|: the error of importance ratios, of which
                                    reinforcement learning wants each to be 1 at its first step
-    removed                        tokens that have no such log-probability: not in the others
+    removed                        tokens without such a log-probability: not in the other figures
     """
 
     mean_abs: float
@@ -172,7 +173,7 @@ class Distance:
 
     @classmethod
     def from_deltas(cls, deltas: Sequence[float | None]) -> "Distance":
-        """Make it of deltas, None for a removed token; infinite where every token was removed."""
+        """Sum up deltas, None for a removed token; all is inf where every token was removed."""
         deltas_left = [d for d in deltas if d is not None]
         if not deltas_left:
             return cls(inf, inf, inf, inf, len(deltas))
@@ -209,12 +210,12 @@ class Fit:
             yield [*zip(answer.logprobs, readings, strict=True)]
 
     def sizes(self, kind: Kind) -> list[float]:
-        """|delta| of every token that has a log-probability, as it counts."""
+        """|delta| of every token for which the engine gave a log-probability, capped; flat."""
         flat = (delta for answer in self.deltas(kind) for delta in answer)
         return [REMOVED_DELTA if d is None else min(abs(d), MAX_DELTA) for d in flat]
 
     def cost(self, kind: Kind) -> float:
-        """The mean of ``sizes``: what hypotheses are compared by."""
+        """The mean of ``sizes``, by which hypotheses are compared."""
         sizes = self.sizes(kind)
         return fsum(sizes) / len(sizes)
 
@@ -225,12 +226,12 @@ class Fit:
 
     @cached_property
     def kind(self) -> Kind:
-        """The kind that explains best what was told; of equal ones the first."""
+        """The kind that explains the engine's figures best; of equals the first."""
         return min(KINDS, key=self.costs.__getitem__)
 
     @property
     def best(self) -> float:
-        """The cost of that kind."""
+        """The cost of the best kind."""
         return self.costs[self.kind]
 
     def distance(self, kind: Kind) -> Distance:
