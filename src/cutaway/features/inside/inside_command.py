@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Look, and print the tables that were chosen."""
+    """Compute the step again, and print the chosen tables."""
     if args.head is not None and args.layer is None:
         raise InputError("--head: say of which layer, too, with --layer")
     if args.layer is not None and (args.json or args.out):
@@ -101,7 +101,7 @@ def run(args: Namespace) -> int:
 def _lines(
     args: Namespace, look: "Look", attribution: "LogitAttribution", name: "Name", spark: "Spark"
 ) -> list[str]:
-    """Write the tables that were chosen."""
+    """Write the chosen tables."""
     from cutaway.features.inside import inside_tables
 
     if args.tensor:

@@ -1,9 +1,9 @@
-"""What one row reads in each kind of layer: attention, a recurrent state, a mixture of experts.
+"""One row in each kind of layer: attention, a recurrent state, a mixture of experts.
 
-Computed again from tensors as they are stored, in float64. Attention: its weights, and the norms of
-what its heads wrote. A head of a delta net or of Mamba 2 is linear in its values, whatever changed
-its state in between: its output is the sum of all values so far, each times a weight, exactly. A
-short convolution is one too, of its last few tokens.
+All figures are computed again in float64 from the tensors as they are stored. Attention has weights
+and the norms of its heads' writes. A head of a delta net or of Mamba 2 is linear in its values: its
+output is exactly the sum of all values so far, each times a weight. So is a short convolution's, of
+its last few tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 SINK = 0.3
 """A head with more of its weight than this at position 0 is a sink."""
-_NEAR_OUTPUT = 2e-5  # of the largest number: these exponentials are not those of the kernel
+_NEAR_OUTPUT = 2e-5  # of the largest number: the kernel computes other exponentials
 _TINY = 1e-30
 
 
@@ -39,10 +39,11 @@ def attention_weights(
     unseen: NDArray[np.bool_] | None = None,
     sinks: NDArray[Any] | None = None,
 ) -> Floats:
-    """The attention of each head over positions with these keys: (heads, n); rows add up to 1.
+    """Compute each head's attention weights over the keys' positions: (heads, n).
 
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
-    sinks (heads,): a score more for each head, whose weight is missing from the sum
+    sinks (heads,): one more score for each head, of no position. A row adds up to 1, or to less by
+          the sink's weight
     """
     q = query.astype(np.float64).reshape(op.heads.kv, -1, op.heads.dim)
     scores = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
@@ -61,15 +62,15 @@ def attention_weights(
 
 
 def weighted_values(weight: Floats, values: NDArray[Any]) -> Floats:
-    """The output of each head, which is its KV head's weighted values: (heads, head_dim)."""
+    """Compute each head's output, the weighted sum of its KV head's values: (heads, head_dim)."""
     grouped = weight.reshape(len(values), -1, weight.shape[-1])
     return (grouped @ values.astype(np.float64)).reshape(len(weight), -1)
 
 
 def check_outputs(layer: int, again: NDArray[Any], output: NDArray[Any], largest: float) -> None:
-    """CutawayError where weights give another output than a layer's heads had.
+    """CutawayError where recomputed outputs of a layer's heads are not those of the run.
 
-    again: what they give; largest: of the numbers that the difference is compared with
+    again, output: recomputed, and the run's; largest: the size that the difference is relative to
     """
     if not np.abs(again - output).max(initial=0) <= _NEAR_OUTPUT * max(largest, _TINY):
         raise CutawayError(
@@ -78,17 +79,17 @@ def check_outputs(layer: int, again: NDArray[Any], output: NDArray[Any], largest
 
 
 def writes_along(weight: Floats, values: NDArray[Any], direction: Floats) -> Floats:
-    """Each position's write, projected on a direction (heads, head_dim): (heads, n)."""
+    """Project the heads' writes from each position on directions (heads, head_dim): (heads, n)."""
     grouped = direction.reshape(len(values), -1, direction.shape[-1])
     reach = grouped @ values.astype(np.float64).transpose(0, 2, 1)  # (kv, group, n)
     return weight * reach.reshape(weight.shape)
 
 
 def write_lengths(weight: Floats, values: NDArray[Any], output: Floats) -> Floats:
-    """The length of what each head writes from each position: (heads, n).
+    """The norm of each head's write from each position: (heads, n).
 
-    output: the matrix that heads write through, (hidden, heads · head_dim)
-    Kobayashi et al. 2020, arXiv 2004.10102: ‖w O v‖, which has no sign and does not add up.
+    output: the matrix through which heads write, (hidden, heads · head_dim)
+    Kobayashi et al. 2020, arXiv 2004.10102: ‖w O v‖. It has no sign, and norms do not add up.
     """
     heads = len(weight)
     by_head = output.reshape(len(output), heads, -1).transpose(1, 2, 0).copy()  # (heads, d, hidden)
@@ -104,20 +105,20 @@ def write_lengths(weight: Floats, values: NDArray[Any], output: Floats) -> Float
 
 Weights = Mapping[str, NDArray[Any]]
 Changes = Callable[[int], Affine | None]
-"""What an intervention makes of an op's state after the row at a position."""
+"""A position -> the intervention on an op's state after the row there; None where there is none."""
 _NEAR_STATES = 1e-4  # of the largest output: the states are float32
 
 
 @dataclass(frozen=True)
 class ValueWeights:
-    """One op's heads at the last token of a text. A head's output is the sum of weight · value.
+    """One op's heads at the last token: a head's output is the sum of weight · value, + constant.
 
-    weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last one has the share
-              of the token's own value that passes the state by. A convolution is one head, whose
-              weights are in its values: 1 for the tokens that it reads
+    weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last weight includes the
+              skip (D), by which the token's own value bypasses the state. A convolution is one
+              head: its values include its weights, and its weights are 1 for the tokens it reads
     values    (tokens, heads, numbers)
-    constant  (heads, numbers): added to the sums: a convolution's bias, and what interventions
-              put into the state
+    constant  (heads, numbers): a convolution's bias, and the offsets that interventions added to
+              the state
     """
 
     weights: Floats
@@ -126,17 +127,17 @@ class ValueWeights:
 
     @property
     def lengths(self) -> Floats:
-        """The length of what each head takes of each token: (heads, tokens)."""
+        """The norm of weight · value of each head and token: (heads, tokens)."""
         lengths: Floats = np.abs(self.weights) * np.linalg.norm(self.values, axis=-1).T
         return lengths
 
     def project(self, direction: Floats) -> Floats:
-        """What each token gives each head, projected on a direction (heads, numbers)."""
+        """Project weight · value on a direction (heads, numbers): (heads, tokens)."""
         projected: Floats = self.weights * np.einsum("thv,hv->ht", self.values, direction)
         return projected
 
     def output(self) -> Floats:
-        """The sums, side by side: (heads · numbers,)."""
+        """The outputs of all heads, side by side: (heads · numbers,)."""
         sums: Floats = np.einsum("ht,thv->hv", self.weights, self.values) + self.constant
         return sums.ravel()
 
@@ -148,9 +149,9 @@ def value_weights(
     bound: BoundInterventions | None,
     affine: Mapping[str, Affine],
 ) -> dict[str, ValueWeights]:
-    """The weights of ops with a state, by their tensors' names; a text has 512 tokens at most.
+    """Compute the weights of ops with a state, by the names of their output tensors.
 
-    bound, affine: the text's interventions, and those that apply to its last row
+    ids: at most 512; bound, affine: the text's interventions, and those on its last row, by tensor
     CutawayError where the sums are not the run's outputs.
     """
     if not ops:
@@ -182,13 +183,13 @@ def _check(op: Op, weights: ValueWeights, out: NDArray[Any], change: Affine | No
 
 
 def _keep_state(position: int) -> None:
-    """Change nothing: there is no intervention."""
+    """Return None at every position: there is no intervention."""
 
 
 def delta_net(
     op: DeltaNet, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
-    """A token keeps a part of the state, and takes out what the state had for its key."""
+    """Weights of a delta net: a token decays the state, then updates the value at its own key."""
     (x, a, b), (heads, n, _), k_heads = read, op.state, op.k_heads
     q, k, v = np.split(x, [k_heads * n, 2 * k_heads * n], axis=1)
     q, k = (_unit(part.reshape(len(x), k_heads, n))[:, op.shared] for part in (q, k))
@@ -205,7 +206,7 @@ def delta_net(
 def mamba2(
     op: Mamba2, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
-    """A token keeps a part of the state, and adds its value where its key is."""
+    """Weights of Mamba 2: a token decays the state, then adds its value at its own key."""
     (x, dt), (heads, n, width), k_heads = read, op.state, op.k_heads
     v, k, q = np.split(x, [heads * width, heads * width + k_heads * n], axis=1)
     k, q = (part.reshape(len(x), k_heads, n)[:, op.shared] for part in (k, q))
@@ -223,7 +224,7 @@ def mamba2(
 def conv(
     op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
-    """Each number is weighted by itself: the values are what the weights make of the inputs."""
+    """Weights of a convolution: its taps differ by channel, so they are in the values."""
     [x], (before, width) = read, op.state
     factor, shift = np.ones((before, width)), np.zeros((before, width))  # of the inputs before
     for t in range(max(len(x) - 1 - before, 0), len(x) - 1):
@@ -247,24 +248,26 @@ _KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
 
 
 class _Reads:
-    """How the last row's output depends on the state after an earlier row, row by row backwards.
+    """The last row's output as a function of the state after an earlier row, stepped backwards.
 
-    keys      (heads, keys): a head's output is keys @ state + constant, and what tokens gave since
-    constant  (heads, values): what interventions put into the state, as it arrives
+    keys      (heads, keys): a head's output is keys @ state + constant + the later tokens' values
+    constant  (heads, values): the part of the output that interventions on later states add
     """
 
     def __init__(self, op: HeadStates, changes: Changes, query: Floats) -> None:
-        """query: what the last row reads its own state with."""
+        """query: the vector with which the last row reads its state, (heads, keys)."""
         self._shape = op.state
         self._changes, self.keys = changes, query
         self.constant: Floats = np.zeros((self._shape[0], self._shape[2]))
 
     def step_back(self, position: int, *, is_last: bool) -> None:
-        """Go from the state that later rows find to the one that the row at a position left."""
+        """Step back over the intervention on the state after the row at ``position``."""
         change = None if is_last else self._changes(position)
         if change is not None:
             self.constant += np.einsum("hk,hkv->hv", self.keys, change.offset.reshape(self._shape))
-            self.keys = self.keys * change.factor.reshape(self._shape)[:, :1, 0]  # one for a head
+            self.keys = (
+                self.keys * change.factor.reshape(self._shape)[:, :1, 0]
+            )  # equal within a head
 
 
 def _unit(x: Floats) -> Floats:
@@ -275,14 +278,14 @@ def _unit(x: Floats) -> Floats:
 # -- the experts of a mixture: which were chosen, their shares, and their outputs ------------------
 
 
-_LITTLE = np.float32(1e-5)  # more than the exponentials here and there differ by
+_LITTLE = np.float32(1e-5)  # more than these exponentials differ from the kernel's
 
 
 class ExpertOutput(NamedTuple):
-    """What one expert added, (hidden,): ``matrix`` times what its last matrix read, (inner,).
+    """One expert's output, (hidden,): ``matrix``, its last one times its share, · input + bias.
 
-    unsure  (inner,): by how much the run's own numbers may differ from those, since a value between
-            two 8-bit steps may be rounded to either
+    unsure  (inner,): how far the run's input may be from the one here, since a value between two
+            8-bit steps may be rounded to either
     """
 
     output: Floats
@@ -293,7 +296,7 @@ class ExpertOutput(NamedTuple):
 def choose_experts(
     backend: Inspectable, scores: NDArray[Any], op: Experts
 ) -> tuple[NDArray[np.int64], Floats]:
-    """Choose a row's experts by its scores, the best first, and their shares."""
+    """Choose a row's experts by their scores, best first; return their ids and shares."""
     bias_name = op.weights.get("choosing_bias")
     bias = None if bias_name is None else backend.weight(bias_name)
     (ids,), (shares,) = op.mixture.choose(scores[None], bias)
@@ -303,7 +306,7 @@ def choose_experts(
 def expert_output(
     backend: Inspectable, op: Experts, x: NDArray[np.float32], expert: int, share: float
 ) -> ExpertOutput:
-    """Compute what one expert added for the row ``x`` (hidden,) that it read."""
+    """Compute one expert's output for its input row ``x``, (hidden,)."""
     before, after = (share, 1.0) if op.mixture.weighs_input else (1.0, share)
 
     def matrix(role: str) -> Floats:

@@ -1,8 +1,8 @@
-"""Direct logit attribution: what part, head and position add to the difference of two logits.
+"""Direct logit attribution: what parts, heads and positions add to the difference of two logits.
 
-The last norm, and norms and gates after heads, are taken as constants. Then a logit is a sum over
-what was added to the residual stream, and each addend is a sum over heads, positions or experts.
-Each sum is checked against what ran.
+The factors of the last norm, and of norms and gates after heads, count as constants. Then a logit
+is a sum over the parts that write to the residual stream, and each part is a sum over heads,
+positions or experts. Each sum is checked against the run.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,11 +29,11 @@ NEAR = 2e-6
 """The error of a sum in float32, as a share of its terms' absolute sum."""
 _STEP = 2.0**-24  # half the distance between 1 and the next float32
 _NEAR_POSITIONS = 4e-5  # as NEAR: weights are recomputed with other exponentials
-_NEAR_STATES = 2e-4  # as NEAR: of a state that was float32 all the way
+_NEAR_STATES = 2e-4  # as NEAR: the run kept the state in float32
 
 
 class Direction(NamedTuple):
-    """A linear function of a tensor, x ↦ along · x + constant, and what rounding added."""
+    """A linear function of a tensor, x ↦ along · x + constant; ``rounding``: what 8 bits added."""
 
     along: Floats
     constant: float = 0.0
@@ -41,7 +41,7 @@ class Direction(NamedTuple):
 
 
 class LayerAttribution(NamedTuple):
-    """A layer's heads: attributions (heads,) and (heads, positions), and what rounding changed."""
+    """A layer's attributions by head (heads,), by position (heads, positions), and of rounding."""
 
     heads: Floats
     positions: Floats
@@ -50,12 +50,12 @@ class LayerAttribution(NamedTuple):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """One row's tensors by name, with the attention weights and values of each layer it read.
+    """One row's tensors by name, with the attention weights and values of each layer that attends.
 
-    states   of ops with a recurrent state, by the name of their tensor; empty for a longer text
-    layers   of the model
+    states   of ops with a recurrent state, by the name of their tensor; empty for a long text
+    layers   the number of the model's layers
     length   of the text; a layer with a window has weights and values of fewer positions
-    interventions  by tensor: a · x + b, which the run applied before anything read it
+    interventions  by tensor x: a · x + b, which the run computed before any op read the tensor
     """
 
     backend: Inspectable
@@ -82,7 +82,7 @@ class Decomposition:
     # -- checks --------------------------------------------------------------------------------
 
     def add_up(self) -> None:
-        """CutawayError unless the parts add up to the stream, number by number."""
+        """CutawayError unless the parts add up to the last stream, number by number."""
         terms = [self.reach(part) * self.output(part) for part in self.anatomy.parts]
         terms += self.put_in.values()
         bound = 2 * len(terms) * _STEP * np.abs(terms).sum(axis=0)  # of float32, in any order
@@ -94,14 +94,14 @@ class Decomposition:
     # -- interventions ---------------------------------------------------------------------------
 
     def output(self, part: StreamPart) -> Floats:
-        """Return what a part added to the stream."""
+        """Return the vector that a part added to the stream, (hidden,)."""
         name = self.anatomy.added_tensors[part.name]
         if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
     def reach(self, part: StreamPart) -> Floats | float:
-        """Return a part's factor in the last stream, with later interventions on the stream."""
+        """Return the factor of a part's output in the last stream, after later interventions."""
         factor: Floats | float = part.factor / self.anatomy.factor_within(part)
         first = 0 if part.layer is None else part.layer + 1
         for name in self.anatomy.stream[first:]:
@@ -111,7 +111,7 @@ class Decomposition:
 
     @property
     def put_in(self) -> dict[str, Floats]:
-        """What interventions added to the stream, as it arrives in the last, by place."""
+        """The vectors that interventions added to the stream, as in the last stream, by place."""
         vectors: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
             if name in self.interventions:
@@ -121,7 +121,7 @@ class Decomposition:
         return vectors
 
     def _undo_intervention(self, name: str, after: Direction) -> Direction:
-        """Make it a function of the tensor before its intervention."""
+        """Turn a function of a tensor into one of the tensor before its intervention."""
         if name not in self.interventions:
             return after
         change = self.interventions[name]
@@ -129,14 +129,14 @@ class Decomposition:
         return after._replace(along=after.along * change.factor, constant=constant)
 
     def _to_op(self, here: Direction, part: StreamPart) -> Direction:
-        """Make it a function of the output of the part's op instead of what was added."""
+        """Turn a function of what a part added into one of the output of the part's op."""
         before = self._undo_intervention(self.anatomy.added_tensors[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
     def find_direction(self, pair: tuple[int, int]) -> tuple[Direction, float]:
-        """Find the function from the stream to two logits' difference; and its absolute sum."""
+        """Return the function from the last stream to the difference, and its absolute sum."""
         head, norm = self.anatomy.head, self.anatomy.norm
         first, second = (self._matrix(head, token, token + 1)[0] for token in pair)
         bias = 0.0
@@ -150,9 +150,9 @@ class Decomposition:
         return self._to_norm_input(norm, Direction(first - second, bias, rounding)), size
 
     def heads(self, here: Direction, part: StreamPart) -> LayerAttribution | None:
-        """Attributions of a part's heads; CutawayError where they do not add up to the part.
+        """Attribute a part to its heads; CutawayError where they do not add up to the part.
 
-        None of heads with a state in a text that is too long for them.
+        None for heads with a recurrent state in a text of more than 512 tokens.
         """
         mix, output = part.mixer, self.output(part)
         assert mix is not None
@@ -181,7 +181,7 @@ class Decomposition:
         return LayerAttribution(by_head, positions, after.rounding)
 
     def experts(self, here: Direction, part: StreamPart, mixture: Experts) -> dict[int, float]:
-        """Attributions of experts; CutawayError where they do not add up to the part."""
+        """Attribute a part to its experts; CutawayError where they do not add up to the part."""
         x, scores = (self.tensors[name] for name in mixture.inputs)
         attributions, size, slack, op = {}, 0.0, 0.0, self._to_op(here, part)
         for expert, share in zip(*choose_experts(self.backend, scores, mixture), strict=True):
@@ -199,7 +199,7 @@ class Decomposition:
         return attributions
 
     def _to_heads(self, here: Direction, part: StreamPart) -> Direction:
-        """Make it a function of the heads' outputs before the output matrix."""
+        """Turn a function of a part's output into one of its heads' outputs."""
         for op in part.path[:-1]:
             if isinstance(op, Scale):
                 here = here._replace(along=here.along * op.number)
@@ -216,7 +216,7 @@ class Decomposition:
         return here
 
     def _to_norm_input(self, norm: NormOp, after: Direction) -> Direction:
-        """Make it a function of a norm's input, whose size is taken as a constant."""
+        """Turn a function of a norm's output into one of its input; its size counts as constant."""
         along = after.along * self._norm_factor(norm)
         if not norm.is_centred:
             return after._replace(along=along)
@@ -244,7 +244,7 @@ class Decomposition:
         return matrix
 
     def _factor(self, op: Op) -> Floats | float:
-        """What a norm, a gate or a scale multiplies each number by."""
+        """The factor of each number in a norm, a gate or a scale: (width,), or one for all."""
         if isinstance(op, Scale):
             return op.number
         if isinstance(op, Gate):
@@ -256,7 +256,7 @@ class Decomposition:
     # -- weights ---------------------------------------------------------------------------------
 
     def _norm_factor(self, norm: NormOp) -> Floats:
-        """A norm's weights, divided by the size of its input, or of the number's group there."""
+        """A norm's weights, each divided by the root mean square of its group of inputs."""
         x = self[norm.inputs[0]]
         x = x - x.mean() if norm.is_centred else x
         groups = x.reshape(-1, norm.group)
@@ -267,7 +267,7 @@ class Decomposition:
         return over
 
     def _matrix(self, op: Linear, first: int = 0, last: int | None = None) -> Floats:
-        """Rows ``first`` to ``last`` of an op's matrix, with the products of its adapters."""
+        """Return rows ``first`` to ``last`` - 1 of an op's matrix with its LoRA adapters added."""
         matrix = self._stored_rows(op, first, last)
         for lora in op.loras:
             a = self.backend.weight(lora.a).astype(np.float64)
@@ -277,7 +277,7 @@ class Decomposition:
     def _stored_rows(
         self, op: Linear, first: int = 0, last: int | None = None, name: str = ""
     ) -> Floats:
-        """Read rows ``first`` to ``last`` of an op's own matrix, or of tensor ``name``, as high."""
+        """Read rows ``first`` to ``last`` - 1 of an op's own matrix, or of its tensor ``name``."""
         begin, end = op.rows
         last = end if last is None else begin + last
         rows = self.backend.weight(name or op.weights["weight"], begin + first, last)
@@ -287,7 +287,7 @@ class Decomposition:
         return self.backend.weight(op.weights["bias"], *op.rows).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
-        """What rounding adds to the input of a matrix; adapters read the exact input."""
+        """Rounding's change of a matrix's input, (width,); adapters read the input unrounded."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
         rounding: Floats = read.astype(np.float64) - x
@@ -307,21 +307,21 @@ def check_sum(computed: float, expected: float, bound: float, label: str) -> Non
 
 @dataclass(frozen=True)
 class LogitAttribution:
-    """One step's, toward ``token`` and away from ``rival``, in logits before scale and cap.
+    """One step's logit of ``token`` minus that of ``rival``, before logit scale and cap, as a sum.
 
-    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", what
-               an intervention put into the stream after a layer
-    heads      (layers, heads), of each layer's attention, 0 where it has none; ``rounded`` and a
-               bias are the rest of it
+    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", which
+               an intervention added to the stream after a layer
+    heads      (layers, heads), of each layer's attention; 0 in a layer without any. ``rounded`` and
+               a bias are the rest of the layer's part
     positions  (layers, heads, positions), of each head
-    states     of heads with a recurrent state, by their part: "L0.delta_net", … A short convolution
-               is one head. Empty for a text of more than 512 tokens
-    experts    by layer that has some: of each that computed the row, by its number
-    rounded    (layers,): what rounding to 8 bits did to each attention before it was written
+    states     of heads with a recurrent state, by part: "L0.delta_net", … A short convolution is
+               one head. Empty for a text of more than 512 tokens
+    experts    by layer with experts: of each expert that computed the row, by its number
+    rounded    (layers,): the effect of rounding the heads' outputs to 8 bits, of each attention
     bias       of the last norm and the head: the same at every step
-    rounding   of the stream before the head, to 8 bits; 0 where it is not rounded
-    total      the difference of the two logits, as the run had it
-    error      by how much all these miss it; larger than float32's own is a CutawayError
+    rounding   the effect of rounding the head's input to 8 bits; 0 where it is not rounded
+    total      the difference of the two logits in the run
+    error      ``total`` minus the sum; CutawayError where it is larger than float32's
     """
 
     token: int
@@ -339,12 +339,12 @@ class LogitAttribution:
 
     @property
     def by_position(self) -> Floats:
-        """The sum over all heads: (positions,)."""
+        """The sum of attributions over all heads, also recurrent ones: (positions,)."""
         return self._sum_heads(lambda x: x)
 
     @property
     def size_by_position(self) -> Floats:
-        """The sum over all heads of the absolute attributions: (positions,)."""
+        """The sum of absolute attributions over all heads, also recurrent ones: (positions,)."""
         return self._sum_heads(np.abs)
 
     @property
@@ -356,7 +356,7 @@ class LogitAttribution:
         return {int(name[1:].partition(".")[0]): state for name, state in with_heads.items()}
 
     def heads_of(self, layer: int) -> Floats:
-        """Attributions of a layer's heads: of its attention, else of its delta net or Mamba 2."""
+        """Attributions of a layer's heads: those of attention, else of a delta net or Mamba 2."""
         state = self.state_layers.get(layer)
         attends = bool(self.heads[layer].any())
         return self.heads[layer] if attends or state is None else state.heads
@@ -369,7 +369,7 @@ class LogitAttribution:
 
 
 def logit_attribution(seen: Decomposition, pair: tuple[int, int]) -> LogitAttribution:
-    """Attribute a row's lead of the first of two tokens; CutawayError where sums are wrong."""
+    """Attribute the first token's logit minus the second's; CutawayError where a sum is wrong."""
     seen.add_up()
     stream, size = seen.find_direction(pair)
     parts = dict.fromkeys((part.name for part in seen.anatomy.parts), 0.0)

@@ -1,4 +1,4 @@
-"""A look: one step of a trace computed again with all its tensors, proven by the row's hash."""
+"""A look: one step of a trace, computed again with all its tensors; the logits' hash proves it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,18 +46,18 @@ Floats = NDArray[np.float64]
 
 
 class OtherRowError(CutawayError):
-    """The model gives other logits than the recorded ones."""
+    """The model gives other logits than those that the trace recorded."""
 
 
 class Look:
-    """The inside of one step. The model keeps nothing of it.
+    """The tensors of one step, computed again, and figures on them. The model's state is unchanged.
 
-    step        the recorded one
-    token_ids   of the text that the row attends to, its own token last
-    row_hash    of the row's logits
+    step        the recorded step
+    token_ids   of the text that the row attends to, the row's own token last
+    row_hash    the hash of the row's logits
     is_as_run   whether ``row_hash`` is the recorded one; if not, the reference backend computed it
     first_seen  (layers,): the first position that each layer attends to; above 0 with a window, and
-                the text's length where it does not attend
+                the text's length for a layer that does not attend
     """
 
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
@@ -96,16 +96,16 @@ class Look:
 
     @cached_property
     def weights(self) -> Floats:
-        """Attention weights (layers, heads, positions). A row adds up to 1.
+        """Attention weights (layers, heads, positions). A row adds up to 1, or less by sink scores.
 
-        0 before ``first_seen``. A weight is not an effect: a token with much attention may matter
-        nothing.
+        Weights before ``first_seen`` are 0. A weight is not an effect: a token with much attention
+        may not matter.
         """
         return self._decomposition.side_by_side(self._decomposition.weights)
 
     @property
     def mean_weights(self) -> Floats:
-        """The mean weights of all heads that attend: (positions,); 0 where none does."""
+        """The mean weights over all heads of layers that attend: (positions,); 0 without any."""
         attending = len(self._decomposition.weights) * self.weights.shape[1]
         mean: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
         return mean
@@ -127,12 +127,12 @@ class Look:
 
     @property
     def has_states(self) -> bool:
-        """Whether layers of the model have a recurrent state."""
+        """Whether some layers of the model have a recurrent state that the look can show."""
         return bool(self._mixes)
 
     @property
     def has_state_heads(self) -> bool:
-        """Whether layers have a state, and the text is short enough to show their heads."""
+        """Whether some layers have a state, and the text has at most 512 tokens."""
         return self.has_states and len(self.token_ids) <= STEP_ROWS
 
     @cached_property
@@ -145,8 +145,8 @@ class Look:
     def writes(self) -> Floats:
         """The norm of what each head wrote to the stream from each position.
 
-        (layers, heads, positions). It has no sign, and norms do not add up.
-        InputError as of ``logit_attribution``.
+        (layers, heads, positions). A norm has no sign, and norms do not add up.
+        InputError as for ``logit_attribution``.
         """
         self._anatomy.check_paths()
         of_layer = {p.mixer.layer: p for p in self._anatomy.parts if isinstance(p.mixer, Attend)}
@@ -158,12 +158,12 @@ class Look:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of keys and values that the row read; fewer with windows."""
+        """Bytes of keys and values that the row read; windows make them fewer."""
         return self._llm.backend.kv.bytes_read(len(self.token_ids))
 
     @property
     def sinks(self) -> NDArray[np.bool_]:
-        """Whether a head has more than 0.3 of its weight at position 0: (layers, heads)."""
+        """Whether each head has more than 0.3 of its weight at position 0: (layers, heads)."""
         sinks: NDArray[np.bool_] = self.weights[:, :, 0] > SINK
         return sinks
 
@@ -221,11 +221,11 @@ class Look:
         return nearest(self._llm, self.token_ids[-1], top)
 
     def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:
-        """Direct logit attribution of the token that came over a rival; None: the likeliest other.
+        """Direct logit attribution: why the step's token has a larger logit than a rival.
 
-        rival: its id, or its text. This is no effect of an ablation: later layers may erase what a
-        part added. CutawayError where the sums are not those of the run, InputError for a model
-        whose attention reads latents.
+        rival: its id, or its text; None: the likeliest other token. An ablation may have another
+        effect: later layers may erase what a part added. CutawayError where the sums are not those
+        of the run, InputError for a model whose attention reads latents.
         """
         self._anatomy.check_paths()
         token_id = self.step.token_id
@@ -241,7 +241,7 @@ class Look:
     pushes = logit_attribution  # its earlier name
 
     def proof(self) -> str:
-        """A sentence: the row is the recorded one, or the reference backend computed it."""
+        """A sentence that says whether the row is the recorded one or the reference backend's."""
         return phrase("same row" if self.is_as_run else "other row", row=f"{self.row_hash:016x}")
 
     def _repr_html_(self) -> str:
@@ -286,7 +286,7 @@ class Look:
 
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
-        """The experts that computed the row, best first, and their shares, by layer."""
+        """By layer, the experts that computed the row, best first, and their shares."""
         return {
             part.layer: choose_experts(
                 inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op
@@ -336,12 +336,14 @@ _MAX_PARTS = 4  # that are listed
 
 @dataclass(frozen=True, slots=True)
 class EndAttribution:
-    """The attribution toward the end token and away from another, in logits.
+    """The attribution of an end token's logit minus another token's.
 
-    step   at which it was drawn, or at which the text came closest to ending
-    other  the likeliest other token, or the one that was drawn instead
-    total  the difference of both logits, the sum of ``parts``, which include biases and rounding
-    proof  of the row
+    step   at which the end token was drawn, or at which the text came closest to ending
+    token  the end token
+    other  the likeliest other token, or the token that was drawn instead of the end token
+    total  the logit of ``token`` minus that of ``other``
+    parts  by name; they include biases and rounding, and add up to ``total``
+    proof  the sentence of ``Look.proof``
     """
 
     step: int
@@ -352,7 +354,7 @@ class EndAttribution:
     proof: str
 
     def sentence(self, name: Callable[[int], str]) -> str:
-        """Say it in a sentence; names of tokens are raw."""
+        """Describe it in a sentence; ``name`` gives a token's raw name."""
         largest = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MAX_PARTS]
         rest = sum(self.parts.values()) - sum(value for _, value in largest)
         return phrase(
@@ -365,9 +367,9 @@ class EndAttribution:
 
 
 def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
-    """Attribute the last step if it drew an end token, else the one that came closest to it.
+    """Attribute the last step if it is an end token, else the step that came closest to ending.
 
-    None where no end token is on record. Raises as ``inside`` does.
+    None where the trace records no end token. Raises as ``inside`` does.
     """
     if not trace.steps:
         return None

@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the score, and what makes it."""
+    """Print the score, and what it is made of."""
     texts = namespace.read_text(args.first), namespace.read_text(args.second)
     llm = console.load(args)
     nearness = llm.near(
@@ -77,7 +77,7 @@ def _report(nearness: "Nearness", top: int) -> list[str]:
 
 
 def _shares(nearness: "Nearness", top: int) -> list[str]:
-    """Write the shares of the largest pairs, and of each token."""
+    """Write the shares of the score: of the largest pairs of tokens, and of each token."""
     pairs = [
         (f"{share:+.4f}", repr(nearness.tokens[0][i]), repr(nearness.tokens[1][j]))
         for i, j, share in nearness.pairs(top)

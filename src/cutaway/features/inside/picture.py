@@ -1,7 +1,7 @@
 """A look in a notebook: the tinted text, a map of heads, attributions part by part, the lens.
 
-Static HTML and SVG, without scripts and style sheets: two pictures do not disturb each other, and
-nothing is fetched.
+Pictures are static HTML and SVG, without scripts or style sheets: they do not affect each other,
+and fetch nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a look's picture shows.
+    """The contents of a look's picture.
 
     title, proof  sentences on the step, and on its row
-    tokens   of the text before the step; of each the mean weight and the sum of attributions
+    tokens   of the text before the step; each has its mean weight and the sum of its attributions
     heads    (layers, heads): attributions
-    parts    by name, in order, with all that adds up to the total
+    parts    attributions by name, in order; with biases and rounding they add up to the total
     """
 
     title: str

@@ -1,6 +1,6 @@
-"""The step of a look: drawn again from other logits, or made of a text without a trace.
+"""The step of a look: its draw repeated from other logits, and a trace made from token ids.
 
-Knows a step's own chain, constraint and luck. Looks into nothing.
+Knows a step's own chain, constraint and luck. Computes no tensors of the inside.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,10 +34,9 @@ class Redraw:
 
     @classmethod
     def from_step(cls, llm: LLM, trace: Trace, step: Step, row: Logits) -> "Redraw | None":
-        """Repeat a step from its row; None where the row does not give the recorded token.
+        """Prepare a recorded step; None where its row does not give the recorded token again.
 
-        That is so where the run had processors, a check took tokens back, or the drawn token is
-        unknown.
+        Examples are a run with processors, a check that took tokens back, or no recorded draw.
         """
         output_ids = trace.output_token_ids[: step.index]
         again = None if step.sampled_id < 0 else cls.from_tokens(llm, trace.head, output_ids)
@@ -45,12 +44,12 @@ class Redraw:
 
     @classmethod
     def from_tokens(cls, llm: LLM, head: Head, output_ids: Iterable[int]) -> "Redraw | None":
-        """Prepare the step after these tokens; None where the run had processors."""
+        """Prepare the step after these tokens; None where it depends on more than the trace has."""
         draw = _draw(llm, head, list(output_ids))
         return None if draw is None else cls(draw)
 
     def tokens(self, rows: Logits) -> list[int]:
-        """Draw a token from each row; -1 where it is an error."""
+        """Draw a token from each row of (n, vocab); -1 where the draw fails."""
         draws = sample(rows, [self.draw] * len(rows))
         return [-1 if isinstance(sampled, Exception) else sampled.token_id for sampled in draws]
 
@@ -84,12 +83,13 @@ def unrecorded_trace(
     row: str | None = None,
     interventions: Sequence[Any] = (),
 ) -> Trace:
-    """Make a trace that ends with this step, of a text whose token ids are given.
+    """Make a trace that ends with this step, from the token ids of a text.
 
     settings  keywords of ``generate`` with which the text was drawn, the seed included; None: the
               draw is not repeated
     drawn_id  the token drawn at this step, if another one was forced
-    row       the hash of the step's logits, as in a trace; None: they are computed, not checked
+    row       the hash of the step's logits, as in a trace; None: this model's own logits count as
+              the recorded ones
     interventions  of the run, as for ``generate``
 
     Raises InputError naming the field.
@@ -143,7 +143,7 @@ def _settings(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _check(llm: LLM, head: Head) -> None:
-    """InputError for unknown settings."""
+    """InputError for unknown or wrong settings."""
     if unknown := head.params.keys() - llm.parse_options({}).settings(0).keys():
         raise InputError("settings", f": unknown name {min(unknown)!r:.40}")
     try:

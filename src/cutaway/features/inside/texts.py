@@ -1,7 +1,7 @@
-"""Attention in whole texts: from which tokens each one reads, for encoders and rerankers.
+"""Attention in whole texts: from which tokens each token reads, for embedding models and rerankers.
 
-The weights are those of the definition (``reference``), from the queries, keys and values of the
-run; what they make of the values is compared with what the run had.
+The definition (``reference``) computes the weights from the run's queries, keys and values. Its
+outputs are checked against those of the run.
 """
 
 from collections.abc import Iterable
@@ -31,8 +31,8 @@ class TextAttention:
     """Attention in a text, or in two that are read together.
 
     token_ids  of the text as the model reads it
-    weights    (layers, heads, tokens, tokens): how much of what each token reads comes from which;
-               a row adds up to 1. 0 in a layer that does not attend, and for heads that it lacks
+    weights    (layers, heads, reading token, token read); a row adds up to 1. 0 in a layer that
+               does not attend, and for heads that a layer lacks
     """
 
     token_ids: tuple[int, ...]
@@ -49,10 +49,10 @@ class TextAttention:
 def text_attention(
     llm: LLM, first: str, second: str, *, prompt: str | None = None, adapter: str = ""
 ) -> tuple[TextAttention, ...]:
-    """Attention as ``LLM.near`` has two texts read: in each, or once where both are read together.
+    """Attention in the texts that ``LLM.near`` has the model read: two, or one that joins both.
 
-    A weight is not an effect: a token with much attention may matter nothing. InputError for a
-    model that is asked for yes or no (``inside`` shows its steps), and for more than 512 tokens.
+    A weight is not an effect: a token with much attention may not matter. InputError for a
+    reranker that answers yes or no (``inside`` shows its steps), and for more than 512 tokens.
     """
     llm = llm.with_adapter(adapter)
     nearness = near(llm, first, second, words=False, prompt=prompt)
@@ -85,14 +85,14 @@ def _read_request(llm: LLM, request: Request) -> TextAttention:
 
 
 def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
-    """Return the weights that attending ops read."""
+    """Return the weight tensors that attention needs, sinks and distances, by name."""
     inside, roles = inspectable(llm.backend), ("sinks", "distance")
     names = {op.weights[role] for op in ops for role in roles if role in op.weights}
     return {name: inside.weight(name) for name in names}
 
 
 def _stored_inputs(text: WholeText, ops: Iterable[Attend]) -> dict[str, Floats]:
-    """Return the keys and values of ops that store them, by the names of these inputs."""
+    """Return stored keys and values under the tensor names of the ops that stored them."""
     inputs = {}
     for op in ops:
         layer = op.layer
@@ -103,5 +103,5 @@ def _stored_inputs(text: WholeText, ops: Iterable[Attend]) -> dict[str, Floats]:
 
 
 def _rows(stored: NDArray[Any]) -> Floats:
-    """Keys or values as the op has them: (tokens, kv_heads · head_dim)."""
+    """Reshape keys or values from (kv_heads, tokens, head_dim) to (tokens, kv_heads · head_dim)."""
     return stored.transpose(1, 0, 2).reshape(stored.shape[1], -1).astype(np.float32)

@@ -98,7 +98,7 @@ class Oracle:
 
     @property
     def log_mass(self) -> float:
-        """The mean of ln(surviving mass), in nats: truncation raises a log-probability by minus it."""
+        """The mean of ln(surviving mass), in nats; truncation adds minus it to log-probabilities."""
         gaps = [
             reading.final - reading.tempered
             for readings in self.fit.readings
@@ -216,7 +216,7 @@ def _take_first(llm: LLM, answers: Sequence[EngineAnswer]) -> list[EngineAnswer]
 def _search(
     state: State, other_weights: OtherWeights, progress: Progress
 ) -> tuple[list[Finding], float]:
-    """Adopt the best hypothesis again and again until none fits clearly better; and what is left."""
+    """Adopt the best hypothesis until none fits clearly better; also the mean |delta| then."""
     findings: list[Finding] = []
     tries = 0
     while state.fit.best > EXACT and len(findings) < _MAX_FINDINGS:
