@@ -1,11 +1,11 @@
 """Leave-one-out ablation: a step's logits and draw without a part of the text before it.
 
-Each shortened text is run again, in batches and with the prefix cache; nothing is estimated. The
-draw keeps the step's chain, constraint, luck and history: only what the model reads changes.
+The model reads each changed text again, in batches and with the prefix cache; nothing is estimated.
+The draw keeps the step's chain, constraint, luck and history: only the model's input changes.
 
-A part is of whole tokens: a token, word, line or sentence. A token belongs to the part of its first
-byte. One without bytes, such as a control token, is a part of its own, and the text is divided
-there.
+A part consists of whole tokens: a token, word, line or sentence. A token belongs to the part of its
+first byte. A token without bytes, such as a control token, is a part of its own and divides the
+text there.
 """
 
 import re
@@ -33,7 +33,7 @@ from cutaway.trace import Trace
 
 BY = ("token", "word", "line", "sentence")
 
-# Ideographs, kana, and their signs.
+# Ideographs, kana, and their punctuation: each is a word of its own.
 _ALONE = "\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CLOSING = "[\"'”’»)\\]』」）]*"
 _PARTS = {
@@ -49,7 +49,7 @@ _PARTS = {
 
 
 def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
-    """Find the positions of each part of a text, in order, by its tokens' bytes; by: of ``BY``."""
+    """Divide a text, given as its tokens' bytes, into ranges of positions; by: one of ``BY``."""
     if by == "token":
         return [range(i, i + 1) for i in range(len(pieces))]
     parts: list[range] = []
@@ -63,7 +63,7 @@ def text_parts(pieces: Sequence[bytes], by: str) -> list[range]:
 
 
 def _divide_run(pieces: Sequence[bytes], run: range, part: re.Pattern[str]) -> list[range]:
-    """Divide a run of tokens that all have bytes."""
+    """Divide a run of tokens, all of which have bytes, into ranges of positions."""
     data = b"".join(pieces[i] for i in run)
     text = data.decode(errors="surrogateescape")  # bytes that are no character stay single
     sizes = accumulate((len(c.encode(errors="surrogateescape")) for c in text), initial=0)
@@ -86,7 +86,7 @@ Ids = tuple[int, ...]
 class Variant(NamedTuple):
     """A text in which ``instead`` replaces the positions ``start`` to ``stop`` - 1.
 
-    interventions  those that the model reads it with
+    interventions  those of this variant, besides the run's own
     """
 
     start: int
@@ -102,9 +102,9 @@ class Variant(NamedTuple):
 def variants(
     llm: LLM, ids: Ids, parts: Sequence[range], method: str, other: int | str | None
 ) -> list[Variant]:
-    """Make one for each part that can be removed, in order; method: one of ``METHODS``.
+    """Make a variant for each part that can be removed, in order; method: one of ``METHODS``.
 
-    InputError where no part can be removed, or there is no such token.
+    InputError where no part can be removed, or ``other`` is no token.
     """
     if other is not None and method != "other":
         raise InputError("other", " names the tokens in a part's place: how must be other, too")
@@ -139,7 +139,7 @@ def variants(
 
 
 def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
-    """Knock out each part but the last token, which only itself attends to."""
+    """Knock out each part in turn; not the last token alone, to which no later token attends."""
     attended = [part for part in parts if part.start < len(ids) - 1]
     if not attended:
         raise InputError(
@@ -171,14 +171,14 @@ def _replace_each(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
 
 @dataclass(frozen=True, slots=True)
 class AblatedPart:
-    """A part of the text, and what the step is without it.
+    """A part of the text, and the step without it.
 
     start, stop    its positions, ``stop`` excluded; ``instead``: the tokens that replace it
     weight         sum over its positions of the mean attention weight of all heads
     attribution    sum over its positions and all heads
     logprob, rival_logprob  of the step's token and of its rival, without the part
-    effect         the logprob with the part less ``logprob``
-    margin         what the lead over the rival loses; attribution is its direct part
+    effect         the logprob with the part minus ``logprob``
+    margin         the loss of the token's lead over its rival; ``attribution`` is the direct share
     drawn          the token that the same luck draws; None if the draw cannot be repeated
     """
 
@@ -197,16 +197,17 @@ class AblatedPart:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """A step without each part of the text before it. All in nats.
+    """A step without each part of the text before it. Log-probabilities are in nats.
 
-    An effect, not a cause: repeated words mask each other, and the text becomes odd.
+    An effect is no proof of a cause: repeated words mask each other, and the text becomes odd.
 
-    row_hash, is_as_run  of the step with all of the text, as of a ``Look``
-    by, how    what a part is, and how it was removed
-    drawn      token drawn at the step; None if unknown
-    token, rival  the step's token and the one to compare it with, and the logprobs of both
+    row_hash, is_as_run  as in ``Look``, of the step with the whole text
+    by, how    the kind of part, and how each was removed
+    drawn      the token drawn at the step; None if unknown
+    token, rival  the step's token, and the one that it is compared with
+    logprob, rival_logprob  of both, with the whole text
     token_ids  the text before the step
-    parts      those that were tried, of ``total``, the largest attributions first
+    parts      those that were tried, of ``total``; the largest absolute attributions first
     """
 
     step: int
@@ -252,14 +253,14 @@ def ablate(
 ) -> Ablation:
     """Compute a step of a trace without each part of the text before it.
 
-    by        what a part is: "token", "word", "line" or "sentence"
-    how       "delete": the text less the part, later tokens move up; "knock_out": no
+    by        the kind of part: "token", "word", "line" or "sentence"
+    how       "delete": the part is left out, and later tokens move up; "knock_out": no
               later token attends to the part, and all keep their positions;
-              "other": other tokens in its place
-    other     the token for each of its positions, by its text or its id; None: the likeliest other
-              there, by the plain model. The first token stays: nothing predicts another
+              "other": other tokens replace it
+    other     the token at each of its positions, by its text or its id; None: the likeliest other
+              token there, by the plain model. The first token stays: the model predicts none there
     rival     the token to compare the step's token with; None: the likeliest other
-    budget_s  seconds after which parts that have not ended are left out; None: all are tried
+    budget_s  seconds after which unfinished parts are left out; None: all are tried
     progress  called with ("ablate", parts done, of how many)
     stopped   called between two steps of the engine; True: return the parts tried so far
 
@@ -312,7 +313,7 @@ def _seconds(budget_s: float | None) -> float:
 
 
 class _Whole:
-    """The step with all of its text."""
+    """The step with its whole text, which each ablated part is compared with."""
 
     def __init__(self, llm: LLM, trace: Trace, look: Look, attribution: LogitAttribution) -> None:
         self._look, self._pair = look, (attribution.token, attribution.rival)
@@ -327,7 +328,7 @@ class _Whole:
         return -float(self._sizes[variant.start : variant.stop].sum())
 
     def less(self, variant: Variant, row: Logits) -> AblatedPart:
-        """Describe a part, from the row of the text without it."""
+        """Compare the step with a row of logits (vocab,) computed without the part."""
         start, stop = variant.start, variant.stop
         (was, rival_was), (now, rival_now) = self._logprobs, self._read(row)
         return AblatedPart(
@@ -348,7 +349,7 @@ class _Whole:
         )  # fmt: skip
 
     def _read(self, row: Logits) -> tuple[float, float]:
-        """Return a row's logprobs of the two tokens."""
+        """Return a row's log-probabilities of the step's token and of the rival."""
         first, second = (self._logprob(row, token) for token in self._pair)
         return first, second
 

@@ -1,4 +1,4 @@
-"""``cutaway trace ablate``: what a step would have said without each part of the text.
+"""``cutaway trace ablate``: the probabilities of a step without each part of the text.
 
 Prints the text, tinted by each part's effect, and a table.
 """
@@ -47,7 +47,7 @@ delete: what follows moves up. knock_out: no later token attends to the part; po
 other: the model's own likeliest other token, or --other, in each place but the first. The parts
 with the largest attributions come first; after --budget seconds, or Ctrl-C, those done are printed.
 """
-_SOON_S = 1.0  # an ablation that takes less shows no progress
+_SOON_S = 1.0  # a shorter ablation shows no progress
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Leave parts out, print what that changed, and return 0, or 130 where Ctrl-C ended it."""
+    """Remove parts, print the effects, and return 0, or 130 where Ctrl-C ended the ablation."""
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.features.inside.ablate import ablate
@@ -113,7 +113,7 @@ _METHODS = {
 
 
 def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[str]:
-    """Write the ablation for a terminal of so many cells."""
+    """Write the ablation for a terminal ``cells`` wide."""
     token, rival = (quote(text([token_id])) for token_id in (ablation.token, ablation.rival))
     first = (
         f"step {ablation.step}: {token}, {percent(probability(ablation.logprob))}, compared with "
@@ -140,7 +140,7 @@ def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[st
 
 
 def _strip(ablation: "Ablation", text: Text, style: Style, cells: int) -> Iterator[str]:
-    """Write the text; where there is no colour, a line of heights is below each line."""
+    """Write the tinted text; without colour, a line of bars below each line shows the effects."""
     for row in wrap(_characters(ablation, text, style), cells):
         runs = join_spans(row)
         line: Line = [(part, PLAIN if share is None else style.tint(share)) for part, share in runs]
@@ -153,7 +153,7 @@ def _strip(ablation: "Ablation", text: Text, style: Style, cells: int) -> Iterat
 def _characters(
     ablation: "Ablation", text: Text, style: Style
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield characters with the share of their tint; None where not tried, or without effect."""
+    """Yield characters with a tint of 0 … 1; None for a part not tried, or without effect."""
     at, ids = 0, ablation.token_ids
     for part in sorted(ablation.parts, key=lambda part: part.start):
         share = to_bits(max(part.effect, 0.0)) / _BITS

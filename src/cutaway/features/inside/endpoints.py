@@ -1,6 +1,6 @@
 """The endpoints that look into a step: ``/v1/inside``, ``/v1/inside/ablate``, ``/page/near``.
 
-They know what a request may ask, and when a look has its turn among other requests.
+They know the fields of a request, and when a look gets its turn among other requests.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BYTES = "application/octet-stream"
-_FAST = 1  # of gzip's levels: half the bytes in a hundredth of the time that a look takes
+_FAST = 1  # gzip's level: half the bytes, in a hundredth of a look's time
 Want = Literal["lens", "maps"]
 
 
@@ -118,7 +118,7 @@ async def run_look(
 
 
 def to_trace(llm: LLM, body: StepOfText) -> Trace:
-    """Make a trace of the text and the step."""
+    """Make a trace of the request's text, up to its step."""
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
     return unrecorded_trace(
         llm, prompt, body.generated, body.step,
@@ -136,7 +136,7 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
     parts = ["lens", "maps"] if body.want is None else body.want
     look, name = inside(llm, to_trace(llm, body), body.step), llm.tokenizer.token_name
     figures = look, look.logit_attribution(body.rival), look.lens(1) if "lens" in parts else None
-    as_run = None if body.row is None else look.is_as_run  # None: no row to compare with
+    as_run = None if body.row is None else look.is_as_run  # None: the request gave no hash
     if binary:
         about = summary.page_header(*figures, name, trace="", model=llm.name)
         about |= {"as_run": dumps(as_run).decode()}
@@ -157,7 +157,7 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
 # -- ``/v1/inside/ablate``: a step without each part of the text before it -------------------------
 
 
-_SECONDS, _MAX_SECONDS = 10.0, 60.0  # no other look is begun meanwhile
+_SECONDS, _MAX_SECONDS = 10.0, 60.0  # no other look begins meanwhile
 
 
 class AblateRequest(StepOfText):
@@ -221,7 +221,7 @@ class AttentionRequest(NearRequest):
 
 @router.post("/page/near", include_in_schema=False)
 async def compare_texts(body: NearRequest, request: Request) -> Response:
-    """Answer what ``LLM.near`` says of two texts."""
+    """Answer with the JSON of ``LLM.near`` for two texts."""
     _check_length(body, request)
     data = await run_exclusive(request, body.model, _nearness, body)
     return Response(data, media_type="application/json")
@@ -229,7 +229,7 @@ async def compare_texts(body: NearRequest, request: Request) -> Response:
 
 @router.post("/page/near/attention", include_in_schema=False)
 async def attention(body: AttentionRequest, request: Request) -> Response:
-    """Answer from which tokens one reads, by layer and head, as ``text_attention`` has it."""
+    """Answer with one token's attention weights, by layer and head, from ``text_attention``."""
     _check_length(body, request)
     data = await run_exclusive(request, body.model, _attention, body)
     return Response(data, media_type="application/json")

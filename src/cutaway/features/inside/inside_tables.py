@@ -1,4 +1,4 @@
-"""The tables of ``cutaway trace inside``, each with a sentence on what it is not."""
+"""The tables of ``cutaway trace inside``, each with a sentence on what it does not show."""
 
 from collections.abc import Callable, Iterable
 
@@ -25,7 +25,7 @@ from cutaway.trace.figures import percent, phrase, probability
 
 Name = Callable[[int], str]
 Spark = Callable[[Iterable[float | None]], str]
-_MAX_LINES = 8  # lines of a table that could have thousands
+_MAX_LINES = 8  # lines shown of a table that could have thousands
 
 
 def describe_step(
@@ -52,7 +52,7 @@ def describe_step(
 
 
 def describe_lens(attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
-    """Describe what the head would say after each layer, and each head's attribution."""
+    """Describe the head's prediction after each layer, and each head's attribution."""
     token = quote(name(attribution.token))
     return [
         f"what the head would say after each layer, and its heads' attribution to {token}",
@@ -87,7 +87,7 @@ def describe_layer(look: Look, attribution: LogitAttribution, layer: int, name: 
 def describe_head(
     look: Look, attribution: LogitAttribution, place: tuple[int, int], name: Name
 ) -> list[str]:
-    """Describe one head: where it looked, what it wrote from there, and its attribution."""
+    """Describe one head: its weights, norms of its writes, and attributions, by position."""
     layer = check_int("--layer", place[0], 0, look.layers - 1)
     if layer not in look.attending:
         check_state_layer(look, layer)
@@ -116,7 +116,7 @@ def describe_head(
 
 
 def describe_embedding(look: Look, name: Name) -> list[str]:
-    """Describe the tokens nearest to the one that the step read."""
+    """Describe the tokens whose embeddings are nearest to that of the row's own token."""
     rows = [(quote(near.token), f"{near.cosine:+.3f}") for near in nearest_tokens(look, name)]
     read = quote(name(look.token_ids[-1]))
     return [
@@ -141,7 +141,7 @@ def describe_tensor(name: str, numbers: NDArray[np.float32]) -> list[str]:
 
 
 def _describe_attention(look: Look, attribution: LogitAttribution, name: Name) -> list[str]:
-    """Describe what attention read; empty where no layer attends."""
+    """Describe the positions that attention read; [] where no layer attends."""
     if not look.attending:
         return []
     heads = len(look.attending) * look.weights.shape[1]
@@ -284,7 +284,7 @@ WEIGHTS_ARE = (
 
 
 def describe_states(look: Look, attribution: LogitAttribution, name: Name, limit: int) -> list[str]:
-    """Describe the state heads with the largest attribution; empty where no layer has any."""
+    """Describe the heads with a recurrent state whose attribution is largest; [] without any."""
     if look.has_states and not look.has_state_heads:
         return ["", "What layers with a state take of each token is shown for 512 tokens at most."]
     state_figures = sorted(state_heads(look, attribution), key=lambda head: -abs(head.attribution))
@@ -297,7 +297,7 @@ def describe_states(look: Look, attribution: LogitAttribution, name: Name, limit
 def describe_state_layer(
     look: Look, attribution: LogitAttribution, layer: int, name: Name
 ) -> list[str]:
-    """Describe all heads of one layer with a state."""
+    """Describe all heads of one layer with a recurrent state."""
     layer_heads = [head for head in state_heads(look, attribution) if head.layer == layer]
     return [*_state_heads("head", layer_heads, look.token_ids, name), WEIGHTS_ARE]
 
@@ -305,7 +305,7 @@ def describe_state_layer(
 def describe_state_head(
     look: Look, attribution: LogitAttribution, place: tuple[int, int], name: Name
 ) -> list[str]:
-    """Describe the tokens that one head takes most of."""
+    """Describe the tokens with the largest norm of weight · value in one head."""
     state, layer = look.states[place[0]], place[0]
     head = check_int("--head", place[1], 0, len(state.weights) - 1)
     attributions = attribution.state_layers[layer]
@@ -333,12 +333,12 @@ def describe_state_head(
 
 
 def has_states(look: Look, layer: int) -> bool:
-    """Whether the layer has heads with a state, and the text is short enough for them."""
+    """Whether the layer has heads with a recurrent state, and the text at most 512 tokens."""
     return look.has_state_heads and layer in look.states
 
 
 def check_state_layer(look: Look, layer: int) -> None:
-    """InputError where a layer that does not attend has no heads with a state either."""
+    """InputError where the layer has no heads with a recurrent state."""
     if layer not in look.states:
         layers = ", ".join(map(str, sorted({*look.attending, *look.states})))
         raise InputError(f"--layer: layers with heads are {layers}, not {layer}")

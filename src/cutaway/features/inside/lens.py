@@ -1,7 +1,7 @@
 """The logit lens: what the head predicts after each layer, and what the same luck would draw.
 
 The stream after each layer goes through the last norm, which divides by that stream's own size, and
-the head (nostalgebraist 2020). Also the tokens whose embeddings are nearest to one token's.
+the head (nostalgebraist 2020). Also finds the tokens whose embeddings are nearest to one token's.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,12 @@ class LensRow:
 
 @dataclass(frozen=True)
 class Lens:
-    """A row for the stream before the first layer, then one for it after each.
+    """A row for the stream before the first layer, then a row for the stream after each layer.
 
-    ids, logprobs  (rows, top): the likeliest, best first, under the model's own logits
-    rank           (rows,): of the token that came; 1 is the likeliest
-    drawn          (rows,): what the step's chain and luck would have drawn; None where the chain
-                   cannot be repeated
+    ids, logprobs  (rows, top): the likeliest tokens, best first, under the row's plain logits
+    rank           (rows,): of the step's token; 1 is the likeliest
+    drawn          (rows,): the tokens that the step's chain and luck would have drawn, -1 for an
+                   error; None where the draw cannot be repeated
     """
 
     ids: Ids
@@ -62,37 +62,37 @@ class Lens:
 
     @property
     def first(self) -> int | None:
-        """The first row in which the token that came is the likeliest; None: in none."""
+        """The first row in which the step's token is the likeliest; None where it never is."""
         rows = np.flatnonzero(self.rank == 1)
         return int(rows[0]) if len(rows) else None
 
     @property
     def settled(self) -> int | None:
-        """The first row from which on it stays the likeliest; None where the last has another."""
+        """The first row from which the step's token stays the likeliest; None: not in the last."""
         return find_settled(self.rank == 1)
 
     @property
     def draw_settled(self) -> int | None:
-        """The first row from which on the same luck draws what it drew."""
+        """The first row from which all draws are the last row's; None where draws are unknown."""
         return None if self.drawn is None else find_settled(self.drawn == self.drawn[-1])
 
 
 def _best(row: NDArray[np.float32], top: int) -> Ids:
-    """The likeliest, best first; of equals the lower id."""
+    """The ``top`` ids with the largest logits, best first; of equals the lower id is first."""
     least = np.partition(row, len(row) - top)[len(row) - top]
     ids = np.flatnonzero(row >= least)
     return ids[np.argsort(-row[ids], kind="stable")][:top]
 
 
 def find_settled(holds: NDArray[np.bool_]) -> int | None:
-    """Find the first row from which on a condition holds; None where the last row fails it."""
+    """Find the first row from which a condition always holds; None where the last row fails it."""
     fails = np.flatnonzero(~holds)
     start = int(fails[-1]) + 1 if len(fails) else 0
     return start if start < len(holds) else None
 
 
 def lens(logits: NDArray[np.float32], token_id: int, top: int, drawn_ids: list[int] | None) -> Lens:
-    """Make the lens of the rows' logits (rows, vocab)."""
+    """Make the lens from logits (rows, vocab), the step's token and each row's draw."""
     peak = logits.max(axis=-1, keepdims=True)
     total = np.exp(logits - peak).sum(axis=-1, keepdims=True, dtype=np.float64)
     ids = np.array([_best(row, top) for row in logits])
@@ -109,16 +109,16 @@ def lens(logits: NDArray[np.float32], token_id: int, top: int, drawn_ids: list[i
 # -- nearest embeddings, by their cosine -----------------------------------------------------------
 
 
-_AT_ONCE = 1 << 24  # numbers of the table decoded in one piece
+_AT_ONCE = 1 << 24  # numbers of the embedding table that are decoded at once
 _TINY = 1e-30
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The tokens that are nearest to one, the nearest first, without itself.
+    """The tokens whose embeddings are nearest to one token's, nearest first, without itself.
 
     ids     (top,)
-    cosine  (top,): of the angle between the two embeddings, 1 where they point the same way
+    cosine  (top,): of the angle between the two embeddings; 1 for equal directions
     """
 
     ids: NDArray[np.int64]
@@ -128,8 +128,8 @@ class Nearest:
 def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
     """The tokens whose embeddings are nearest to a token's, by cosine; of equals the lower id.
 
-    Reads the whole table. A row of zeros, which points nowhere, has the cosine 0. InputError for
-    no such token.
+    Reads the whole table. An embedding of zeros has the cosine 0. InputError where there is no such
+    token, or ``top`` is too large.
     """
     vocab = llm.tokenizer.vocab_size
     token = check_int("token", token, 0, vocab - 1)

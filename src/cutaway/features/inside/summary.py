@@ -1,7 +1,7 @@
-"""A look as data: figures for JSON and terminals, arrays for a file, and those that pages draw.
+"""A look as data: figures for JSON and terminals, arrays for a file, and arrays that pages draw.
 
-Names of tokens are raw, to be escaped where they are shown. For pages the square root of a weight
-is stored, in a byte; all else is float32. It is one small safetensors file.
+Names of tokens are raw: escape them where they are shown. A page gets one small safetensors file:
+each weight as its square root in a byte, other figures as float32.
 """
 
 import json
@@ -19,12 +19,12 @@ from cutaway.features.inside.look import Look
 from cutaway.files.weights.safetensors import parts
 
 NEAR = 16
-"""Tokens before a step for which it is shown how much a head with a state takes."""
+"""How many of the last tokens count for ``StateHeadFigures.near``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionFigures:
-    """A position: the mean weight of all heads, and the sum of their attributions."""
+    """A position, the mean attention weight of all heads on it, and the sum of attributions."""
 
     position: int
     token_id: int
@@ -35,11 +35,11 @@ class PositionFigures:
 
 @dataclass(frozen=True, slots=True)
 class HeadFigures:
-    """One head: its attribution, and the weights of what it attends to.
+    """One attention head: its attribution, and its weights on some positions.
 
-    sink, previous   of position 0, and of the position before the row's own
-    same, induction  of earlier occurrences of the row's token, and of the tokens after them
-    entropy          of its weights, as a share of the largest possible
+    sink, previous   weight on position 0, and on the position before the row's own
+    same, induction  weights on earlier occurrences of the row's token, and on the tokens after them
+    entropy          of all its weights, as a share of the largest possible
     most, weight     the position with the most weight, and that weight
     """
 
@@ -62,10 +62,10 @@ class HeadFigures:
 
 @dataclass(frozen=True, slots=True)
 class StateHeadFigures:
-    """One head with a recurrent state: its attribution, and what it takes of the text.
+    """One head with a recurrent state: its attribution, and which values its output consists of.
 
-    most, weight  the position of whose value it takes most, by length; and the weight of that
-    near          the share, by length, of the last 16 tokens
+    most, weight  the position with the largest norm of weight · value, and that weight
+    near          the last 16 tokens' share of the sum of these norms
     """
 
     layer: int
@@ -104,7 +104,7 @@ def heads(look: Look, attribution: LogitAttribution) -> list[HeadFigures]:
 
 
 def state_heads(look: Look, attribution: LogitAttribution) -> list[StateHeadFigures]:
-    """Return figures of all heads of delta nets and Mamba 2; none where a text is too long."""
+    """Return figures of all heads of delta nets and Mamba 2; [] for more than 512 tokens."""
     figures = []
     for layer, state in look.states.items() if look.has_state_heads else ():
         lengths, attributions = state.lengths, attribution.state_layers[layer].heads
@@ -133,14 +133,17 @@ def _head(look: Look, attribution: LogitAttribution, layer: int, head: int) -> H
 
 
 def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, float]:
-    """Sum the weights of earlier places of the last token, and of followers (arXiv 2209.11895)."""
+    """Sum the weights on earlier occurrences of the last token, and on the tokens after them.
+
+    Heads with much of the second are induction heads (arXiv 2209.11895).
+    """
     earlier = np.flatnonzero(np.array(ids[:-1]) == ids[-1])
     followers = earlier[earlier + 1 < len(ids) - 1] + 1
     return float(weight[earlier].sum()), float(weight[followers].sum())
 
 
 def nearest_tokens(look: Look, name: Name) -> list[Near]:
-    """Return the nearest tokens to the one that the row read."""
+    """Return the tokens whose embeddings are nearest to that of the row's own token."""
     nearest = look.nearest()
     pairs = zip(nearest.ids.tolist(), nearest.cosine.tolist(), strict=True)
     return [Near(i, name(i), cosine) for i, cosine in pairs]
@@ -185,7 +188,7 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
 
 
 def arrays(look: Look, attribution: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
-    """Return all figures of a look, as float32 and int32, by name."""
+    """Return all arrays of a look by name, float32 and int32; InputError as ``Look.writes``."""
     states = look.states if look.has_state_heads else {}
     arrays_by_name: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
@@ -237,7 +240,7 @@ def file_header(
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
 TOP_POSITIONS = 8
-"""So many positions of a head have exact figures: the first by weight, and by attribution."""
+"""How many positions of each head have exact figures: the largest weights, and attributions."""
 FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
 """What ``heads`` holds, in this order."""
 
@@ -245,7 +248,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def maps(look: Look) -> NDArray[np.uint8]:
-    """Every weight (layers, heads, positions), in a byte."""
+    """All attention weights (layers, heads, positions): the scaled square root in a byte."""
     bytes_: NDArray[np.uint8] = np.rint(np.sqrt(look.weights) * SCALE).astype(np.uint8)
     return bytes_
 
@@ -258,14 +261,14 @@ def to_bytes(
     *,
     with_maps: bool = True,
 ) -> bytes:
-    """Write the whole file. header: that of ``page_header``, and more."""
+    """Return the bytes of a page's file. header: that of ``page_header``, and more fields."""
     return b"".join(parts(page_arrays(look, attribution, lens, with_maps=with_maps), header))
 
 
 def page_arrays(
     look: Look, attribution: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
 ) -> Arrays:
-    """Return the arrays of ``docs/inside.md``; without maps only the largest weights."""
+    """Return a page's arrays by name (docs/inside.md); without maps only the largest weights."""
     figures = np.zeros((len(FIGURES), *attribution.heads.shape))
     for head in heads(look, attribution):
         head_figures = asdict(head)
@@ -306,7 +309,7 @@ def page_header(
     trace: str,
     model: str,
 ) -> dict[str, str]:
-    """Make the file's header: that of ``file_header``, figures, and names of tokens."""
+    """Make the header of a page's file: ``file_header``, figures, and names of tokens."""
     tokens = {attribution.token, attribution.rival}
     extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
     if lens is not None:
@@ -331,7 +334,10 @@ def page_header(
 def _take_top(
     name: str, order: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> Mapping[str, NDArray[Any]]:
-    """Take each head's largest positions, with weights and attributions: (layers, heads, n)."""
+    """Take each head's ``TOP_POSITIONS`` by ``order``, with weights and values.
+
+    Each array is (layers, heads, TOP_POSITIONS), or fewer in a shorter text.
+    """
     at = np.argsort(-order, axis=-1, kind="stable")[..., :TOP_POSITIONS]
     return {
         f"{name}.positions": at.astype(np.int32),
