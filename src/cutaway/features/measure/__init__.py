@@ -1,1 +1,1 @@
-"""What can be measured of a machine and a model: speed beside the limit, and the bits contract."""
+"""Measurements of a machine and a model: speed beside the limit, quantisation, the bits contract."""

@@ -1,6 +1,6 @@
 """``cutaway ab``: two ways to answer the same questions, with the same luck.
 
-Reads questions with what a right answer holds: of a JSONL, of promptfoo, of a task of lm-eval.
+Reads questions and the rules for right answers from JSONL, a promptfoo file or an lm-eval task.
 """
 
 import json
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Answer, print, and return 0."""
+    """Answer the questions both ways, print the comparison, and return 0."""
     options, changes = namespace.request_options(args), dict(args.b)
     if not changes:
         raise InputError("--b: say what is other in B, as --b temperature=0.3")
@@ -117,7 +117,7 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def read_questions(path: str, limit: int | None = None) -> "list[Question]":
-    """Read questions from a file or a task of lm-eval; InputError where that cannot be done."""
+    """Read questions from a file or a task of lm-eval; InputError where they cannot be read."""
     if limit is not None and limit < 1:
         raise InputError(f"--limit must be 1 or more, not {limit}")
     name = path.removeprefix("lm-eval:")
@@ -203,7 +203,7 @@ def _yaml(path: str, data: str) -> Any:
 
 
 def _read_lm_eval(name: str, limit: int | None) -> "list[Question]":
-    """Read a task's documents: prompts with its examples, its own filters and first metric."""
+    """Read an lm-eval task: prompts with its examples, judged by its filters and first metric."""
     try:
         from lm_eval.tasks import TaskManager
     except ImportError:

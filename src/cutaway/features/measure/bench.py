@@ -1,8 +1,8 @@
 """The whole benchmark: load, warm up, measure in turns; one document with every figure.
 
-Bytes, seconds, and rates per second throughout; shares and fractions are 0 … 1. Timed are runs of
-the real engine, and of its plan inside them. Prompts are random tokens of a fixed seed, and end
-tokens end no text: the times do not depend on what the model writes.
+Figures are in bytes, seconds, and rates per second; shares and fractions are 0 … 1. The benchmark
+times runs of the real engine, and the backend's run inside each. Prompts are random tokens of a
+fixed seed, and end tokens end no text: the times do not depend on what the model writes.
 """
 
 import os
@@ -36,12 +36,12 @@ STEPS = 32
 WARM = 4
 MOST_STREAMS = Policy().max_num_seqs
 DEFAULTS = SamplingParams(seed=1)
-"""The command line's."""
+"""The defaults of the command line."""
 
 
 @dataclass
 class Steps:
-    """Times of some steps, in seconds: each list has one value per step."""
+    """Seconds of some steps, one value per step in each list; plan: of the backend's run."""
 
     step: list[float] = field(default_factory=list)
     plan: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Steps:
 
 
 class TimedBackend:
-    """A backend that notes the time and the result of its latest run."""
+    """A backend that keeps the seconds, the rows and the logits of its latest run."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -58,11 +58,11 @@ class TimedBackend:
         self.logits: Logits | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the backend's own."""
+        """Return the wrapped backend's attribute."""
         return getattr(self._backend, name)
 
     def run(self, batch: Batch) -> Logits:
-        """Run a batch as the backend does, and note the time."""
+        """Run a batch on the backend, and keep its time."""
         started = perf_counter()
         self.logits = self._backend.run(batch)
         self.seconds = perf_counter() - started
@@ -72,7 +72,7 @@ class TimedBackend:
 
 @contextmanager
 def stop_watch(engine: Engine) -> Iterator[TimedBackend]:
-    """Put a stop-watch around an engine's backend for a while."""
+    """Wrap an engine's backend in a ``TimedBackend`` within the block."""
     backend = engine.backend
     watch = TimedBackend(backend)
     engine.backends[""] = cast("Backend", watch)
@@ -86,9 +86,9 @@ def decode(
     llm: LLM, rng: np.random.Generator, context: int, batch: int,
     params: SamplingParams = DEFAULTS, *, resample: bool = True,
 ) -> Steps:  # fmt: skip
-    """STEPS - WARM decode steps of ``batch`` sequences that begin with ``context`` tokens.
+    """Time STEPS - WARM decode steps of ``batch`` sequences with prompts of ``context`` tokens.
 
-    Steps in which a prompt is still being read do not count.
+    Steps that still read a prompt do not count.
     resample: draw each token once more, to time sampling alone
     """
     steps, warm = Steps(), 0
@@ -112,7 +112,7 @@ def decode(
 def prefill(
     llm: LLM, rng: np.random.Generator, tokens: int, params: SamplingParams = DEFAULTS
 ) -> Steps:
-    """One value: a prompt, from the request to its first new token."""
+    """Time one prompt of ``tokens`` tokens, from the request to its first new token."""
     started, plan = perf_counter(), 0.0
     with stop_watch(llm.engine) as watch, _sequences(llm, rng, tokens, 1, params):
         drawn_count = 0
@@ -123,13 +123,13 @@ def prefill(
 
 
 def blocks_needed(context: int, batch: int, block: int) -> int:
-    """KV blocks of a decode run: every sequence's longest text, in whole blocks."""
+    """Count the KV blocks of a decode run: those of the longest text, for each sequence."""
     return batch * -(-longest(context, batch) // block)
 
 
 def longest(context: int, batch: int) -> int:
-    """Tokens of the longest text of a decode run."""
-    # While the last prompt is read, the first sequence already writes: room for that.
+    """Count the tokens of the longest text of a decode run."""
+    # The first sequence already writes while the last prompt is read: this counts its tokens.
     rows = Policy().max_prefill_rows_while_decoding - min(batch, MOST_STREAMS)
     return context + STEPS + -(-context * batch // rows)
 
@@ -160,7 +160,7 @@ def _sequences(
 def _sampling_seconds(
     engine: Engine, sequences: list[EngineSequence], logits: Logits | None
 ) -> float:
-    """Seconds of the same draw once more, alone, on the same threads."""
+    """Repeat the step's draws alone, on the same threads, and return the seconds."""
     assert logits is not None
     draws = [
         RowDraw(s.chain, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1)
@@ -179,13 +179,13 @@ Case = tuple[int, int]  # tokens of context, sequences
 
 @dataclass(frozen=True)
 class BenchmarkSettings:
-    """What to measure.
+    """The settings of a benchmark.
 
     contexts  one stream is decoded at each of these lengths
     batches   numbers of streams decoded at once, at the first of ``contexts``
     prompt    tokens of the timed prefill
-    repeats   how often, in turns; figures are medians
-    quantize, kv  see ``LLM``
+    repeats   how often all is measured, in turns; figures are medians
+    threads, quantize, kv  see ``LLM``
     """
 
     contexts: tuple[int, ...] = (64, 512)
@@ -207,7 +207,7 @@ class BenchmarkSettings:
 
     @property
     def cases(self) -> list[Case]:
-        """One stream at every context, then the batches at the first."""
+        """The decode runs: one stream at every context, then the batches at the first context."""
         single = [(context, 1) for context in self.contexts if 1 in self.batches]
         return single + [(self.contexts[0], batch) for batch in self.batches if batch > 1]
 
@@ -218,7 +218,7 @@ def benchmark(
     *,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure a model on this machine. InputError where the settings do not fit the model."""
+    """Measure a model on this machine; InputError where it is too small for the settings."""
     path = hub.resolve(model, progress=progress)
     noise = Noise()
     llm = LLM(
@@ -251,7 +251,7 @@ def benchmark(
 
 
 def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
-    """InputError for what the model's context cannot hold: the engine would wait for ever."""
+    """InputError for a run that context or cache cannot hold: the engine would wait for ever."""
     limit = llm.model.context
     longest_text = max(settings.prompt, *(longest(*case) for case in settings.cases))
     if longest_text >= limit:
@@ -277,7 +277,7 @@ def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
 
 
 def _turn(llm: LLM, rng: np.random.Generator, settings: BenchmarkSettings) -> dict[Any, Steps]:
-    """Every measurement once."""
+    """Measure once: the prefill ("prefill"), and each case of ``settings.cases``."""
     turn: dict[Any, Steps] = {"prefill": prefill(llm, rng, settings.prompt)}
     return turn | {case: decode(llm, rng, *case) for case in settings.cases}
 
@@ -347,12 +347,12 @@ def _decode(costs: Costs, probe: Probe, case: Case, steps: list[Steps]) -> dict[
 
 
 def _medians(steps: list[Steps]) -> tuple[float, float]:
-    """Seconds of a step, and of its plan."""
+    """Return the median seconds of a step, and of the backend's run in it."""
     return median(t for s in steps for t in s.step), median(t for s in steps for t in s.plan)
 
 
 def _memory(costs: Costs, settings: BenchmarkSettings, file_bytes: int) -> dict[str, Any]:
-    """Read before the probe takes memory of its own."""
+    """Return the memory figures; call it before the probe takes memory of its own."""
     stored = costs.kv.bytes_stored
     kv = max(batch * stored(context + STEPS) for context, batch in settings.cases)
     kv = max(kv, stored(settings.prompt))

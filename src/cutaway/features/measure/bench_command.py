@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Measure and print to standard output."""
+    """Measure, print the figures, and return 0."""
     if find_spec("cutaway.base._native") is None:
         raise InputError("bench measures the native backend, which was not built here")
     from cutaway.features.measure.bench import BenchmarkSettings, benchmark

@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Write the file, and say what it is of."""
+    """Collect the importance matrix, write the file, print its figures, and return 0."""
     from cutaway.features.measure.importance import collect
 
     chunk = check_int("--chunk", args.chunk, 2, 1 << 20)
@@ -84,7 +84,7 @@ def _load(args: Namespace, chunk: int) -> Any:
 
 
 def _idle(importance: "Importance") -> int:
-    """Count the experts that no token went through."""
+    """Count the experts' matrices that no token went through."""
     return sum(int((entry.counts == 0).sum()) for entry in importance.entries.values())
 
 

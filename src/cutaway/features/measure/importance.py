@@ -1,12 +1,12 @@
-"""How much each column of a model's matrices matters, from a text that the model reads.
+"""Importance matrix: how much each column of a model's matrices matters, from a text that it reads.
 
-Knows what each matrix is multiplied by, and adds up its squares, token after token. A sum is of
-float32 in the order of the tokens, and what is added has the bits of every run, so that the result
-is equal for all threads, instruction sets and sizes of a batch. Does not know the file of it.
+Knows the input of each matrix, and sums its squares over the tokens. The sums are float32, in the
+order of the tokens, and a run's tensors always have the same bits. So the result is equal for all
+numbers of threads, instruction sets and batch sizes. Does not know the file format.
 
-What is read is what llama.cpp's `imatrix` reads: the text in chunks, each from an empty cache and
-begun with BOS where the model wants one, its last incomplete chunk left out; of each layer every
-matrix, of a mixture's experts those that a token goes through.
+It reads as llama.cpp's `imatrix` does: the text in chunks, each from an empty cache and begun with
+BOS where the model wants one, without an incomplete last chunk. It covers every matrix of each
+layer, and of a mixture the experts that a token goes through.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 CHUNK = 512
-_ROWS = 64  # at once: every tensor of so many rows is kept
+_ROWS = 64  # per batch: all tapped tensors of so many rows are in memory
 _LAYERS, _OUTPUT = "blk.", "output.weight"
 
 
@@ -38,12 +38,12 @@ def collect(
     dataset: str = "", chunk: int = CHUNK, chunks: int | None = None, with_output: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Importance:  # fmt: skip
-    """Let a model read a text, and note what its matrices are multiplied by.
+    """Let a model read a text, and sum the squares of its matrices' inputs, by column.
 
-    model: with weights, and a context and a cache of a chunk at least; nobody else computes with it
-    dataset: the text's name; chunk: tokens of one; chunks: the most that are read
-    with_output: of the output matrix, too, where the model has one of its own
-    progress: called with how many tokens are done, of how many
+    model: with a context and a KV cache of at least one chunk; nothing else may use it meanwhile
+    dataset: the text's name; chunk: tokens of a chunk; chunks: at most so many; None: all
+    with_output: include the output matrix; InputError where the model has none of its own
+    progress: called with (tokens done, of how many)
     InputError where the text fills no chunk; CutawayError where a number is not finite.
     """
     if with_output and not model.graph.has(_OUTPUT):
@@ -66,7 +66,7 @@ def collect(
 
 
 class _Sums:
-    """The sums of squares of what each matrix of a graph is multiplied by."""
+    """The sums of squares of the inputs of each matrix in a graph, by column."""
 
     def __init__(self, graph: Graph, *, with_output: bool) -> None:
         prefixes = (_LAYERS, _OUTPUT) if with_output else (_LAYERS,)
@@ -84,7 +84,7 @@ class _Sums:
         self._needs_all_logits = with_output
 
     def read(self, model: "LoadedModel", ids: Sequence[int]) -> Iterator[int]:
-        """Read one chunk, a piece at a time; how many tokens are done."""
+        """Read one chunk in batches; yield how many of its tokens are done."""
         attention = model.config.attention
         blocks = list(range(-(-len(ids) // KV_BLOCK)))
         start = 0
@@ -108,7 +108,7 @@ class _Sums:
         for tensor, matrices in self._readers.items():
             first, *same_input = matrices
             self._add_rows(first, 0, 1, tensors[tensor])
-            for other in same_input:  # the same numbers
+            for other in same_input:  # the same sums
                 self._sums[other], self._counts[other] = self._sums[first], self._counts[first]
         for op in self._mixtures:
             x, scores = (tensors[name] for name in op.inputs)
@@ -120,7 +120,10 @@ class _Sums:
     def _add_mixture(
         self, op: Experts, x: Floats, expert_ids: NDArray[np.int64], inner: Floats
     ) -> None:
-        """x (M, hidden), expert_ids (M, used), inner (M, used · inner)."""
+        """Add the inputs of a mixture's experts.
+
+        x (M, hidden), expert_ids (M, used), inner (M, used · inner)
+        """
         count = self._shapes[op.weights["up"]][0]
         inner = inner.reshape(*expert_ids.shape, -1)
         for expert in np.unique(expert_ids):
@@ -130,10 +133,10 @@ class _Sums:
             self._add_rows(op.weights["down"], expert, count, inner[rows, ranks])
 
     def _add_rows(self, matrix: str, expert: int, experts: int, x: Floats) -> None:
-        """Add the squares of rows, (n, columns), one after another."""
+        """Add the squares of the rows of ``x``, (n, columns), one after another."""
         sums = self._sums.setdefault(matrix, np.zeros((experts, x.shape[1]), np.float32))
         counts = self._counts.setdefault(matrix, np.zeros(experts, np.int64))
-        # Along the first axis NumPy adds one row after another; only the last it may sum in pairs.
+        # NumPy adds row after row along the first axis; only along the last may it sum pairwise.
         sums[expert] = np.add.reduce(np.concatenate([sums[expert, None], x * x]), axis=0)
         counts[expert] += len(x)
         if not np.isfinite(sums[expert]).all():

@@ -1,12 +1,13 @@
 """The machine: its rates, the load by other processes, and the least time that a step can take.
 
-Rates are from native probes and /proc. What a system does not report is None, never an estimate.
+Native probes measure the rates; /proc gives the load. A figure that the operating system does not
+report is None, never an estimate.
 
-The limit is calculated, not measured. A step reads every matrix of every layer and of the head
-once, packed as the kernels have it, of experts those that its rows choose, and each sequence's keys
-and values. For every row it multiplies by every matrix of the layers, for every wanted row by the
-head. Norms, the embedding's row and the activations are left out, as is the arithmetic of attention
-(fp32): the limit is, if anything, too high.
+The limit is calculated, not measured. A step reads every matrix of the layers and of the head once,
+as the kernels pack it; of experts, those that its rows choose; and each sequence's keys and values.
+Each row is multiplied by every matrix of the layers, each row with wanted logits by the head. Norms,
+the embedding's row, activations and attention's arithmetic (fp32) are left out: the limit in tokens
+per second is, if anything, too high.
 """
 
 import os
@@ -27,17 +28,17 @@ from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.files.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
-"""Numbers of streams that a thread reads at once; the best counts."""
+"""Numbers of streams that a thread reads at once; the fastest counts."""
 
 
 class Probe:
-    """The best rates seen so far; every ``turn`` measures again.
+    """The best rates measured so far; every ``turn`` measures again.
 
     buffer   bytes to read: as many as the model's weights, so that caches have the same effect
-    weight   the matrix whose panel the tile kernel multiplies by
-    Figures: ``bandwidth`` bytes/s; ``kernel_ops`` and ``instruction_ops`` operations/s, the
-    latter, int8, 0 where the weights are floats or the tier's instructions are not timed;
-    ``kernel_fractions`` the first over the second, of each turn: other load slows both alike.
+    weight   the matrix whose first panel the tile kernel multiplies by
+    Figures: ``bandwidth`` in bytes/s; ``kernel_ops`` and ``instruction_ops`` in operations/s. The
+    latter are bare int8 instructions; 0 where the weights are floats or the tier has no such probe.
+    ``kernel_fractions``: the first over the second in each turn; other load slows both alike.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Probe:
         self.format = weight.format
 
     def turn(self) -> None:
-        """Measure each rate once, and reading, which others disturb most, twice."""
+        """Measure each rate once, and reading twice, since other processes disturb it most."""
         for streams in STREAMS * 2:
             self.bandwidth = max(self.bandwidth, self._memory.run(self._pool, streams))
         kernel = _native.tile_rate(self._pool, self.tier, self._weight)
@@ -65,7 +66,7 @@ class Probe:
 
     @property
     def ops(self) -> float:
-        """What the limit is taken from: the instructions' rate, or else the kernel's own."""
+        """The rate for the limit, in operations/s: the larger of the instructions' and kernel's."""
         return max(self.instruction_ops, self.kernel_ops)
 
 
@@ -84,7 +85,7 @@ class Noise:
         self._wall, self._process, self._busy = perf_counter(), process_time(), busy_seconds()
 
     def share(self) -> float | None:
-        """0 … 1; None where the system does not report it."""
+        """Return the share, 0 … 1; None where the operating system does not report it."""
         now = busy_seconds()
         if self._busy is None or now is None:
             return None
@@ -94,7 +95,7 @@ class Noise:
 
 
 def busy_seconds() -> float | None:
-    """Processor seconds used by all processes since the system started, other guests included."""
+    """Processor seconds of all processes and of other guests since boot; None if not reported."""
     try:
         fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
     except OSError:
@@ -104,7 +105,7 @@ def busy_seconds() -> float | None:
 
 
 def peak_memory() -> int | None:
-    """Peak memory of this process in bytes; None where the system does not report it."""
+    """Peak memory of this process in bytes; None where the operating system does not report it."""
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
@@ -118,13 +119,13 @@ def peak_memory() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Bytes and operations (a multiplication and an addition are two) of one model.
+    """Bytes and operations of one model; a multiplication and an addition are two operations.
 
-    layer_bytes, head_bytes      packed matrices of all layers; of the output
+    layer_bytes, head_bytes      of the layers' packed matrices; of the head's
     layer_ops, head_ops          operations per row; per row whose logits are wanted
     kv                           how keys and values are stored
-    expert_bytes                 packed matrices of all experts, which layer_bytes leaves out
-    expert_share                 of them that one row chooses
+    expert_bytes                 of all experts' packed matrices, which layer_bytes leaves out
+    expert_share                 the share of expert_bytes that one row reads
     """
 
     layer_bytes: int
@@ -136,16 +137,16 @@ class Costs:
     expert_share: float = 1.0
 
     def step_bytes(self, context: int, batch: int = 1) -> int:
-        """What a decode step of ``batch`` sequences reads when each has ``context`` tokens."""
+        """Bytes that a decode step of ``batch`` sequences of ``context`` tokens each reads."""
         return self.weight_bytes(batch) + batch * self.kv.bytes_read(context)
 
     def weight_bytes(self, rows: int) -> int:
-        """Bytes of matrices that rows read when they choose experts independently."""
+        """Bytes of matrices that a step of so many rows reads if rows choose experts independently."""
         share_read = 1 - (1 - self.expert_share) ** rows
         return self.layer_bytes + self.head_bytes + round(share_read * self.expert_bytes)
 
     def step_ops(self, batch: int = 1) -> int:
-        """What a decode step of ``batch`` sequences computes."""
+        """Operations of a decode step of ``batch`` sequences."""
         return batch * (self.layer_ops + self.head_ops)
 
     def decode_limit(self, context: int, batch: int, bandwidth: float, ops: float) -> float:
@@ -157,14 +158,14 @@ class Costs:
         return batch / seconds
 
     def prefill_limit(self, tokens: int, bandwidth: float, ops: float) -> float:
-        """Prompt tokens a second; the logits of the last one are wanted."""
+        """Prompt tokens per second, likewise; only the last token's logits are wanted."""
         computing = (tokens * self.layer_ops + self.head_ops) / ops
         reading = self.weight_bytes(tokens) + self.kv.bytes_read(tokens)
         return tokens / max(computing, reading / bandwidth)
 
 
 def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo], kv: str = "f16") -> Costs:
-    """Count what a graph's steps cost with the weights of its file. kv: see ``Setup``."""
+    """Count bytes and operations of a graph with its file's tensors. kv: see ``Setup``."""
     cut = next(i for i, op in enumerate(graph.ops) if isinstance(op, LogitRows))
     layers = [tensors[op.weights["weight"]] for op in graph.ops[:cut] if isinstance(op, Linear)]
     head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if isinstance(op, Linear)]

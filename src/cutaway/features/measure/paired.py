@@ -1,8 +1,8 @@
-"""Two ways to answer the same questions with the same luck, and what the common luck saves.
+"""Compare two ways to answer the same questions with the same luck, and the samples that it saves.
 
-Knows how answers are scored and compared. Where two ways differ little, one seed draws the same
-text for both most of the time, so that their difference has less variance than that of two
-independent samples (common random numbers; Glasserman and Yao 1992): fewer samples tell as much.
+Knows how to score and compare answers. Where two ways differ little, one seed mostly draws the same
+text for both. Then their difference has less variance than that of two independent samples (common
+random numbers; Glasserman and Yao 1992), and fewer samples suffice.
 """
 
 import re
@@ -31,10 +31,10 @@ RULES = tuple(_RULES)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt, and what its answer must hold to be right: (rule, value), each of them.
+    """A prompt, and the (rule, value) pairs that a right answer must all satisfy.
 
-    judge    scores a text instead, with 1 where it is right
-    options  of generate, for this question, where a way has none: where its answer stops
+    judge    scores a text instead of the rules: 1.0 where it is right
+    options  of generate for this question, such as stop strings; a way's own options win
     """
 
     prompt: str
@@ -43,7 +43,7 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, text: str) -> float:
-        """1 where the answer is right, else 0."""
+        """Score an answer: 1.0 where the rules hold, else 0.0; or the judge's score."""
         if self.judge is not None:
             return self.judge(text)
         return float(all(_RULES[rule](text, value) for rule, value in self.expect))
@@ -58,15 +58,15 @@ class Way:
     options: Mapping[str, Any]
 
     def prompt(self, question: Question) -> str:
-        """What the model reads."""
+        """The prompt that the model reads."""
         return self.template.replace("{prompt}", question.prompt)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One question under one seed, both ways.
+    """The answers to one question under one seed, both ways.
 
-    parts_at  the first token that differs, from 0; None where the texts are the same
+    parts_at  the index of the first token that differs; None where the texts are the same
     """
 
     question: int
@@ -78,13 +78,13 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """All answers.
+    """All answers both ways, and the comparison.
 
-    a, b        the share of right answers
-    difference  b - a, with what holds 95 %, over questions
-    saved       how many times as many samples with independent luck would tell as much: the
-                variance of differences between unlike seeds of a question, by that of like ones;
-                None where the like ones do not vary
+    a, b        the mean score of each way: the share of right answers
+    difference  b - a, with a 95 % interval over questions
+    saved       how many times as many samples independent luck would need: the variance of b - a
+                between different seeds of a question, divided by that under equal seeds; None
+                where the latter is 0
     """
 
     answers: tuple[Answers, ...]
@@ -133,7 +133,7 @@ def compare_ways(
 
 
 def _compute_saving(scores: Any) -> float | None:
-    """Compare variances within questions; between them both ways to pair have the same."""
+    """Divide variances within questions: between questions, luck makes no difference to them."""
     like = scores[1] - scores[0]
     unlike = np.stack(
         [np.roll(scores[1], shift, axis=1) - scores[0] for shift in range(1, scores.shape[2])]
@@ -149,7 +149,7 @@ def _answer_all(
     samples: int,
     report: Callable[[int, int], object],
 ) -> list[list[Completion]]:
-    """Write a text a seed for each question: for the seed that is given, and those derived."""
+    """Write ``samples`` texts for each question: by its seed, and by seeds derived from it."""
     pairs = zip(questions, seeds, strict=True)
     requests = (
         (way.prompt(question), {**question.options, **way.options, "seed": seed})

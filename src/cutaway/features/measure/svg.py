@@ -1,4 +1,4 @@
-"""Curves as an SVG file: positions on a logarithmic axis, bits on the other.
+"""Curves as an SVG file: positions along a logarithmic axis, bits upwards.
 
 Knows shapes and colours that everybody can tell apart (Okabe and Ito's, with dashes). Refuses to
 know what the curves show.
@@ -21,7 +21,7 @@ _STYLE = (
 
 
 def write(path: str, drawing: str) -> None:
-    """Write it to a file; InputError where that cannot be."""
+    """Write a drawing to a file; InputError where the file cannot be written."""
     try:
         Path(path).write_text(drawing, encoding="utf-8")
     except OSError as error:
@@ -29,7 +29,7 @@ def write(path: str, drawing: str) -> None:
 
 
 def chart(title: str, x: str, bands: Sequence[slice], curves: Mapping[str, list[Estimate]]) -> str:
-    """A drawing of named curves, one point per band with its interval; bits upwards."""
+    """Draw named curves: one point per band of positions, with its interval."""
     estimates = [estimate for curve in curves.values() for estimate in curve]
     axes = _Axes(bands, min(0.0, *(e.low for e in estimates)), max(e.high for e in estimates))
     legend = (
@@ -57,7 +57,7 @@ class _Axes:
         self._last = max(log2(bands[-1].stop), 1.0)
 
     def lines(self, x: str) -> list[str]:
-        """The grid, with its numbers; bands are named as in the table."""
+        """Draw the grid, its numbers and the names of the bands."""
         unit = 10.0 ** floor(log10(self._high - self._low))
         step = next(s for s in (unit / 5, unit / 2, unit, unit * 2)
                     if (self._high - self._low) / s <= 8)  # fmt: skip
@@ -79,7 +79,7 @@ class _Axes:
         return [*lines, label, f'<text x="8" y="{_TOP + 8}">bits</text>']
 
     def curve(self, estimates: list[Estimate], colour: str, dashes: str) -> str:
-        """Points, the line between them, and how sure each is."""
+        """Draw one curve: a line through its points, and each point's interval."""
         at = [self._x(band) for band in self._bands]
         points = " ".join(f"{x},{self._y(e.mean)}" for x, e in zip(at, estimates, strict=True))
         ranges = "".join(
@@ -90,7 +90,7 @@ class _Axes:
         return f'<g stroke="{colour}">{ranges}{line}</g>'
 
     def _x(self, band: slice) -> float:
-        """The geometric middle of a band."""
+        """Return the x coordinate of a band's geometric middle."""
         middle = (log2(band.start + 1) + log2(band.stop)) / 2
         return round(_LEFT + 8 + (_WIDTH - _LEFT - _RIGHT - 16) * middle / self._last, 1)
 

@@ -1,7 +1,7 @@
-"""The bits contract, checked: one sample's logits computed in many ways, compared as uint32.
+"""Check the bits contract: compute one sample's logits in many ways, and compare their bits.
 
-Varied are the cuts of the prompt, the other sequences in the batch, the KV blocks and what was in
-them before, the number of threads and the instruction set.
+The checks vary the cuts of the prompt, the other sequences in the batch, the KV blocks and their
+earlier contents, the number of threads and the instruction set.
 """
 
 import os
@@ -22,13 +22,13 @@ ROWS_PER_CALL = (1, 2, 3, 7, 8, 33, 257)
 CUTS = ((31, 1, 32, 33), (128, 127, 1), (255, 1, 1, 2), (5, 64, 3, 100))
 THREADS = (1, 2, 3, 5)
 LENGTH = 300
-"""Tokens of the text: attention merges two chunks of 256, and most blocks are full."""
+"""Tokens of the text: enough that attention merges two chunks of 256 and most blocks are full."""
 
 STRIDE = 3
 """Logits are compared at every third position and at the last."""
 
 Load = Callable[[str, int], Backend]
-"""A backend for an instruction-set tier and a number of threads."""
+"""Opens a backend for an instruction-set tier and a number of threads."""
 
 
 Part = tuple[int, Iterable[int], list[int]]
@@ -37,10 +37,11 @@ Part = tuple[int, Iterable[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class BitsCheck:
-    """One way of computing the text, beside the plain one.
+    """One way to compute the text, compared with the plain one.
 
-    rows: logit rows compared; differing: bits that differ in them, of rows · vocab · 32
-    control: a text with another first token, which must differ, or the check sees nothing
+    varied, value: the varied condition, and its setting
+    rows: logit rows compared; differing: how many of their rows · vocab · 32 bits differ
+    control: whether the text had another first token; then bits must differ, or the check is blind
     """
 
     varied: str
@@ -51,7 +52,7 @@ class BitsCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether the bits are as the contract says."""
+        """Whether no bit differs; for the control, whether one does."""
         return (self.differing > 0) == self.control
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class BatchMate:
 
 @dataclass(slots=True)
 class Sample:
-    """The text under test, the KV blocks of its history, and what its tokens attend to."""
+    """The text under test, its KV blocks, and its kind of attention, as of ``Limits``."""
 
     tokens: Sequence[int]
     blocks: Sequence[int]
@@ -86,7 +87,10 @@ class Sample:
         self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = (),
         start: int = 0,
     ) -> Logits:  # fmt: skip
-        """Teacher-forced logits of ``positions`` from ``start`` on; ``cuts`` are repeated."""
+        """Compute logits (rows, vocab) of ``positions`` from ``start`` on, with the text forced.
+
+        cuts: the text's tokens in each call, repeated in a cycle
+        """
         out, done = [], [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
@@ -105,14 +109,14 @@ class Sample:
         return np.concatenate(out)
 
     def _stop(self, end: int) -> int:
-        """Where a call may end: tokens that attend to each other must be in one call."""
+        """Return the end of a call, ``end`` or later: tokens that see each other share a call."""
         length = len(self.tokens)
         return min(length, last_seen(self.attention, end - 1, length) + 1)
 
     def _parts(
         self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
     ) -> tuple[list[Part], int]:
-        """The sequences of one call as lay_rows takes them, and which of them is the text."""
+        """Return one call's sequences for ``lay_rows``, and the text's index among them."""
         before: list[Part] = []
         after: list[Part] = []
         for i, other in enumerate(mates):
@@ -124,7 +128,7 @@ class Sample:
 
 
 def differing_bits(a: Logits, b: Logits) -> int:
-    """How many bits differ between two arrays of float32 of one shape."""
+    """Count the bits that differ between two float32 arrays; ValueError for different shapes."""
     if a.shape != b.shape:
         raise ValueError(f"{a.shape} and {b.shape} logits cannot be compared")
     changes = (x.view(np.uint8) ^ y.view(np.uint8) for x, y in zip(a, b, strict=True))
@@ -132,7 +136,7 @@ def differing_bits(a: Logits, b: Logits) -> int:
 
 
 def text_of(sample: Sequence[int], room: int) -> list[int]:
-    """A sample repeated to LENGTH tokens, or as many as leave half of the room to others."""
+    """Repeat a sample to LENGTH tokens, or fewer, so that half of the room is left to others."""
     length = min(LENGTH, room // 2 // KV_BLOCK * KV_BLOCK)
     if length < 1 or not sample:
         raise InputError(f"verify needs a context of at least {2 * KV_BLOCK} tokens")
@@ -146,12 +150,12 @@ def checks(
     threads: Sequence[int] = THREADS,
     attention: str | int = "causal",
 ) -> Iterator[BitsCheck]:
-    """Every check in turn, each as soon as it is done.
+    """Run all checks, and yield each as soon as it is done.
 
-    load: gives a backend whose KV blocks fit its context, called for one at a time
+    load: opens a backend whose KV blocks fit its context; one backend is open at a time
     sample: token ids, repeated to make the text
-    tiers: the instruction sets to compare, the first of them in all checks
-    attention: as of ``Limits``; a text of bidirectional attention is not cut
+    tiers: the instruction sets to compare; the first is used for all other checks
+    attention: as of ``Limits``; a text with bidirectional attention is not cut
     """
     backend = load(tiers[0], threads[0])
     tokens = text_of(sample, backend.kv_blocks * KV_BLOCK)
@@ -171,7 +175,7 @@ def checks(
 
 
 def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[BitsCheck]:
-    """Checks of cuts, of other sequences in the batch, and of KV blocks."""
+    """Check cuts, other sequences in the batch, and KV blocks, on one backend."""
     tokens, blocks = text.tokens, len(text.blocks)
     for rows in ROWS_PER_CALL if text.attention != "bidirectional" else ():
         if rows < len(tokens):
@@ -201,7 +205,7 @@ def _check(varied: str, value: object, logits: Logits, plain: Logits) -> BitsChe
 def neighbours(
     tokens: Sequence[int], blocks: int, kv_blocks: int
 ) -> Iterator[tuple[str, list[BatchMate], int]]:
-    """Other sequences of several kinds, in blocks that the text leaves free; and rows per call."""
+    """Yield a name, other sequences in blocks that the text leaves free, and rows per call."""
     free = range(blocks, kv_blocks)
     half = len(free) // 2
     backwards = tokens[::-1]
@@ -216,7 +220,7 @@ def neighbours(
 
 
 def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
-    """The text in other blocks, each full of another text's keys and values."""
+    """Yield a name, and the text in other blocks, which are full of another text's KV."""
     tokens, blocks = text.tokens, len(text.blocks)
     everywhere = list(range(backend.kv_blocks))
     orders = {
@@ -224,14 +228,14 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
         "scrambled": np.random.default_rng(0).permutation(everywhere)[:blocks].tolist(),
     }
     for name, order in orders.items():
-        for start in range(0, len(everywhere), blocks):  # the others' history
+        for start in range(0, len(everywhere), blocks):  # another text's KV
             used = everywhere[start : start + blocks]
             Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
         yield name, replace(text, blocks=order)
 
 
 def run_restored(text: Sample, backend: Backend, half: int) -> Logits:
-    """Compute logits from ``half`` on, after the memory of earlier tokens was moved elsewhere."""
+    """Compute logits from ``half`` on, after the KV blocks before it were saved and moved."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     last = half // KV_BLOCK - 1
@@ -251,7 +255,7 @@ def run_restored(text: Sample, backend: Backend, half: int) -> Logits:
 
 @contextmanager
 def instruction_set(tier: str) -> Iterator[None]:
-    """CUTAWAY_ISA set to a tier, for a backend that is built within."""
+    """Set CUTAWAY_ISA to a tier while a backend is opened; then restore it."""
     before = os.environ.get("CUTAWAY_ISA")
     os.environ["CUTAWAY_ISA"] = tier
     try:

@@ -44,8 +44,8 @@ _SAMPLE = (
     "日本語. She opened the old box, counted forty-two coins, and wrote the sum into her book. "
 )
 _EVERY_MACHINE = len(ROWS_PER_CALL) + len(CUTS) + 8
-"""Checks that need neither more threads nor another instruction set."""
-_CONTEXT = 1024  # enough for the text and its neighbours; a model's whole context costs memory
+"""How many checks run without more threads or another instruction set."""
+_CONTEXT = 1024  # fits the text and its batch mates; a model's whole context takes more memory
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -106,12 +106,12 @@ def run(args: Namespace) -> int:
 def _sample(tokenizer: "Tokenizer") -> list[int]:
     try:
         return tokenizer.encode(_SAMPLE)
-    except InputError:  # it has no tokens for some of this, and any ids will do
+    except InputError:  # the vocabulary lacks some of these characters; any ids will do
         return [i % tokenizer.vocab_size for i in range(3, 203)]
 
 
 def _show_progress(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[BitsCheck]:
-    """Pass the checks on, with the latest on the terminal while the next is computed."""
+    """Pass the checks on; the terminal shows the latest while the next is computed."""
     columns = get_terminal_size().columns
     for count, check in enumerate(source, 1):
         if show:
