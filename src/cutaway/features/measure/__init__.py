@@ -1,1 +1,1 @@
-"""Measurements of a machine and a model: speed beside the limit, quantisation, the bits contract."""
+"""Measurements of a machine and a model, such as speed, quantisation and the bits contract."""

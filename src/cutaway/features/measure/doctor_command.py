@@ -1,4 +1,4 @@
-"""``cutaway doctor``: what a quantisation costs on a text of one's own, tensor by tensor."""
+"""``cutaway doctor``: the damage of a quantisation on the user's own text, tensor by tensor."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -97,7 +97,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Examine, and print what was found as it is found."""
+    """Examine, print each result as soon as it is measured, and return 0."""
     plan, text, stop = _Plan.from_args(args), namespace.read_file(args.text), console.Stop()
     from cutaway.features.measure.doctor import Doctor
 
@@ -133,7 +133,7 @@ class _Bars:
         self._report(task, done, total)
 
     def end(self) -> None:
-        """End the last one."""
+        """End the open bar, if there is one."""
         self._open.close()
         self._report = None
 
@@ -151,7 +151,7 @@ def _figures(done: int, total: int, seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is asked: whole changes, the formats of single tensors, and the size of a mix."""
+    """The requested measurements: whole changes, formats of single tensors, and a mix's size."""
 
     changes: "tuple[ModelChange, ...]"
     formats: tuple[str, ...]
@@ -160,7 +160,7 @@ class _Plan:
 
     @classmethod
     def from_args(cls, args: Namespace) -> "_Plan":
-        """Plan what arguments ask for; InputError where they do not go together."""
+        """Read the plan from arguments; InputError where they conflict."""
         from cutaway.features.measure.doctor import ModelChange, check_draws
 
         check_draws(args.draws, args.draw_tokens, args.window)
@@ -182,7 +182,7 @@ class _Plan:
 
 
 def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dict[str, Any]:
-    """Measure and print all that was asked, and return its JSON document."""
+    """Measure and print all that the plan has, and return its JSON document."""
 
     def tell(lines: Callable[[], Iterable[str]]) -> None:
         bars.end()
@@ -222,7 +222,7 @@ def _examine(args: Namespace, plan: _Plan, doctor: "Doctor", bars: _Bars) -> dic
 
 
 def _drawing(costs: "Sequence[TensorCost]", doctor: "Doctor") -> str:
-    """A map for each format."""
+    """Draw the map of tensors, with rows for each format."""
     from cutaway.features.measure.doctor import map_of_tensors
 
     return map_of_tensors(costs, f"{doctor.base}: KL of one tensor at a time")
@@ -244,11 +244,11 @@ def _output(name: str) -> Path:
 
 
 _WORST, _BAR = 12, 16
-"""Tensors that are listed; cells of the longest bar."""
+"""How many tensors are listed; how many cells the longest bar has."""
 
 
 def head_lines(doctor: "Doctor") -> list[str]:
-    """Describe what is examined."""
+    """Describe BASE and the text."""
     return [
         f"BASE {doctor.base}: {megabytes(doctor.nbytes)} of tensors, {doctor.kv_bytes:,} bytes of "
         f"keys and values a token",
@@ -286,7 +286,7 @@ def _describe_pairs(pairs: "Parted") -> str:
 
 
 def tensor_table(style: Style, costs: "Sequence[TensorCost]") -> Iterator[str]:
-    """The worst tensors, then sums by kind and by layer, of each format."""
+    """Describe the worst tensors, then sums by kind and by layer, of each format."""
     from cutaway.features.measure.doctor.findings import place_of
 
     worst = sorted(costs, key=lambda cost: -cost.damage.kl.mean)[:_WORST]
@@ -330,7 +330,7 @@ def _kinds(
 
 
 def mix_table(mix: "ProposedMix", costs: "Sequence[TensorCost]", doctor: "Doctor") -> Iterator[str]:
-    """Describe the mix that is proposed."""
+    """Describe the proposed mix."""
     counts = Counter(mix.formats.values())
     stay = len({cost.tensor for cost in costs}) - len(mix.formats)
     parts = [f"{count} in {format}" for format, count in counts.most_common()]

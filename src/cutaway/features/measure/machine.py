@@ -5,9 +5,9 @@ report is None, never an estimate.
 
 The limit is calculated, not measured. A step reads every matrix of the layers and of the head once,
 as the kernels pack it; of experts, those that its rows choose; and each sequence's keys and values.
-Each row is multiplied by every matrix of the layers, each row with wanted logits by the head. Norms,
-the embedding's row, activations and attention's arithmetic (fp32) are left out: the limit in tokens
-per second is, if anything, too high.
+Each row is multiplied by every matrix of the layers, each row with wanted logits by the head.
+Norms, the embedding's row, activations and attention's arithmetic (fp32) are left out: the limit in
+tokens per second is, if anything, too high.
 """
 
 import os
@@ -141,7 +141,7 @@ class Costs:
         return self.weight_bytes(batch) + batch * self.kv.bytes_read(context)
 
     def weight_bytes(self, rows: int) -> int:
-        """Bytes of matrices that a step of so many rows reads if rows choose experts independently."""
+        """Bytes of matrices that so many rows read if they choose experts independently."""
         share_read = 1 - (1 - self.expert_share) ** rows
         return self.layer_bytes + self.head_bytes + round(share_read * self.expert_bytes)
 

@@ -133,7 +133,7 @@ def compare_ways(
 
 
 def _compute_saving(scores: Any) -> float | None:
-    """Divide variances within questions: between questions, luck makes no difference to them."""
+    """Divide variances within questions; those between questions are equal either way."""
     like = scores[1] - scores[0]
     unlike = np.stack(
         [np.roll(scores[1], shift, axis=1) - scores[0] for shift in range(1, scores.shape[2])]

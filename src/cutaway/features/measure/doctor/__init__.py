@@ -1,10 +1,10 @@
-"""The doctor: what a quantisation, of weights or of keys and values, costs on a text of one's own.
+"""The doctor: the damage of a quantisation, of weights or of the KV cache, on the user's own text.
 
-``Doctor`` reads a text with BASE once, and compares every position of it with a changed model: all
-of it, or one tensor at a time. ``Doctor.mix`` proposes formats that fit into a size, with the least
-divergence per byte saved. The divergences of tensors changed one at a time are added up, which
-holds while each is small; what a mix really costs is measured afterwards. Knows models, files and
-formats; what the figures mean is in ``findings``.
+``Doctor`` lets BASE read a text once, and compares every position with a changed model: all tensors
+changed, or one at a time. ``Doctor.mix`` proposes formats that fit into a size, with the least
+divergence per byte saved. It adds up the divergences of single tensors, which holds while each is
+small; the mix itself is measured afterwards. Knows models, files and formats; ``findings`` defines
+the figures.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TensorChoice:
-    """A tensor in a format: its bytes, and the mean KL in nats that it alone costs."""
+    """A tensor in a format: its bytes, and the mean KL in nats where it alone is changed."""
 
     tensor: str
     format: str
@@ -66,11 +66,11 @@ class TensorChoice:
 
 @dataclass(frozen=True, slots=True)
 class ProposedMix:
-    """Formats of tensors, and what they are expected to cost.
+    """Formats of tensors, their size, and the KL that they are expected to cost.
 
     formats  by tensor, of those that change
     nbytes   of all tensors of the file
-    kl       the sum of what each costs alone, in nats
+    kl       the sum of the tensors' own mean KLs, in nats
     """
 
     formats: dict[str, str]
@@ -79,10 +79,10 @@ class ProposedMix:
 
 
 def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> ProposedMix:
-    """The mix of at most ``under`` bytes of tensors that greed finds.
+    """Find a mix of at most ``under`` bytes of tensors by a greedy search.
 
-    choices: of each tensor all its formats, that of BASE with a kl of 0
-    fixed: bytes of the tensors that have no choice
+    choices: all formats of each tensor; BASE's comes first, with a kl of 0
+    fixed: bytes of the tensors without a choice
     InputError where even the smallest formats do not fit.
     """
     menus: dict[str, list[TensorChoice]] = {}
@@ -115,9 +115,9 @@ def check_under(smallest: int, under: int) -> None:
 
 
 def _steps(menu: Sequence[TensorChoice]) -> list[tuple[float, TensorChoice]]:
-    """(KL per byte saved, the smaller format), from the largest format on, each step dearer.
+    """Return (KL per byte saved, the smaller format) from the largest format on, each step dearer.
 
-    What lies above the lower convex hull is never taken: a smaller format costs less there.
+    Formats above the lower convex hull are left out: mixes of others cost less.
     """
     hull: list[TensorChoice] = []
     for choice in sorted(menu, key=lambda c: (-c.nbytes, c.kl)):
@@ -143,16 +143,16 @@ class Doctor:
     """BASE and a text that it has read; each method measures a change of BASE on that text.
 
     base      a name, path or folder, as for ``LLM``
-    text      the user's; of it at most ``tokens`` are read, in windows of ``window`` tokens, or of
-              the model's context where that is less
+    text      the user's; BASE reads at most ``tokens`` of its tokens, in windows of ``window``
+              tokens, or of the model's context where that is less
     top       how many of the likeliest tokens are compared
     backend, threads   as for ``LLM``
-    progress  called with (what is done, how much, of how much)
-    stopped   called between two steps; once that is true, KeyboardInterrupt is raised
+    progress  called with (the task, how much is done, of how much)
+    stopped   called between two steps; once it returns True, KeyboardInterrupt is raised
 
-    Closing it, or leaving its ``with`` block, frees memory and disk: it keeps BASE's logits in a
-    nameless file, 4 bytes for each token of the vocabulary at each position.
-    Raises InputError for a bad argument and a model that does not see the past alone.
+    Closing the doctor, or leaving its ``with`` block, frees memory and disk: BASE's logits take a
+    nameless file of 4 bytes for each token of the vocabulary at each position.
+    Raises InputError for a bad argument and for a model whose attention is not causal.
     """
 
     def __init__(
@@ -215,10 +215,10 @@ class Doctor:
         draw_tokens: int = 48,
         temperature: float = 1.0,
     ) -> Diagnosis:
-        """The damage of a whole change, and what becomes of ``draws`` texts drawn with one luck.
+        """Measure a whole change: its damage, and how many of ``draws`` pairs of texts differ.
 
-        draw_tokens, temperature: of each of these texts
-        InputError where the other model has another vocabulary.
+        BASE and the changed model draw each pair with one luck. draw_tokens: the length of each
+        text. InputError where the other model has another vocabulary.
         """
         check_draws(draws, draw_tokens, self.window)
         path = self._path if change.quant is None else hub.resolve(str(change.quant))
@@ -235,11 +235,11 @@ class Doctor:
     def tensors(
         self, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
     ) -> Iterator[TensorCost]:
-        """The damage of each tensor alone in another format, in the order of the file.
+        """Measure each tensor alone in another format, and yield its cost, in the file's order.
 
-        quant: the file whose tensors they are; or formats: those of ``cutaway quantize``
-        What was measured before with the same arithmetic, files and text is read from the user's
-        cache. Closing the iterator early stops it.
+        quant: a file with the other tensors; or formats: those of ``cutaway quantize``
+        Measurements with the same arithmetic, files and text are read from the user's cache.
+        Closing the iterator early stops it.
         """
         with ExitStack() as files:
             tensors = [*self._differing_tensors(self._open_sources(quant, formats, files))]
@@ -254,7 +254,7 @@ class Doctor:
     def check_size(
         self, under: int, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
     ) -> None:
-        """InputError where no mix can take so few bytes; quant, formats as for ``tensors``."""
+        """InputError where every mix takes more bytes; quant, formats as for ``tensors``."""
         with ExitStack() as files:
             sizes = {name: info.nbytes for name, info in self._file.tensors.items()}
             for name, file in self._differing_tensors(self._open_sources(quant, formats, files)):
@@ -262,7 +262,7 @@ class Doctor:
         check_under(sum(sizes.values()), under)
 
     def mix(self, costs: Sequence[TensorCost], under: int) -> ProposedMix:
-        """Formats for the tensors that were measured, so that all tensors take at most ``under``.
+        """Propose formats for measured tensors so that all tensors take at most ``under`` bytes.
 
         InputError where even the smallest do not fit.
         """
@@ -306,7 +306,7 @@ class Doctor:
     # -- parts ---------------------------------------------------------------------------------
 
     def _load(self, path: Path, **options: Any) -> LLM:
-        """Load it without a prefix cache: the doctor uses the blocks without the engine."""
+        """Load a model without a prefix cache: the doctor uses KV blocks without the engine."""
         return LLM(path, **self._loading, **options, prefix_cache=False, progress=False)
 
     def _windows(self, text: str, tokens: int) -> list[Ids]:
@@ -352,7 +352,7 @@ class Doctor:
     def _open_sources(
         self, quant: ModelPath | None, formats: Sequence[str], files: ExitStack
     ) -> list[ModelFile]:
-        """Open the files that other tensors come from; ``files`` closes them."""
+        """Open the sources of other tensors, a file or formats of BASE; ``files`` closes them."""
         if (quant is None) == (not formats):
             raise InputError("give QUANT, or formats for BASE's own tensors, and not both")
         if quant is not None:
@@ -364,7 +364,7 @@ class Doctor:
         return [files.enter_context(source) for source in opened]
 
     def _differing_tensors(self, sources: Sequence[ModelFile]) -> Iterator[tuple[str, ModelFile]]:
-        """Yield the matrices that differ from BASE's, each format once."""
+        """Yield each matrix that differs from BASE's, and its file; each format once."""
         read = {name for op in self._llm.model.graph.ops for name in op.weights.values()}
         seen = set[tuple[str, str]]()
         for file in sources:
@@ -416,7 +416,7 @@ class Doctor:
 
 
 def check_draws(draws: int, draw_tokens: int, window: int) -> None:
-    """InputError where texts of this length do not fit into a window after their prompts."""
+    """InputError where a text of ``draw_tokens`` does not fit into a window after its prompt."""
     check_int("draws", draws, 0)
     if draws:
         check_int("draw_tokens", draw_tokens, 1, window - prompt_length(window))

@@ -1,15 +1,14 @@
-"""What a change of numbers costs on a text: the figures, how sure they are, and a map of them.
+"""The damage of a quantisation on a text: its figures, their intervals, and a map of tensors.
 
-All divergences are in nats, as in the field (llama-perplexity --kl-divergence). An interval holds
-95 %:
+All divergences are in nats, as in the field (llama-perplexity --kl-divergence). Intervals are 95 %:
 * of means and quantiles over positions by a circular block bootstrap (Politis and Romano 1992):
   2,000 texts made of runs of 16 positions, since neighbours read almost the same text;
 * of shares of flips and of drawn texts by Wilson's formula (1927), which also holds at 0 and 1.
-They speak of this text, of which the positions are a sample, and not of other kinds of text.
+They hold for this kind of text, of which the positions are a sample, and not for other kinds.
 
-A token is argmax(logit + noise of (seed, position, token)), so that two models that agree draw the
-same text; where a pair of texts with the same luck parts, the change moved a draw. Each pair goes
-on from another place of the user's text, with a seed of its own.
+A token is argmax(logit + noise of (seed, position, token)), so two models that agree draw the same
+text. Where a pair of texts with the same luck differs, the change moved a draw. Each pair continues
+another place of the user's text, with a seed of its own.
 """
 
 import re
@@ -38,17 +37,17 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """Samples (m, n) -> a figure of each: (m,)."""
 
-RUN = 16  # positions that are drawn together
+RUN = 16  # positions in a block of the bootstrap
 _DRAWS, _AT_ONCE, _SEED = 2000, 100, 0
 
 
 class Positions(NamedTuple):
-    """What a changed model says at each position of a text, compared with BASE; (n,) each.
+    """A changed model compared with BASE at each position of a text; (n,) each.
 
     kl       KL(BASE ‖ changed) over the vocabulary, in nats
     flipped  whether the likeliest token is another
-    loss     how much less log-probability the text's next token has, in nats
-    overlap  the share of BASE's top k tokens that are the changed model's, too
+    loss     the drop of the next token's log-probability, in nats
+    overlap  the share of BASE's top k tokens that are also the changed model's
     """
 
     kl: Floats
@@ -59,14 +58,14 @@ class Positions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What a changed model loses on a text, compared with BASE.
+    """The damage of a change, measured on a text against BASE.
 
     positions   of the text, each with a next token
     kl          mean KL(BASE ‖ changed) in nats; kl_p99: its 99th percentile; kl_most: the largest
     flips       the share of positions whose likeliest token is another
-    perplexity_ratio  the changed model's perplexity of the text by BASE's: P(text) to the power of
-                -1 / positions
-    overlap     mean share of BASE's ``top`` likeliest tokens that are the changed model's, too
+    perplexity_ratio  the changed model's perplexity of the text divided by BASE's; a perplexity is
+                P(text) to the power of -1 / positions
+    overlap     mean share of BASE's ``top`` likeliest tokens that are also the changed model's
     """
 
     positions: int
@@ -80,7 +79,7 @@ class Damage:
 
     @classmethod
     def from_positions(cls, positions: Positions, top: int) -> Self:
-        """Sum up one text's positions."""
+        """Compute the figures from a text's positions."""
         count, loss = len(positions.kl), bootstrap(positions.loss, _mean)
         ratio = Estimate(exp(loss.mean), exp(loss.low), exp(loss.high))
         return cls(
@@ -104,7 +103,7 @@ class Damage:
 
 
 def bootstrap(values: Floats, statistic: Statistic) -> Estimate:
-    """A statistic of a series (n,), and its interval by the circular block bootstrap."""
+    """Estimate a statistic of a series (n,), with its interval by circular block bootstrap."""
     rng, n = np.random.default_rng(_SEED), len(values)
     figures, run = [], min(RUN, n)
     for _ in range(_DRAWS // _AT_ONCE):
@@ -132,11 +131,12 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Pairs of texts, each drawn with one luck.
+    """Pairs of texts; BASE and the changed model drew each pair with one luck.
 
     texts, tokens  how many pairs, and the tokens of each text
     differ     the share of pairs that differ
-    parted_at  of each pair: how many tokens are equal before the first that differs; None: all are
+    parted_at  of each pair: how many tokens are equal before the first difference; None: no
+               difference
     """
 
     texts: int
@@ -150,12 +150,12 @@ class Parted:
 
 
 def prompt_length(window: int) -> int:
-    """Tokens of the user's text before a draw, where so many fit into a text."""
+    """How many tokens of the user's text a draw continues, in a text that has so many."""
     return min(64, window // 2)
 
 
 def prompts(texts: Sequence[Ids], count: int, length: int) -> list[Ids]:
-    """Take so many beginnings, at even distances over the user's text."""
+    """Take ``count`` prompts of at most ``length`` tokens, evenly spread over the user's text."""
     places = [
         (w, end)
         for w, ids in enumerate(texts)
@@ -172,21 +172,21 @@ def draw(
     temperature: float,
     tell: Callable[[int], object] = int,
 ) -> list[Ids]:
-    """Draw a text after each prompt, with a luck for each."""
+    """Draw a text of ``tokens`` after each prompt; a prompt's index is its seed."""
     texts: list[Ids] = [()] * len(begins)
     requests = (([*ids], {"seed": seed}) for seed, ids in enumerate(begins))
     options: dict[str, Any] = {"max_tokens": tokens, "temperature": temperature, **UNSTOPPED}
     for done, (index, text) in enumerate(llm.generate_each(requests, **options), 1):
         if isinstance(text, CutawayError):
             raise text
-        assert isinstance(text, Completion)  # one text is asked for each
+        assert isinstance(text, Completion)  # each request asks for one text
         texts[index] = text.token_ids
         tell(done)
     return texts
 
 
 def compare_texts(of_base: Sequence[Ids], changed: Sequence[Ids], tokens: int) -> Parted:
-    """Find where the texts of each pair part."""
+    """Find the first difference of each pair of texts."""
     places = [_first_difference(a, b) for a, b in zip(of_base, changed, strict=True)]
     differ = rate(sum(place is not None for place in places), len(places))
     return Parted(len(places), tokens, differ, tuple(places))
@@ -207,11 +207,11 @@ ModelPath = str | PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """What is changed of BASE: another file of its weights, a format of weights, or of its cache.
+    """A change of BASE: another file of its weights, another format of weights or of its KV cache.
 
-    quant     a file or name of the same model
-    quantize  of ``cutaway quantize``: BASE's matrices in this format
-    kv        keys and values, as for ``LLM``
+    quant     a file or name of the same model with other weights
+    quantize  a format of ``cutaway quantize`` for BASE's matrices
+    kv        the format of keys and values, as for ``LLM``
     """
 
     quant: ModelPath | None = None
@@ -237,7 +237,7 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A whole change. nbytes: of all tensors; kv_bytes: of a token's keys and values."""
+    """A whole change's damage. nbytes: of all tensors; kv_bytes: of a token's keys and values."""
 
     change: str
     nbytes: int
@@ -252,7 +252,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class TensorCost:
-    """One tensor in another format, the rest as in BASE. base_*: what it has in BASE."""
+    """One tensor in another format, the rest as in BASE. base_*: its format and bytes in BASE."""
 
     tensor: str
     format: str
@@ -279,15 +279,15 @@ _CELL, _LEFT, _TOP, _ROW, _RIGHT = 18, 170, 44, 20, 90  # pixels
 
 
 def place_of(tensor: str) -> tuple[str, int | None]:
-    """A tensor's kind and its layer: ("attn_q", 3); None where it belongs to no layer."""
+    """A tensor's kind and layer, such as ("attn_q", 3); the layer is None outside of layers."""
     match = _LAYER.fullmatch(tensor)
     return (match[2], int(match[1])) if match else (tensor.removesuffix(".weight"), None)
 
 
 def map_of_tensors(costs: Sequence[TensorCost], title: str) -> Markup:
-    """The mean KL of each tensor: the darker, the more; a row's sum on its right.
+    """Draw a map of each tensor's mean KL: darker is larger. A row's sum is on its right.
 
-    A row has the tensors of one kind and one format.
+    A row has the tensors of one kind and one format, a column those of one layer.
     """
     places = [(f"{kind} {cost.format}", layer, cost) for kind, layer, cost in _place_tensors(costs)]
     kinds = [*dict.fromkeys(kind for kind, _, _ in places)]

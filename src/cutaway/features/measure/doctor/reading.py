@@ -1,8 +1,8 @@
-"""A text read by BASE and by changed models: every position's logits, compared as they come.
+"""BASE and changed models read a text, and their logits are compared position by position.
 
-BASE's logits are kept in a nameless file on the disk, so that each changed model reads the text
-once and BASE itself once at all. Measurements are recorded as they are made, so that an examination
-that was cut continues.
+BASE's logits are kept in a nameless file on disk, so that BASE reads the text only once, and each
+changed model once. Measurements are recorded as they are made, so that an interrupted examination
+can continue.
 """
 
 import json
@@ -26,15 +26,15 @@ from cutaway.files.hub import cache_dir
 Ids = tuple[int, ...]
 Row = NDArray[np.float32]
 Tell = Callable[[int], object]
-"""Called with how many positions are done."""
+"""Called with the number of positions done so far."""
 
-_ROWS = 64  # of a step: what is between two looks at Ctrl-C
+_ROWS = 64  # per step: Ctrl-C is checked between two steps
 
 
 def windows(ids: Sequence[int], size: int, begin: int | None) -> list[Ids]:
-    """A text in windows of at most ``size`` tokens, each after the begin token if there is one.
+    """Cut a text into windows of at most ``size`` tokens; each starts with ``begin``, unless None.
 
-    A window of one token, which predicts none, is left out.
+    A window of one token is left out: it has no next token.
     """
     first = () if begin is None else (begin,)
     rest = ids[1:] if first and tuple(ids[:1]) == first else ids
@@ -44,12 +44,12 @@ def windows(ids: Sequence[int], size: int, begin: int | None) -> list[Ids]:
 
 
 class BaseReading:
-    """What BASE says at every position of the windows that has a next token."""
+    """BASE's logits at every position of the windows that has a next token."""
 
     def __init__(
         self, backend: Backend, texts: Sequence[Ids], vocab: int, top: int, tell: Tell = int
     ) -> None:
-        """top: how many of the likeliest tokens are compared. CutawayError for a full disk."""
+        """Let BASE read the texts. top: tokens to compare. CutawayError for a full disk."""
         self.texts, self.top, self._vocab = texts, min(top, vocab), vocab
         self.count = sum(len(ids) - 1 for ids in texts)
         self._log_z = np.empty(self.count)
@@ -66,7 +66,7 @@ class BaseReading:
             self.close = opened.pop_all().close
 
     def compare(self, backend: Backend, tell: Tell = int) -> Positions:
-        """Compare what a changed model says at the same positions."""
+        """Let a changed model read the texts, and compare it with BASE at each position."""
         kl, loss, overlap = (np.empty(self.count) for _ in range(3))
         flipped = np.empty(self.count, np.bool_)
         for at, rows in steps(backend, self.texts):
@@ -106,7 +106,10 @@ class BaseReading:
 
 
 def steps(backend: Backend, texts: Sequence[Ids]) -> Iterator[tuple[slice, Logits]]:
-    """(which positions, their logits), a step of the model at a time; valid until the next."""
+    """Yield (positions, their logits (n, vocab)) step by step; logits hold until the next step.
+
+    CutawayError where a logit is not finite.
+    """
     done = 0
     for ids in texts:
         blocks = [*range(-(-len(ids) // KV_BLOCK))]
@@ -126,7 +129,7 @@ def _log_z(row: Row) -> float:
 
 
 def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
-    """Find the likeliest tokens; the first of equals is the likelier, as in sampling."""
+    """Find the ``top`` likeliest tokens, best first; of equals the lower id, as in sampling."""
     top_ids = np.argpartition(-row, top - 1)[:top]
     least = row[top_ids].min()
     candidates = np.flatnonzero(row >= least)
@@ -137,10 +140,10 @@ def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
 
 
 class Record:
-    """Answers by key, each one line of JSON. A cache that cannot be written is no error."""
+    """Answers by key, in a file with a JSON line for each. An unwritable cache is no error."""
 
     def __init__(self, question: Mapping[str, Any]) -> None:
-        """question: what the answers follow from, ready for JSON."""
+        """Read earlier answers. question: all that the answers depend on, ready for JSON."""
         text = json.dumps(question, sort_keys=True)
         self._lines: dict[str, Any] = {}
         self._path: Path | None = None
@@ -154,11 +157,11 @@ class Record:
         return key in self._lines
 
     def get(self, key: str) -> Any:
-        """The answer on record; None where there is none."""
+        """Return the recorded answer; None where there is none."""
         return self._lines.get(key)
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer."""
+        """Record an answer, in memory and in the file."""
         self._lines[key] = answer
         if self._path is None:
             return
