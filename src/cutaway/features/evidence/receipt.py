@@ -144,7 +144,7 @@ def _library() -> tuple[Any, Any]:
     return serialization, ed25519
 
 
-# -- fields: what each is compared with, and which are the signer's word ---------------------------
+# -- fields: those that a check compares, and those that are the signer's word ---------------------
 
 
 DERIVED: Mapping[str, str] = {

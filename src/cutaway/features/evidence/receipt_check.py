@@ -209,7 +209,7 @@ class ReceiptCheck:
 
 
 def check_all(llm: LLM, receipt: Receipt, *, progress: Progress = silent) -> ReceiptCheck:
-    """Compute every step again: its logits' hash, and what the luck draws; then all other fields.
+    """Compute every step again and compare its logits' hash and its draw; then all other fields.
 
     InputError where the weights, the tokenizer or the backend are not those on record, the settings
     cannot be run, or the context is too small.

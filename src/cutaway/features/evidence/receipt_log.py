@@ -425,7 +425,7 @@ def _heads(path: Path) -> Iterator[Any]:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield a file's complete lines, none without a file; FormatError: one is too long."""
+    """Yield a file's complete lines, none without a file; FormatError where a line is too long."""
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -96,7 +96,7 @@ def run(args: Namespace) -> int:
     return 130 if stop.stop_asked else 0
 
 
-# -- what is printed -------------------------------------------------------------------------------
+# -- the printed lines -----------------------------------------------------------------------------
 
 
 Text = Callable[[Sequence[int]], str]

@@ -1,4 +1,4 @@
-"""The logit lens: what the head predicts after each layer, and what the same luck would draw.
+"""The logit lens: the head's prediction after each layer, and the token that the luck would draw.
 
 The stream after each layer goes through the last norm, which divides by that stream's own size, and
 the head (nostalgebraist 2020). Also finds the tokens whose embeddings are nearest to one token's.

@@ -203,7 +203,7 @@ class Look:
     # -- the lens, and logit attribution ----------------------------------------------------------
 
     def lens(self, top: int = 5) -> Lens:
-        """The logit lens before the first layer and after each, and what the luck would draw."""
+        """The logit lens before the first layer and after each; ``top``: tokens of each row."""
         top = check_int("top", top, 1, self._trace.head.vocab_size)
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:
@@ -217,7 +217,7 @@ class Look:
         return lens(rows, self.step.token_id, top, drawn_ids)
 
     def nearest(self, top: int = 8) -> Nearest:
-        """The tokens whose embeddings are nearest to that of the row's own token."""
+        """The ``top`` tokens whose embeddings are nearest to that of the row's own token."""
         return nearest(self._llm, self.token_ids[-1], top)
 
     def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:

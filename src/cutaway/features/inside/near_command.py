@@ -1,4 +1,4 @@
-"""``cutaway near``: why two texts are near, or why a document answers a query."""
+"""``cutaway near``: the similarity of two texts, each token's share, and the score without a word."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the score, and what it is made of."""
+    """Print the score, its shares, and the score without each word; return 0."""
     texts = namespace.read_text(args.first), namespace.read_text(args.second)
     llm = console.load(args)
     nearness = llm.near(

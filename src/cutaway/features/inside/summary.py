@@ -293,7 +293,7 @@ def page_arrays(
         }
         if lens.drawn is not None:
             arrays_by_name["lens.drawn"] = lens.drawn.astype(np.int32)
-    if with_maps:  # last: what follows an odd number of bytes is not aligned
+    if with_maps:  # last: an array after an odd number of bytes is not aligned
         arrays_by_name["maps.weights"] = maps(look)
     return {
         k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in arrays_by_name.items()

@@ -240,7 +240,7 @@ def _output(name: str) -> Path:
     return path
 
 
-# -- what was found, in lines ----------------------------------------------------------------------
+# -- the results, as lines of text -----------------------------------------------------------------
 
 
 _WORST, _BAR = 12, 16

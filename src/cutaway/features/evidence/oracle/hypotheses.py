@@ -194,12 +194,12 @@ _WAYS: Mapping[str, Prompt] = {
 }
 
 
-# -- a token that is not the one the engine wrote --------------------------------------------------
+# -- changed tokens: put back the token that the engine wrote --------------------------------------
 
 
 _OUTLIER = 12.0  # times the median |delta| of the answer up to it
 _LEAST = 0.5  # nats: no smaller |delta| is an outlier
-_NEAREST = 6  # tokens whose log-probability is nearest to the one given
+_NEAREST = 6  # tokens whose log-probability is nearest to the engine's figure
 _LATER = 4  # later tokens: where there are so many, they must fit better
 _LIKELY = (
     -3.0
@@ -212,7 +212,7 @@ Restored = tuple[tuple[EngineAnswer, ...], str, Mapping[str, Any]]
 def restore_tokens(
     llm: LLM, fit: Fit, rows: Sequence[Logits], params: SamplingParams
 ) -> Iterator[Restored]:
-    """Yield once, if tokens were changed: answers with the old ones, a description, and figures."""
+    """Yield (answers with the engine's tokens, a description, figures) if tokens were changed."""
     answers, words, evidence = [*fit.answers], list[str](), list[dict[str, Any]]()
     for n, (answer, reading) in enumerate(zip(fit.answers, fit.readings, strict=True)):
         answer_fit = Fit((answer,), (reading,))

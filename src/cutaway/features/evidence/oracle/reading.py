@@ -92,7 +92,7 @@ def read(
 
 
 def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
-    """Check settings; temperature and top_p are 1 unless given. InputError names a wrong one."""
+    """Check the settings; temperature and top_p default to 1. InputError names a wrong setting."""
     for name in settings:
         if name not in _SAMPLER:
             raise InputError(name, f" is no setting of the sampler: {', '.join(_SAMPLER)} are")
@@ -189,7 +189,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class Fit:
-    """Readings of answers beside the engine's figures, one list of tokens an answer."""
+    """The engine's answers with this model's readings: for each answer, one reading per token."""
 
     answers: tuple[EngineAnswer, ...]
     readings: tuple[tuple[TokenReading, ...], ...]
@@ -240,7 +240,7 @@ class Fit:
 
     @property
     def same_kinds(self) -> list[Kind]:
-        """The kinds that cannot be told from the best, such as all at temperature 1."""
+        """The kinds that fit no worse than the best, such as all of them at temperature 1."""
         best_sizes = self.sizes(self.kind)
         return [k for k in KINDS if k == self.kind or not clearly_less(best_sizes, self.sizes(k))]
 

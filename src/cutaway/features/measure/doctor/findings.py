@@ -90,7 +90,7 @@ class Damage:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Read what ``to_dict`` gave."""
+        """Make it from a document of ``to_dict``."""
         read: dict[str, Any] = {
             key: Estimate(**entry) if isinstance(entry, dict) else entry
             for key, entry in document.items()
@@ -199,7 +199,7 @@ def _first_difference(first: Ids, second: Ids) -> int | None:
     return equal
 
 
-# -- what can be changed of a model, and what was found of each change -----------------------------
+# -- changes of a model, and the results of each ---------------------------------------------------
 
 
 ModelPath = str | PathLike[str]
