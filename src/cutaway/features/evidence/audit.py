@@ -21,7 +21,7 @@ from cutaway.requests.base import Prompt
 from cutaway.rerun.request import UNSTOPPED
 
 _TOP = 1000
-"""A token's rank under the luck is that among so many of the likeliest tokens."""
+"""How many of the likeliest tokens are ranked by log-probability + luck."""
 ALARM = 1e-6
 """A rate of false alarms below this is called evidence."""
 

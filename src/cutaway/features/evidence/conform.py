@@ -39,7 +39,7 @@ class ServerAnswer:
 class Client:
     """Asks a server by OpenAI's protocol: completions, or chats where it refuses completions.
 
-    model  the server's name for it; "": the first model that the server lists
+    model  the model's name at the server; "": the first that the server lists
     """
 
     def __init__(self, server: Server, model: str = "") -> None:

@@ -32,7 +32,7 @@ router = APIRouter(route_class=StrictRoute, tags=["receipts"])
 AnswerId = Annotated[str, Path(description="of an answer", examples=["resp_example"])]
 
 _PREFIX = re.compile(r"^(chatcmpl-|cmpl-|resp_|msg_)")
-"""The prefixes with which an answer's id begins; its request's id follows."""
+"""The prefix of an answer's id; the id of its request follows it."""
 
 
 class Receipts:

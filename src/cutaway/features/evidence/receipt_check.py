@@ -152,7 +152,7 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
 
 
 def _prompt(llm: LLM, head: Head) -> str | None:
-    """The recorded prompt if it encodes to the recorded ids, else their text; None: no record."""
+    """The recorded prompt if it encodes to the recorded ids, else their text; None without one."""
     text, ids, heal = head.prompt, list(head.prompt_token_ids), head.params.get("heal")
     if text is None:
         return None

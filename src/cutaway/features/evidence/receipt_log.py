@@ -156,7 +156,7 @@ class ReceiptLog:
                 )
                 for entry in check_log(self.folder):
                     self._add(entry.answer, entry.leaf, entry.offset)
-                self._lost_count = int(self._receipts.cut_back())  # no gap has these
+                self._lost_count = int(self._receipts.cut_back())  # no gap yet
                 self._heads.cut_back()
             except BlockingIOError:
                 raise InputError(f"{folder}: another server adds to this log; stop it") from None

@@ -265,9 +265,7 @@ class _Reads:
         change = None if is_last else self._changes(position)
         if change is not None:
             self.constant += np.einsum("hk,hkv->hv", self.keys, change.offset.reshape(self._shape))
-            self.keys = (
-                self.keys * change.factor.reshape(self._shape)[:, :1, 0]
-            )  # equal within a head
+            self.keys = self.keys * change.factor.reshape(self._shape)[:, :1, 0]  # one per head
 
 
 def _unit(x: Floats) -> Floats:

@@ -33,7 +33,7 @@ _NEAR_STATES = 2e-4  # as NEAR: the run kept the state in float32
 
 
 class Direction(NamedTuple):
-    """A linear function of a tensor, x ↦ along · x + constant; and rounding's share of its value."""
+    """A linear function of a tensor, x ↦ along · x + constant, and the part that rounding adds."""
 
     along: Floats
     constant: float = 0.0

@@ -1,4 +1,4 @@
-"""``cutaway near``: the similarity of two texts, each token's share, and the score without a word."""
+"""``cutaway near``: the similarity of two texts, with each token's share and each word's effect."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING

@@ -158,7 +158,7 @@ class Costs:
         return batch / seconds
 
     def prefill_limit(self, tokens: int, bandwidth: float, ops: float) -> float:
-        """Prompt tokens per second, likewise; only the last token's logits are wanted."""
+        """Prompt tokens per second, as in ``decode_limit``; only the last token needs logits."""
         computing = (tokens * self.layer_ops + self.head_ops) / ops
         reading = self.weight_bytes(tokens) + self.kv.bytes_read(tokens)
         return tokens / max(computing, reading / bandwidth)

@@ -1,4 +1,4 @@
-"""Compare two ways to answer the same questions with the same luck, and the samples that it saves.
+"""Compare two ways to answer the same questions with the same luck, which needs fewer samples.
 
 Knows how to score and compare answers. Where two ways differ little, one seed mostly draws the same
 text for both. Then their difference has less variance than that of two independent samples (common

@@ -57,7 +57,7 @@ class _Axes:
         self._last = max(log2(bands[-1].stop), 1.0)
 
     def lines(self, x: str) -> list[str]:
-        """Draw the grid, its numbers and the names of the bands."""
+        """Return the SVG of the grid, its numbers and the names of the bands, a tag a line."""
         unit = 10.0 ** floor(log10(self._high - self._low))
         step = next(s for s in (unit / 5, unit / 2, unit, unit * 2)
                     if (self._high - self._low) / s <= 8)  # fmt: skip
@@ -79,7 +79,7 @@ class _Axes:
         return [*lines, label, f'<text x="8" y="{_TOP + 8}">bits</text>']
 
     def curve(self, estimates: list[Estimate], colour: str, dashes: str) -> str:
-        """Draw one curve: a line through its points, and each point's interval."""
+        """Return the SVG of a curve: a line through its points, and each point's interval."""
         at = [self._x(band) for band in self._bands]
         points = " ".join(f"{x},{self._y(e.mean)}" for x, e in zip(at, estimates, strict=True))
         ranges = "".join(

@@ -27,7 +27,7 @@ _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 class TokenWords:
     """Token ids by their bytes.
 
-    Of tokens that share bytes it is the lowest id, and a byte token (<0x0A>) only without others.
+    Where tokens share bytes, the lowest id wins, and a byte token (<0x0A>) only without others.
     """
 
     def __init__(self, llm: BaseLLM) -> None:
@@ -76,7 +76,7 @@ _KNOWN_BY = {
     "sglang": ("/get_model_info", "model_path"), "llama-server": ("/props", "total_slots"),
     "ollama": ("/api/tags", "models"), "vllm": ("/version", "version"),
 }  # fmt: skip
-"""Kind -> a path, and a field that only this server answers: some answer any path with a page."""
+"""Kind -> a path, and a field that only its answer has: some servers answer any path."""
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -99,7 +99,7 @@ def ask(
     """Let the server write after each prompt, with log-probabilities.
 
     prompts   token ids, or messages of a conversation, of which the server makes a prompt
-    model     the server's name for it; "": the first model that the server lists
+    model     the model's name at the server; "": the first that the server lists
     settings  temperature, top_p, top_k, min_p, repetition_penalty: only those given are sent
 
     CutawayError where the server fails, InputError where it gives no log-probabilities.

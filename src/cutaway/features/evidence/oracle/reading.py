@@ -151,8 +151,8 @@ def importance_error(delta: float) -> float:
 
 
 MAX_DELTA, REMOVED_DELTA = 10.0, 1.0
-"""In nats: the most that |delta| counts as, and the |delta| of a token that the chain removes, as
-rounding alone may do at the edge of the survivors."""
+"""In nats: the cap of |delta|, and the |delta| that a token counts as where the chain removes it;
+rounding alone may remove a token at the edge of the survivors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Fit:
             yield [*zip(answer.logprobs, readings, strict=True)]
 
     def sizes(self, kind: Kind) -> list[float]:
-        """|delta| of every token for which the engine gave a log-probability, capped; flat."""
+        """|delta| of every token with a log-probability of the engine; at most ``MAX_DELTA``."""
         flat = (delta for answer in self.deltas(kind) for delta in answer)
         return [REMOVED_DELTA if d is None else min(abs(d), MAX_DELTA) for d in flat]
 
@@ -240,7 +240,7 @@ class Fit:
 
     @property
     def same_kinds(self) -> list[Kind]:
-        """The kinds that fit no worse than the best, such as all of them at temperature 1."""
+        """The kinds that fit not clearly worse than the best, such as all at temperature 1."""
         best_sizes = self.sizes(self.kind)
         return [k for k in KINDS if k == self.kind or not clearly_less(best_sizes, self.sizes(k))]
 

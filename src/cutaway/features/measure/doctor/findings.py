@@ -90,7 +90,7 @@ class Damage:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Make it from a document of ``to_dict``."""
+        """Read a document that ``to_dict`` made."""
         read: dict[str, Any] = {
             key: Estimate(**entry) if isinstance(entry, dict) else entry
             for key, entry in document.items()
@@ -150,7 +150,7 @@ class Parted:
 
 
 def prompt_length(window: int) -> int:
-    """How many tokens of the user's text a draw continues, in a text that has so many."""
+    """The most tokens of the user's text that a draw has as its prompt, for a window's size."""
     return min(64, window // 2)
 
 
