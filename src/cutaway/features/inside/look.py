@@ -203,7 +203,10 @@ class Look:
     # -- the lens, and logit attribution ----------------------------------------------------------
 
     def lens(self, top: int = 5) -> Lens:
-        """The logit lens before the first layer and after each; ``top``: tokens of each row."""
+        """The logit lens before the first layer and after each, with the draw of the same luck.
+
+        top: how many of the likeliest tokens each row lists
+        """
         top = check_int("top", top, 1, self._trace.head.vocab_size)
         rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
         if row_hash(rows[-1]) != self.row_hash:

@@ -98,7 +98,7 @@ class Oracle:
 
     @property
     def log_mass(self) -> float:
-        """The mean of ln(surviving mass), in nats: a log-probability gains minus this by truncation."""
+        """The mean ln(surviving mass), in nats: truncation raises log-probabilities by minus this."""
         gaps = [
             reading.final - reading.tempered
             for readings in self.fit.readings
