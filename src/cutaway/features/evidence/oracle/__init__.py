@@ -98,7 +98,7 @@ class Oracle:
 
     @property
     def log_mass(self) -> float:
-        """The mean ln(surviving mass), in nats: truncation raises log-probabilities by minus this."""
+        """The mean ln(surviving mass), in nats: truncation adds minus this to a log-probability."""
         gaps = [
             reading.final - reading.tempered
             for readings in self.fit.readings
