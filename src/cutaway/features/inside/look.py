@@ -289,7 +289,7 @@ class Look:
 
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
-        """By layer, the experts that computed the row, best first, and their shares."""
+        """The experts that computed the row, by layer, best first, and their shares."""
         return {
             part.layer: choose_experts(
                 inspectable(self._llm.backend), self._row.tensors[part.op.inputs[1]], part.op

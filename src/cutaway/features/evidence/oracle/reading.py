@@ -151,7 +151,7 @@ def importance_error(delta: float) -> float:
 
 
 MAX_DELTA, REMOVED_DELTA = 10.0, 1.0
-"""In nats: the cap of |delta|, and the |delta| that a token counts as where the chain removes it;
+"""The cap of |delta| in nats, and the |delta| that a token counts as where the chain removes it;
 rounding alone may remove a token at the edge of the survivors."""
 
 
