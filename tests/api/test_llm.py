@@ -185,7 +185,7 @@ def test_a_smaller_context_is_full_sooner(path):
 
 def test_backends_are_known_by_name(path):
     with pytest.raises(InputError, match=r"backend must be one of .*reference.*, not 'gpu'"):
-        LLM(path, backend="gpu")
+        LLM(path, backend="npu")
 
 
 def test_a_model_that_is_not_supported_is_refused_by_name(tmp_path):
@@ -247,7 +247,7 @@ def test_what_can_be_refused_is_refused_before_a_model_is_fetched(monkeypatch, t
     with pytest.raises(InputError, match="context must be between 2"):
         LLM(context=1)
     with pytest.raises(InputError, match="backend must be one of"):
-        LLM(backend="gpu")
+        LLM(backend="npu")
 
 
 @pytest.mark.parametrize("threads", [0, -1, 2000, "2"])

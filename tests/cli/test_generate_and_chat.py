@@ -104,7 +104,7 @@ def test_naive_loop_gives_the_same_text(generate):
         (["x", "--price", "1"], "IN,OUT"),
         (["x", "--price=-1,1"], "not negative"),
         (["x", "--logit-bias", "x"], "ID=X"),
-        (["x", "--backend", "gpu"], "backend must be one of"),
+        (["x", "--backend", "npu"], "backend must be one of"),
         (["x", "--context", "1"], "context must be between 2 and"),
         (["a" * 500], "prompt has .* tokens, and .* context length is 128"),
         (["-"], "standard input is not UTF-8"),

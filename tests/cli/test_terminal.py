@@ -80,7 +80,7 @@ def test_more_tokens_than_the_context_has_are_noted(tiny, cutaway):
 @pytest.mark.parametrize(
     "args",
     [["generate", "x", "--top-p", "2"], ["chat", "--temperature", "-1"], ["chat", "--seed", "-1"],
-     ["generate", "x", "--backend", "gpu"], ["generate", "x", "--context", "1"]],
+     ["generate", "x", "--backend", "npu"], ["generate", "x", "--context", "1"]],
 )  # fmt: skip
 def test_bad_options_are_refused_before_a_model_is_fetched(args, tmp_path, monkeypatch, refused):
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
@@ -164,7 +164,7 @@ def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
     assert talk.take("Tell me.") is True
     assert capsys.readouterr().err == "(stopped)\n"
     assert talk._messages == [{"role": "user", "content": "before"}]
-    assert not talk.refused
+    assert not talk.any_refused
 
 
 def test_odd_bytes_are_one_refused_message(tiny, cutaway):

@@ -132,5 +132,5 @@ def test_a_mistake_fades_in_the_same_words_and_not_in_its_own(llm):
 def test_exposure_to_a_human_text(llm):
     done = exposure(llm, RIVER_BANK.read_text(), before=32, tokens=16, temperature=0)
     assert len(done.windows) >= 20
-    assert max(estimate.high for estimate in done.by_position("gap")[2:]) < 0
+    assert max(estimate.high for estimate in done.average_bands("gap")[2:]) < 0
     assert not done.drift[:, 0].any()
