@@ -184,7 +184,7 @@ def test_a_smaller_context_is_full_sooner(path):
 
 
 def test_backends_are_known_by_name(path):
-    with pytest.raises(InputError, match=r"backend must be one of .*reference.*, not 'gpu'"):
+    with pytest.raises(InputError, match=r"backend must be one of .*reference.*, not 'npu'"):
         LLM(path, backend="npu")
 
 
