@@ -1,6 +1,6 @@
-"""Decode bytes that arrive in pieces, and make text from anywhere safe to show.
+"""Decode bytes that arrive in pieces, and escape text of any origin so that it is safe to show.
 
-Knows UTF-8, and which characters a terminal or a page would take for something else.
+Knows UTF-8, and the characters that control a terminal or change how a page shows a line.
 """
 
 import codecs
@@ -9,15 +9,15 @@ import codecs
 class TextStream:
     """Incremental UTF-8: all pushes and the flush, joined, equal decoding the bytes at once.
 
-    An unfinished character is held back until its last byte comes; bytes that can
-    no longer become one turn into U+FFFD. Nothing raises.
+    An unfinished character is held back until its last byte comes. Bytes that can no longer
+    become a character turn into U+FFFD. No method raises.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, data: bytes) -> str:
-        """Return the text that is certain after these bytes, perhaps ""."""
+        """Return the text that these bytes complete; "" if they complete none."""
         return self._decoder.decode(data)
 
     def flush(self) -> str:
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def printable_bytes(data: bytes) -> str:
-    """Decode ``data``, with <0xXX> for each byte of what is not a printable character."""
+    """Decode UTF-8, and write <0xXX> for each byte that is no part of a printable character."""
     text = data.decode("utf-8", "surrogateescape")
     return "".join(char if char.isprintable() else _hex(char) for char in text)
 

@@ -1,7 +1,7 @@
 """Write a conversation the way the model was trained to read it.
 
-Knows the model's own template, and that only the template opens and closes turns: what looks like a
-special token in a message or a tool stays text. Jinja2 is imported at the first rendering, because
+Knows the model's own template. Only the template opens and closes turns: a message or a tool that
+spells a special token stays text. Jinja2 is imported at the first rendering, because
 completion never needs it.
 """
 
@@ -30,8 +30,8 @@ _RESERVED = frozenset(
     | {"add_generation_prompt", "continue_final_message"}
 )
 """Variables that a request cannot set: they have fields of their own, or are not supported."""
-_MAX_DEPTH = 68  # of nested lists and objects: 64 of a schema, and those around it
-ORIGIN = "cutaway.chat_template_origin"  # the file the template was in, if that was not a GGUF file
+_MAX_DEPTH = 68  # of nested lists and objects: 64 of a schema, and 4 around it
+ORIGIN = "cutaway.chat_template_origin"  # the template's file, unless that is a GGUF file
 
 
 class ChatTemplate:
@@ -43,7 +43,7 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
-        """Read the file's template; None if it has none, FormatError if it is not a text."""
+        """Read the file's template; None if the file has none, FormatError if it is no text."""
         source = metadata.get(FIELD)
         if source is None:
             return None
@@ -66,9 +66,9 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """Return the conversation's token ids, ready to be answered; raise as ``render`` does.
+        """Return the token ids of the prompt for a conversation; raise as ``render`` does.
 
-        check: may refuse the text before it is tokenized, by raising
+        check: gets the prompt before it is tokenized, and raises to refuse it
         """
         template_messages, template_tools = self._prepare(messages, tools, continue_final_message)
         mark = self._find_unused_letter(template_messages, template_tools, variables)
@@ -92,11 +92,11 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """Return the prompt for ``messages``, which are as OpenAI's chat takes them.
+        """Return the prompt for ``messages``, which have the form of OpenAI's chat.
 
-        tools: what the model may call
+        tools: the tools that the model may call
         add_generation_prompt: end with the opening of the assistant's turn
-        continue_final_message: end with the last message, the assistant's, for it to be continued
+        continue_final_message: end with the last message, the assistant's, to be continued
         variables: other variables that the template reads (enable_thinking, ...)
         InputError: a malformed message, or one that the template refuses; tools whose calls
         this model writes in a form that is not supported; a message that cannot be continued.
@@ -116,7 +116,7 @@ class ChatTemplate:
         form = self._tool_support
         if form.dialect is None:
             raise InputError(*form.refusal)
-        end = form.dialect.end.removesuffix(self._tokens["eos_token"])  # which ends the answer
+        end = form.dialect.end.removesuffix(self._tokens["eos_token"])  # EOS ends the answer anyway
         dialect = replace(form.dialect, end=end)
         texts = [part for part in dialect.all_parts if isinstance(part, str)]
         return replace(dialect, control=tokenizer.control_tokens("".join(texts)))
@@ -124,9 +124,9 @@ class ChatTemplate:
     def _prepare(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """Return (messages, tools) as the template takes them. goes_on: continue the last one."""
+        """Return (messages, tools) for the template. goes_on: the last message is continued."""
         from cutaway.text.harmony import MARK, to_harmony
-        from cutaway.text.messages import check_goes_on, to_template_messages  # no text needs these
+        from cutaway.text.messages import check_goes_on, to_template_messages  # not for completion
 
         read = to_template_messages(messages)
         if check_bool("continue_final_message", goes_on):
@@ -148,14 +148,13 @@ class ChatTemplate:
     ) -> str:
         """Render prepared messages; with an ``end``, only up to the end of the last message.
 
-        The end is found as ``transformers`` finds it: by a mark, here twice the character ``end``.
-        A template that trims messages trims the last one, too: then the space after the mark is
-        missing from the text.
+        A mark finds the end, as in ``transformers``: the character ``end`` twice, after the last
+        message. A template that trims messages also removes the space after the mark.
         """
         if not end:
             return self.render_prepared(messages, tools, variables)
         *before, last = messages
-        content, cut = last["content"], 2 * end  # which occurs in no escaped text
+        content, cut = last["content"], 2 * end  # no escaped text has ``end`` twice
         marked = [*before, {**last, "content": f"{content}{cut} "}]
         text, separator, rest = self.render_prepared(
             marked, tools, {**variables, "add_generation_prompt": False}
@@ -175,7 +174,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
     ) -> str:
-        """Return the text of messages and tools that are already as the template takes them."""
+        """Render messages and tools that already have the form which the template takes."""
         context: dict[str, Any] = {
             **self._tokens,
             "messages": messages,
@@ -190,15 +189,15 @@ class ChatTemplate:
             input_size = sum(len(text) for value in context.values() for text in _strings(value))
             return render_pieces(lambda: self._template.generate(**context), input_size)
         except CutawayError:
-            raise  # the template's own raise_exception, a FormatError of compiling, an old Jinja2
+            raise  # raise_exception in the template, a failed compilation, an old Jinja2
         except Exception as error:  # a template is a program and may fail in any way
             raise _broken(error) from error
 
     def _find_unused_letter(self, *values: Any) -> str:
         """Return a character that occurs neither in the template nor in these values.
 
-        It is a rare letter without case: templates may trim or rewrite an unprintable character,
-        but leave a letter as it is.
+        The character is a rare letter without case: templates may trim or rewrite an unprintable
+        character, but do not change a letter.
         """
         used = set(self.source).union(*(string for value in values for string in _strings(value)))
         unused = (letter for letter in map(chr, range(0x20000, 0x2A6D7)) if letter not in used)
@@ -222,7 +221,7 @@ class ChatTemplate:
 
     @cached_property
     def named_roles(self) -> frozenset[str]:
-        """The roles of messages whose names the template shows."""
+        """The roles for which the template writes a message's ``name``."""
         roles = ("system", "user", "assistant")
         probes = [{"role": role, "content": "a", "name": f"cutaway probe {role}"} for role in roles]
         # The second conversation is for templates that take no system message.
@@ -235,7 +234,7 @@ class ChatTemplate:
         return frozenset()
 
     def has(self, word: str) -> bool:
-        """Return whether the template's source has this string in quotes."""
+        """Return whether the template's source has this word as a quoted string."""
         return f"'{word}'" in self.source or f'"{word}"' in self.source
 
     @cached_property
@@ -254,14 +253,14 @@ class ChatTemplate:
         sandbox = environment()
         try:
             return sandbox.from_string(self.source)
-        except Exception as error:  # the compiler meets Python's own limits, too
+        except Exception as error:  # the compiler may also reach limits of Python
             raise _broken(error) from error
 
 
 def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
-    """Return a JSON value with each of its strings changed, the keys of objects too.
+    """Return a JSON value with each of its strings changed, keys of objects included.
 
-    InputError for what JSON cannot express: a template could write its text unchanged.
+    InputError for a value that JSON cannot express: a template could write that unchanged.
     """
     if isinstance(value, str):
         return change(value)

@@ -1,8 +1,7 @@
 """Find what a chat template writes around thoughts and between messages, by rendering probes.
 
 Knows the fields in which templates take a thought, and the marks of families whose templates write
-none. Does not know what its findings are used for. Tools have a probe of their own
-(``tools.dialect``).
+no thoughts. Does not know how others use the marks. ``tools.dialect`` probes tools.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _HARMONY = f"<|channel|>analysis<|message|>{_PROBE_THOUGHT}<|end|>"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _VARIABLES = {"add_generation_prompt": False, "enable_thinking": True, "thinking": True}
-_TAG = re.compile(TAGS.pattern.removesuffix("|."))  # without its other characters
+_TAG = re.compile(TAGS.pattern.removesuffix("|."))  # whole tags only, no single characters
 
 UNRENDERED = (
     ("<think>", "</think>"),
@@ -43,11 +42,11 @@ UNRENDERED = (
     ("<seed:think>", "</seed:think>"),
     ("<|channel>thought\n", "<channel|>"),
 )
-"""Marks of templates that drop every thought, but have these in their source."""
+"""(opening, closing) of templates that write no thought, but have both in their source."""
 
 
 def thinking_of(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
-    """Return how a model writes thoughts after the prompt of a question; None where it has none."""
+    """Return how a model writes thoughts after a question's prompt; None if it writes none."""
     thinking = _find_thinking(template, tokenizer)
     return thinking and thinking.with_prompt(template.render([{"role": "user", "content": "a"}]))
 
@@ -62,7 +61,7 @@ def _find_thinking(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | N
 
 
 def _tokens(marks: str, tokenizer: Tokenizer) -> dict[str, int]:
-    """Map name -> id for what is one token in these marks: control tokens, and whole tags."""
+    """Map text -> id for each control token and each tag of these marks that is one token."""
     tags = {tag: _encode_tag(tag, tokenizer) for tag in _TAG.findall(marks)}
     single = {tag: ids[0] for tag, ids in tags.items() if len(ids) == 1}
     return {**single, **tokenizer.control_tokens(marks)}
@@ -75,7 +74,7 @@ def _encode_tag(tag: str, tokenizer: Tokenizer) -> list[int]:
 def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
     """Return the marks before and after a thought.
 
-    Marks that occur only in the template's source count where all their tags are tokens.
+    Marks that only the template's source has count if each of their tags is one token.
     """
     for messages in _thought_conversations():
         if marks := _find_marks(template, messages):
@@ -90,7 +89,7 @@ def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | No
 
 
 def _thought_conversations() -> Iterator[list[dict[str, Any]]]:
-    """Yield conversations with a thought, one for each form that templates take."""
+    """Yield conversations with a thought, one for each form in which templates take thoughts."""
     fields = dict.fromkeys(_FIELDS, _PROBE_THOUGHT)
     answer = {"role": "assistant", "content": _PROBE_TEXT}
     yield [_USER, answer | fields]
@@ -111,7 +110,7 @@ def _thought_conversations() -> Iterator[list[dict[str, Any]]]:
 def _find_marks(
     template: ChatTemplate, messages: Sequence[Mapping[str, Any]]
 ) -> tuple[str, str] | None:
-    """Return a conversation's marks: the tags next to the thought, and white space around them."""
+    """Return (opening, closing): the tags next to the thought, with white space; None if none."""
     text = _render_or_empty(template, messages)
     before, probe, rest = text.partition(_PROBE_THOUGHT)
     rest, answer, _ = rest.partition(_PROBE_TOOL if "tool_calls" in messages[-1] else _PROBE_TEXT)
@@ -134,7 +133,7 @@ def _find_marks(
 
 
 def _render_or_empty(template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text, "" where the template refuses or fails."""
+    """Render the messages; "" if the template refuses them or fails."""
     try:
         return template.render_prepared(messages, None, _VARIABLES)
     except (InputError, FormatError):
@@ -142,9 +141,9 @@ def _render_or_empty(template: ChatTemplate, messages: Sequence[Mapping[str, Any
 
 
 # -- the texts between messages ----------------------------------------------------------------
-# For templates that do nothing but write fixed texts between messages: conversations of an optional
-# system message and of questions and answers in turn, without tools or variables. Each rule found
-# is tried against the template itself. A page needs this, since it has no Jinja.
+# An exported page has no Jinja, so it writes prompts by these rules. They serve templates that only
+# write fixed texts between messages. A conversation has an optional system message, then questions
+# and answers in turn, without tools or variables. Each rule is tried against the template itself.
 
 START, END = "start", "end"
 TURNS = 6  # questions, in the longest conversation that is tried
@@ -155,7 +154,7 @@ _CONTENTS = (
     "🙂 'q' \"q\" \\", "a\r\nb", "<thi", "nk>",
 )  # fmt: skip
 _THOUGHTS = ("a{} \n\nb{}\n \nc\n", "{}", "\n<think>\n{}\n\n\u3000b")  # {}: the closing mark
-_OPEN, _CLOSE = "\U00020000", "\U00020001"  # letters that no template has, and none trims
+_OPEN, _CLOSE = "\U00020000", "\U00020001"  # letters that no template has or trims
 _Message = Mapping[str, str]
 
 
@@ -163,11 +162,11 @@ _Message = Mapping[str, str]
 class ChatPieces:
     """The texts between two messages, by their roles: "user assistant" -> text.
 
-    The roles of the ends are "start" and "end"; before "end" is the opening of the answer.
+    Both ends have roles, "start" and "end"; the text before "end" opens the answer.
     trimmed: the roles whose contents are stripped as by ``str.strip``
-    thought_end: only what follows the last such mark in an assistant's content is written, since
-                 models are not shown their earlier thoughts; "": everything is written
-    blank: characters that are then stripped from its front; None: all white space around it
+    thought_end: an assistant's content is written only from behind the last such mark, since
+                 prompts leave out earlier thoughts; "": the whole content is written
+    blank: characters stripped from the front of that rest; None: strip white space at both ends
     drops_empty: whether an empty system message is left out
     """
 
@@ -179,7 +178,7 @@ class ChatPieces:
 
     @classmethod
     def from_template(cls, template: ChatTemplate) -> ChatPieces:
-        """Find them; InputError if the template is not of this form, FormatError if it fails."""
+        """Find the texts; InputError if the template writes more, FormatError if it fails."""
         if _CLOCK in template.source:
             raise InputError("the model's chat template writes today's date")
         roles = ("user", "assistant", "system")
@@ -206,7 +205,7 @@ class ChatPieces:
         return f"{START} system" in self.between
 
     def text(self, messages: Sequence[_Message]) -> str:
-        """Return the prompt for a conversation, ready to be answered."""
+        """Return the prompt for a conversation, up to the opening of the answer."""
         if self.drops_empty and messages[0] == {"role": "system", "content": ""}:
             messages = messages[1:]
         roles = [START, *(m["role"] for m in messages), END]
@@ -223,7 +222,7 @@ class ChatPieces:
 
 
 def _rules(ends: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what a template may do besides writing between messages, the least first.
+    """Yield fields of ``ChatPieces`` beyond the texts, the simplest first.
 
     ends: marks with which thoughts may end
     """
@@ -266,7 +265,7 @@ def _find_texts_between(template: ChatTemplate) -> dict[str, str]:
 def _note(
     template: ChatTemplate, messages: Sequence[_Message], texts_between: dict[str, str]
 ) -> None:
-    """Add the texts between these messages, whose contents must occur nowhere else."""
+    """Add the texts between these messages to ``texts_between``; no content may occur twice."""
     roles, texts = [START, *(m["role"] for m in messages), END], list[str]()
     rest = template.render(messages)
     for message in messages:
@@ -280,7 +279,7 @@ def _note(
 
 
 def _turns(questions: int, contents: Sequence[str]) -> list[_Message]:
-    """Return so many questions, with answers between them; the contents are used in turn."""
+    """Return this number of questions with answers between them; contents repeat in turn."""
     roles = ("user", "assistant")
     return [
         {"role": roles[i % 2], "content": contents[i % len(contents)]}

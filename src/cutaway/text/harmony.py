@@ -1,8 +1,8 @@
 """Harmony, the format of gpt-oss: an answer is one or several messages, each in a channel.
 
-Knows what the channels are for: "analysis" has thoughts, "commentary" tool calls and the text
-before them, "final" the answer. Makes the grammar of such answers, parses them while they are
-written, and converts conversations to what harmony's templates take.
+Knows the channels: "analysis" has thoughts, "commentary" has tool calls and the text before them,
+"final" has the answer. Makes the grammar of such answers, parses them while they are
+written, and converts conversations to the form that harmony's templates take.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 # -- messages, taken apart ---------------------------------------------------------------------
 # The parser knows the marks of a message, its header (channel and recipient) and what each channel
-# means to a client. It gets no tokens: a mark is pushed as a byte that no text has.
+# means to a client. It gets bytes, no tokens: each mark is one byte that UTF-8 never has.
 
 MARKS = {
-    name: bytes([0xF8 + index])  # which UTF-8 has no use for
+    name: bytes([0xF8 + index])  # UTF-8 never has these bytes
     for index, name in enumerate(
         ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>",
          "<|call|>")
     )
 }  # fmt: skip
-"""A control token -> the byte that stands for it in the parser's input."""
+"""A control token -> its byte in the parser's input."""
 
 START_BYTE, CHANNEL_BYTE, _, MESSAGE_BYTE, END_BYTE, RETURN_BYTE, CALL_BYTE = MARKS.values()
 _MARK = re.compile(rb"([\xf8-\xfe])")
 _CHANNEL = re.compile(rb"\xf9\s*(\w+)")
 _RECIPIENT = re.compile(rb"\bto=functions\.([^\s\xf8-\xfe]+)")
 BARE = Dialect(("<call>", Slot.NAME, "<arguments>"), ())
-"""Calls as the inner parser reads them, without the marks and headers around them."""
+"""The form of calls that the inner parser reads, without marks and headers."""
 
 
 class HarmonyParser:
@@ -59,7 +59,7 @@ class HarmonyParser:
         self._header: bytes | None = b""  # None within a message's text
         self._kind: type[Thought] | type[Content] | None = None  # None: a call
         self._text = TextStream()
-        self._kinds_seen = set[type]()  # kinds that have had a message
+        self._kinds_seen = set[type]()  # kinds of earlier messages
 
     lacks_mark = False  # a call ends where its message does
 
@@ -69,7 +69,7 @@ class HarmonyParser:
         return self._header is None and self._kind is Thought
 
     def push(self, data: bytes) -> list[Thought | Delta]:
-        """Return what is certain after these bytes."""
+        """Return the parts that these bytes make certain."""
         parts: list[Thought | Delta] = []
         for piece in filter(None, _MARK.split(data)):
             parts += self._take(piece)
@@ -130,8 +130,8 @@ _ANALYSIS, _PREAMBLE, _FINAL = (
 class Harmony(Thinking):
     """How a model of gpt-oss's kind writes thoughts; see ``Thinking``.
 
-    header  the part of the answer's first message that the prompt has
-    once    whether a grammar allows a single thought, at the beginning, since a budget is for one
+    header  the beginning of the answer's first message, which the prompt has written
+    once    whether a grammar allows only one thought, at the beginning, as a budget requires
     """
 
     before: str = _ANALYSIS
@@ -141,19 +141,19 @@ class Harmony(Thinking):
 
     @classmethod
     def known_to(cls, tokenizer: Tokenizer) -> Harmony | None:
-        """Return the format of a model that has the marks as control tokens; None for others."""
+        """Return the format if the tokenizer has the marks as control tokens, else None."""
         control = tokenizer.control_tokens("".join(MARKS))
         marks = (START, CHANNEL, MESSAGE, END)
         return cls(control=control) if all(name in control for name in marks) else None
 
     def with_prompt(self, prompt: str) -> Harmony:
-        """Return the same after a prompt that ends within the assistant's first message."""
+        """Return a copy for answers to a prompt that ends within the assistant's first message."""
         _, begins, header = prompt.rpartition(f"{START}assistant")
         header = header if begins else _FINAL  # a text without messages
         return replace(self, header=header, opened=header == self.before)
 
     def with_start(self, text: str) -> Harmony:  # noqa: ARG002 - whatever it is, it is in that channel
-        """Return the same within a final message: templates put an answer's beginning there."""
+        """Return a copy within a final message, where templates put an answer's beginning."""
         return replace(self, header=_FINAL, opened=False)
 
     def parser(self) -> None:
@@ -166,7 +166,7 @@ class Harmony(Thinking):
         return parser
 
     def count(self, pieces: Sequence[bytes]) -> int:
-        """Count the tokens of thoughts, without marks and the names of channels."""
+        """Count the tokens of thoughts, without marks and channel names."""
         parser, count = self.reader((), str), 0
         for piece in pieces:
             parser.push(piece)
@@ -175,12 +175,12 @@ class Harmony(Thinking):
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """The bytes, in no text, that stand for control tokens in the parser's input."""
+        """Map control token id -> its byte in the parser's input, which no text has."""
         return {token_id: MARKS[name] for name, token_id in self.control.items()}
 
     @property
     def grammar(self) -> str:
-        """Lark of thoughts and a final message, whose text is ``answer``, not defined here."""
+        """Lark of thoughts and a final message, whose text is ``answer``, which others define."""
         return "\n".join(self._messages(f"{self._thoughts} final", "answer"))
 
     @property
@@ -213,13 +213,13 @@ class Harmony(Thinking):
         """Return Lark of whole answers that may or must call one of the tools.
 
         answer_rule: the rule of the final message's text
-        InputError: no tool may be called; a custom tool's grammar that does not fit in.
+        InputError: no tool may be called; a custom tool's grammar that cannot be nested.
         """
         allowed = choice.allowed_tools(tools)
         if not allowed:
             raise InputError("tool_choice", " allows no tool; give tools, or generate without")
         ways = [f"{self._before} call"]
-        if choice.mode != "required":  # an answer in JSON of a schema has no other text
+        if choice.mode != "required":  # no preamble before the JSON of a schema
             before = self._before if answer_rule == "TEXT" else self._thoughts
             ways.append(f"{before} final")
         names = range(len(allowed))
@@ -237,7 +237,7 @@ class Harmony(Thinking):
         )
 
     def _messages(self, whole: str, answer_rule: str) -> list[str]:
-        """Return the rules of messages; ``whole`` is the answer if the prompt has begun none."""
+        """Return the rules of messages; ``whole`` is the answer if the prompt opened no message."""
         behind = whole.replace("analysis?", "") if self.once else whole
         rest = {"": whole, self.before: f"thought ({behind})"}
         begin = rest.get(self.header, answer_rule)  # a final message that the prompt has begun
@@ -264,12 +264,12 @@ class Harmony(Thinking):
 
     @property
     def _format(self) -> str:
-        """Lark of the optional note in a header that arguments are JSON."""
+        """Lark of the note that a header may have: that arguments are JSON."""
         mark = self._literal("<|constrain|>json")
         return '" json"' + (f' | " "? {mark}' if "<|constrain|>" in self.control else "")
 
     def _to_parser_bytes(self, text: str) -> bytes:
-        """Return a prompt's text as the parser reads it."""
+        """Return a text with each mark as its byte, as the parser reads it."""
         data = text.encode()
         for name, mark in MARKS.items():
             data = data.replace(name.encode(), mark)
@@ -281,13 +281,13 @@ class Harmony(Thinking):
 # part of the thought.
 
 MARK = "<|channel|>analysis<|message|>"
-"""A text in the source of these templates."""
+"""A text that the source of every such template has."""
 
 
 def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages with each call followed by its result.
 
-    InputError for a system message that is not the first, which these templates would leave out.
+    InputError for a later system message, which these templates would leave out.
     """
     harmony_messages: list[dict[str, Any]] = []
     for index, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT): the settings of models that give each token of a text a vector."""
+"""Late interaction (ColBERT): settings of models with one embedding per token."""
 
 import json
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 from cutaway.errors import FormatError
 
 KEY = "cutaway.embedding.late_interaction"
-"""The metadata key of the fields below, as JSON."""
+"""The metadata key under which the fields of ``LateInteraction`` are JSON."""
 _MAX_TOKENS = 1 << 20
 
 
 class LateInteraction(NamedTuple):
-    """How queries and documents are read, and which of their tokens have vectors.
+    """How queries and documents are tokenized, and which of their tokens have vectors.
 
-    query_id, document_id          the second token of a text, which says which of the two it is
-    query_length, document_length  the largest number of tokens, with that one
-    filled_to, filler              queries are padded to so many tokens with this token; each has a
-                                   vector, too; 0: queries are not padded
+    query_id, document_id          the second token of a query, of a document; None: no such token
+    query_length, document_length  the largest number of tokens, the second one included
+    filled_to, filler              queries are padded with ``filler`` to ``filled_to`` tokens, which
+                                   all have vectors; 0: queries are not padded
     fillers_are_seen               whether tokens attend to the padding
-    skipped                        tokens of documents that have no vector
+    skipped                        ids of document tokens that have no vector
     """
 
     query_id: int | None = None
@@ -32,14 +32,14 @@ class LateInteraction(NamedTuple):
     skipped: tuple[int, ...] = ()
 
     def to_metadata(self) -> dict[str, str]:
-        """Return the metadata of a file."""
+        """Return the settings as a file's metadata."""
         return {KEY: json.dumps(self._asdict())}
 
 
 def late_interaction(metadata: Mapping[str, Any], tokens: int) -> LateInteraction | None:
-    """Read the settings; None where a text has one vector, FormatError for damaged metadata.
+    """Read the settings; None if a text has one vector, FormatError for damaged metadata.
 
-    tokens: how many the vocabulary has
+    tokens: the size of the vocabulary
     """
     if (text := metadata.get(KEY)) is None:
         return None

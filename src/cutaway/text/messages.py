@@ -1,6 +1,6 @@
-"""Turn the messages that a client sends into those that a chat template takes.
+"""Turn a client's messages into those that a chat template takes.
 
-Knows the fields of each role, tool calls and their results, and how these refer to each other.
+Knows the fields of each role, tool calls and their results, and how a result names its call.
 """
 
 import json
@@ -13,11 +13,11 @@ from cutaway.errors import InputError, Name
 from cutaway.text.tools.tool import INPUT, Tool
 
 Message = Mapping[str, Any]
-THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names for a message's thought
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # fields of a message's thought
 
 
 def to_template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return copies of the messages, with every call's arguments as an object.
+    """Return copies of the messages, with the arguments of every call as an object.
 
     InputError, with the message's index: a role or content is missing, arguments are not a JSON
     object, or a result belongs to no earlier call.
@@ -93,7 +93,7 @@ def _call(call: Any, place: str) -> dict[str, Any]:
 
 
 def _arguments(function: Message, place: str) -> dict[str, Any]:
-    """Parse a call's arguments: OpenAI's clients send a string of JSON; an object works, too."""
+    """Parse a call's arguments: a string of JSON, as OpenAI's clients send, or an object."""
     value = function.get("arguments")
     place = Name(place, "function", "arguments")
     try:
@@ -107,7 +107,7 @@ def _arguments(function: Message, place: str) -> dict[str, Any]:
 
 
 def _input(custom: Message, place: str) -> dict[str, Any]:
-    """Return a custom tool's text as the one argument by which the model knows it."""
+    """Return a custom tool's text as the single argument ``INPUT``, which the model writes."""
     value = custom.get("input")
     if not isinstance(value, str):
         raise InputError(Name(place, "custom", "input"), f" must be a string, not {shown(value)}")
@@ -128,10 +128,10 @@ def _name_result(message: dict[str, Any], names: Mapping[str, str], place: str) 
 def with_schema(
     messages: Sequence[Message], schema: Any, tools: Sequence[Tool] = ()
 ) -> list[dict[str, Any]]:
-    """Return a conversation whose first system or user message asks for JSON of a schema.
+    """Ask for JSON of a schema in the first system or user message of a conversation.
 
-    No message is added, since not every template takes a system message.
-    tools: what the answer may call instead
+    No message is added, since some templates take no system message.
+    tools: the tools that the answer may call instead
     """
     copies = [dict(message) for message in messages]
     text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """The Jinja2 environment that chat templates are written for, in a sandbox with an allowance.
 
 Knows the filters, functions and tags that ``transformers``' ``apply_chat_template`` offers. A
-template is a program by whoever made the model; here it can neither reach Python nor change its
+template is a program from a stranger; in the sandbox it can neither reach Python nor change its
 arguments. Does not know messages. Imports Jinja2, so import this module only to render a template.
 """
 
@@ -27,23 +27,23 @@ from jinja2.visitor import NodeTransformer
 from cutaway.errors import CutawayError, InputError
 
 # -- what a template may take ------------------------------------------------------------------
-# With loops, doublings and widths three lines of a template can run for days or fill the memory.
-# Jinja2's sandbox does not limit this. So here each loop, call, filter and operator pays from an
-# allowance before it makes anything.
+# By loops, doubled texts and widths, three lines of a template can run for days or fill the memory.
+# Jinja2's sandbox sets no such limit. So each loop, call, filter and operator pays from an
+# allowance before it makes a value.
 
-_STEP, _CALL = 16, 64  # the cost of a loop's turn, and of a call; each character made costs 1
+_STEP, _CALL = 16, 64  # the cost of a loop's turn, and of a call; each new character costs 1
 _READ = 8  # the cost of each character that a method or a filter reads
 _BASE_COST, _COST_PER_CHARACTER = 2**25, 1024  # the allowance: fixed, and per character of input
-_LARGEST, _LARGER = 2**22, 16  # size of a list with all that is in it: likewise
+_LARGEST, _LARGER = 2**22, 16  # a value's size with its parts: fixed, and per input character
 _SECONDS, _SLOWEST = 10.0, 10_000  # processor time; characters of input that add a second
 _OFTEN = 256  # payments after which the time is checked
-_WIDEST = 10_000  # a width, a count or an indentation
-_MOST_BITS = 2**14  # of a whole number
+_WIDEST = 10_000  # the largest width, count or indentation
+_MOST_BITS = 2**14  # of an integer
 _INDENT = 16
 
 _UNSAFE_METHODS = frozenset(("translate", "maketrans", "expandtabs"))
 _REMOVED = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
-"""Filters whose cost is not bounded by their input, and which no chat template needs."""
+"""Filters that no chat template needs; the size of their input does not bound their cost."""
 _ANY_NUMBER = frozenset(("d", "default", "float", "int", "map", "max", "min", "reject", "select"))
 _AT_ONCE = frozenset(("count", "first", "last", "length"))
 _FORMAT = re.compile(r"%(?:\([^)]*\))?[^a-zA-Z%(]*(?:\*|\d{5})|\{[^{}]*:[^{}]*(?:\{|\d{5})")
@@ -51,17 +51,17 @@ _LOOP_FILTER, _VALUE_FILTER, _JOIN_FILTER = (
     " loop",
     " made",
     " joined",
-)  # filters whose names no template can write
+)  # filters of the compiler: templates cannot write these names
 
 
 class TooMuchError(Exception):
-    """A template takes more than it may."""
+    """A template exceeds its allowance."""
 
 
 class Allowance:
-    """What one rendering may still spend.
+    """The cost and the time that one rendering may still spend.
 
-    input_size: characters of what the template is given
+    input_size: number of characters in the template's variables
     """
 
     def __init__(self, input_size: int) -> None:
@@ -74,7 +74,7 @@ class Allowance:
         self._sizes: dict[int, tuple[Any, int]] = {}  # id() -> (value, size); keeps the value alive
 
     def pay(self, cost: int) -> None:
-        """Spend a cost; TooMuchError if not so much is left, or no time."""
+        """Spend a cost; TooMuchError if the allowance or the time is used up."""
         self._left -= cost
         self._payments += 1
         if self._left < 0:
@@ -110,12 +110,12 @@ class Allowance:
 
 
 _CURRENT: ContextVar[Allowance] = ContextVar("allowance")
-# Outside of a rendering there is none: so what Jinja2's compiler tries to compute in advance fails,
-# and is computed by the rendering.
+# No allowance exists outside of a rendering. So Jinja2's compiler fails to compute constants in
+# advance, and leaves them to the rendering.
 
 
 def render_pieces(pieces: Callable[[], Iterable[str]], input_size: int) -> str:
-    """Return the text of the pieces that a template writes, within one allowance."""
+    """Join the pieces that a template writes, within one allowance."""
     token = _CURRENT.set(Allowance(input_size))
     try:
         return _join(pieces())
@@ -124,7 +124,7 @@ def render_pieces(pieces: Callable[[], Iterable[str]], input_size: int) -> str:
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox whose templates pay for what they do."""
+    """A sandbox whose templates pay for each operation."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
@@ -138,12 +138,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {_LOOP_FILTER: _Loop, _VALUE_FILTER: _pay_for, _JOIN_FILTER: _join}
 
     def add_filter(self, name: str, work: Callable[..., Any]) -> None:
-        """Add a filter of ours, which pays as all do."""
+        """Add a filter of cutaway's, which also pays before it works."""
         self.filters[name] = _with_payment(name, work)
 
     @staticmethod
     def concat(pieces: Iterable[Any]) -> str:
-        """Join what a macro or a block has written."""
+        """Join the pieces that a macro or a block wrote."""
         return _join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -178,7 +178,7 @@ class _Namespace(Namespace):
 
 
 class _Hooks(NodeTransformer):
-    """Adds filters that pay where Jinja2 calls nothing; it calls the methods by these names."""
+    """Adds filters that pay where Jinja2 has no hook; NodeTransformer calls methods by name."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
@@ -205,7 +205,7 @@ def _apply_filter(node: nodes.Expr, name: str) -> nodes.Filter:
 
 
 class _Loop:
-    """What a loop iterates over; each turn pays."""
+    """The values of a loop, each of which costs a step."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values, self._allowance = values, _CURRENT.get()
@@ -325,7 +325,7 @@ def _cost(allowance: Allowance, operator: str, left: Any, right: Any) -> int:
 
 
 def check_bits(bits: int) -> None:
-    """Raise TooMuchError for a whole number of too many bits."""
+    """Raise TooMuchError for an integer of too many bits."""
     if bits > _MOST_BITS:
         raise TooMuchError("it counts too far")
 
@@ -351,10 +351,10 @@ class _Generation(Extension):
 
 @cache
 def environment() -> BoundedEnvironment:
-    """Return the one environment of all templates, which has no state of theirs.
+    """Return the environment that all templates share; it keeps no state of any template.
 
     CutawayError if a template could escape from the installed Jinja2: another package may have
-    replaced ours by an older one.
+    installed an older one.
     """
     _check(jinja2.__version__)
     sandbox = BoundedEnvironment(
@@ -371,7 +371,7 @@ def environment() -> BoundedEnvironment:
 def variables_of(source: str) -> frozenset[str]:
     """Return the names that a template reads and does not assign itself; raise as Jinja2 does.
 
-    A name that it assigns counts if it asks whether the name is given: it assigns a default.
+    An assigned name also counts if the template tests whether it is given: it has a default.
     """
     tree = environment().parse(source)
     assigned_names = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}

@@ -1,8 +1,8 @@
-"""What a model thinks before it answers, and what a request may ask about it.
+"""Thinking: the thought that a model writes before it answers, and what a request may ask of it.
 
-Knows the marks around a thought: from one description come the grammar of a text that may begin
-with a thought, and the parser that separates the thought from the answer. Does not know requests
-and protocols.
+Knows the marks around a thought. They define both the grammar of a text that may begin with a
+thought, and the parser that separates the thought from the answer. Does not know requests and
+protocols.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _BLANK = b" \n"
-_WHOLE = b"\xff"  # precedes a mark that is one token; never occurs in UTF-8
+_WHOLE = b"\xff"  # precedes a mark that is one token; UTF-8 never has this byte
 
 
 @dataclass(frozen=True)
 class Thinking:
     """How a model's thoughts are written.
 
-    before, after: what the template writes around a thought: marks and white space
+    before, after: the marks and white space that the template writes around a thought
     opened:        whether the prompt has opened the first thought
     closed:        whether the prompt has a whole thought, which may be empty
-    control:       name -> id of the marks that are one token, mostly control tokens: the same mark
+    control:       name -> id of each mark that is one token, mostly a control token; the same mark
                    spelled by other tokens is ordinary text
     """
 
@@ -45,12 +45,12 @@ class Thinking:
     control: Mapping[str, int] = field(default_factory=dict)
 
     def with_prompt(self, prompt: str) -> Thinking:
-        """Return the same after a prompt, which may have opened the thought, or closed it."""
+        """Return a copy for answers to this prompt, which may have opened or closed the thought."""
         end = prompt.rstrip()
         return replace(self, opened=end.endswith(self.opening), closed=end.endswith(self.closing))
 
     def with_start(self, text: str) -> Thinking | None:
-        """Return the same in an answer with this beginning; None if that is past the thoughts."""
+        """Return a copy for an answer that begins with ``text``; None if its thought has ended."""
         _, opened, inside = text.rpartition(self.opening)
         if not opened or self.closing in inside:
             return None
@@ -73,7 +73,7 @@ class Thinking:
 
     @property
     def grammar(self) -> str:
-        """Lark of ``answer``, a rule defined elsewhere, perhaps after a thought."""
+        """Lark of an optional thought and the rule ``answer``, which others define."""
         opening = "" if self.opened else self._literal(self.opening)
         first = next((name for name in self.control if self.closing.startswith(name)), "")
         if first:
@@ -102,7 +102,7 @@ class Thinking:
         return b"".join(_WHOLE * (piece in self.control) + piece.encode() for piece in pieces)
 
     def parser(self) -> ThinkingParser | None:
-        """Return a parser of one text; None if the answer's parser finds thoughts itself."""
+        """Return a parser of one text."""
         return ThinkingParser(self)
 
     def count(self, pieces: Sequence[bytes]) -> int:
@@ -117,7 +117,7 @@ class Thinking:
         return count_pieces(pieces, start, len(data) if end < 0 else end)
 
     def token_ids(self, mark: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """Return the tokens of a mark within a text: no space is put after a control token."""
+        """Return the token ids of a mark within a text; no space is added after a control token."""
         control, parts = self.control, self._split(mark)
         ids = ([control[p]] if p in control else tokenizer.encode(p, goes_on=True) for p in parts)
         return tuple(chain.from_iterable(ids))
@@ -156,7 +156,7 @@ class Thought:
 class ThinkingParser:
     """Separates the thought of one text from its answer, while it is written.
 
-    Neither has the white space that the template itself writes around a thought.
+    Both lack the white space that the template itself writes around a thought.
     """
 
     def __init__(self, thinking: Thinking) -> None:
@@ -170,7 +170,7 @@ class ThinkingParser:
         self._pending = b""
 
     def push(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return (thought, answer): what is certain after these bytes."""
+        """Return (thought, answer): the bytes that are now certain to belong to each."""
         self._pending += data
         reasoning = b""
         if self._state == "beginning":
@@ -188,7 +188,7 @@ class ThinkingParser:
         return reasoning, _without_marks(answer)
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Return what was held back, as (thought, answer)."""
+        """Return the bytes that were held back, as (thought, answer)."""
         pending, self._pending = _without_marks(self._pending), b""
         return (pending, b"") if self._state in ("indent", "thought") else (b"", pending)
 
@@ -205,7 +205,7 @@ class ThinkingParser:
             self._state = "thought"
 
     def _think(self) -> bytes:
-        """Return the thought up to its end, or to what may be the beginning of its end."""
+        """Return the thought up to its closing mark, or to what may be the start of that mark."""
         reasoning, closing, rest = self._pending.partition(self._closing)
         if closing:
             self._pending, self._state = rest, "blank"
@@ -220,16 +220,16 @@ class ThinkingParser:
 
 
 def _without_marks(data: bytes) -> bytes:
-    """Return the text of what was pushed: a mark where it means nothing is text, too."""
+    """Return the text of pushed bytes: a mark that neither opens nor closes is text."""
     return data.replace(_WHOLE, b"")
 
 
 # -- the switch of a chat template -------------------------------------------------------------
-# What a template understands is found by rendering: a variable is a switch if on and off differ,
-# and a word is a level if its text differs from that of an unknown word.
+# Rendering finds a template's switches: a variable is a switch if on and off give other prompts,
+# and a word is a level if its prompt differs from that of an unknown word.
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
-_ECHOED = ("low", "medium", "high")  # the levels of models whose templates write any word
+_ECHOED = ("low", "medium", "high")  # the levels of a template that writes any word as it is
 _OFF = ("none", "no_think")
 _FLAGS = ("enable_thinking", "thinking", "reasoning")
 _EFFORT, _BUDGET = "reasoning_effort", "thinking_budget"
@@ -239,7 +239,7 @@ _QUESTION = [{"role": "user", "content": "cutaway probe question"}]
 
 @dataclass(frozen=True)
 class ThinkingWish:
-    """What a request asks about thinking.
+    """What a request asks of thinking.
 
     think      True or False, or one of ``LEVELS``; None: the template's default
     tokens     the largest number of tokens of the thought; None: any number
@@ -276,12 +276,12 @@ class ThinkingWish:
 
 @dataclass(frozen=True)
 class ThinkingSettings:
-    """How a request's wish is carried out with one template.
+    """How one template carries out a request's wish.
 
     variables  variables for the template
     tokens     the largest number of tokens of the thought; None: any number
-    opens      whether a thought is forced to begin: an empty one, with ``tokens`` 0
-    is_off     whether the prompt says that there is no thought
+    opens      whether a thought is forced, an empty one if ``tokens`` is 0
+    is_off     whether the prompt switches thinking off
     notes      notes for the answer
     """
 
@@ -293,19 +293,19 @@ class ThinkingSettings:
 
 
 NO_WISH, AS_IS = ThinkingWish(), ThinkingSettings()
-"""The wish of a request that does not mention thinking, and how it is carried out."""
+"""The wish of a request that does not mention thinking, and its settings."""
 
 
 class ThinkingSwitch:
     """The ways in which one template can switch thinking."""
 
     def __init__(self, template: ChatTemplate, thinking: Thinking | None) -> None:
-        """thinking: how the model writes thoughts; None where it has none."""
+        """thinking: how the model writes thoughts; None if it writes none."""
         self._template, self._thinking = template, thinking
 
     @cached_property
     def flag(self) -> str | None:
-        """The name of the variable that switches thoughts on and off."""
+        """The name of the variable that switches thinking on and off; None if no variable does."""
         for name in _FLAGS:
             if self._reads(name) and self._render(name, True) != self._render(name, False):
                 return name
@@ -313,7 +313,7 @@ class ThinkingSwitch:
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The words that ``reasoning_effort`` may be."""
+        """The values of ``reasoning_effort`` that the template knows."""
         if not self._reads(_EFFORT):
             return ()
         other = self._render(_EFFORT, _NO_LEVEL)
@@ -326,7 +326,7 @@ class ThinkingSwitch:
         return tuple(w for w in words if prompts[w] not in ("", other) or self._template.has(w))
 
     def settings(self, wish: ThinkingWish) -> ThinkingSettings:
-        """Return how a wish is carried out; InputError for what the template does not support."""
+        """Return a wish's settings; InputError if the template does not support the wish."""
         for name in wish.variables:
             self._check_variable(wish.names[2], name)
         if wish.tokens is not None and self._thinking is None:
@@ -343,7 +343,7 @@ class ThinkingSwitch:
         )
 
     def _switch_off(self, wish: ThinkingWish) -> ThinkingSettings:
-        """Switch thoughts off, by the template if it can, else by an empty thought."""
+        """Switch thinking off, by a variable if the template has one, else by an empty thought."""
         word = next((word for word in _OFF if word in self.levels), None)
         variables: dict[str, Any] = {}
         if self.flag:
@@ -352,7 +352,7 @@ class ThinkingSwitch:
             variables = {_EFFORT: word}
         elif self._reads(_BUDGET) and self._render(_BUDGET, 0) != self._render():
             variables = {_BUDGET: 0}
-        if variables:  # a thought that begins nevertheless is closed at once
+        if variables:  # if a thought begins nevertheless, it is closed at once
             return ThinkingSettings(variables, None if self._thinking is None else 0, is_off=True)
         if self._thinking is None:
             return ThinkingSettings()
@@ -360,7 +360,7 @@ class ThinkingSwitch:
         return ThinkingSettings(tokens=0, opens=True, notes=(note,))
 
     def _switch_on(self, wish: ThinkingWish) -> ThinkingSettings:
-        """Switch thoughts on, with a level and a length."""
+        """Switch thinking on, with a level and a largest length."""
         variables: dict[str, Any] = {}
         notes: tuple[str, ...] = ()
         name, level = wish.names[0], wish.think
