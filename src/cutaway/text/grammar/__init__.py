@@ -1,7 +1,7 @@
-"""Grammar: which texts a request allows, as text that can be sent, recorded and compiled again.
+"""Grammar: the texts that a request allows, in a form to be sent, recorded and compiled again.
 
-Knows the forms in which a JSON Schema, regular expression, grammar or choice may be given, and how
-large it may be. llguidance compiles them; ``compiler`` imports it for the first grammar.
+Knows the forms in which a client may give a JSON Schema, regular expression, grammar or choice, and
+their size limits. llguidance compiles them; ``compiler`` imports it for the first grammar.
 """
 
 import json
@@ -23,11 +23,11 @@ _LONGEST_CHOICE = 16 << 10
 
 @dataclass(frozen=True)
 class Grammar:
-    """One of KINDS and its text: JSON of a schema or of a list of choices, or the source itself.
+    """A kind (one of KINDS) and its text: a schema or a list of choices as JSON, or the source.
 
     compact  whether JSON has no white space between its parts
-    thought  Lark of a thought that may precede the text, in which the rule ``answer`` is the text
-    calls    Lark of what may be written instead of the text
+    thought  Lark of a thought that may precede the text, which is its rule ``answer``; "": none
+    calls    Lark of tool calls that the model may write instead of the text; "": none
     """
 
     kind: str
@@ -38,14 +38,14 @@ class Grammar:
 
     @property
     def ways(self) -> "tuple[Grammar, ...]":
-        """The grammars of which a text must match one: its own, and that of calls, if any."""
+        """The grammars, one of which a text must match: the text's own, and that of calls."""
         if not self.calls:
             return (self,)
         return replace(self, calls=""), Grammar("grammar", self.calls, thought=self.thought)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of its kind and text, in hex."""
+        """The SHA-256 of all fields, in hex."""
         import hashlib  # 4 ms of a start
 
         parts = [self.kind, self.text, self.compact]
@@ -91,14 +91,14 @@ def _schema_text(value: Any) -> str:
 
 
 def regex(value: Any) -> str:
-    """Check a regular expression, which must match the whole text."""
+    """Check and return a regular expression, which the whole text must match."""
     if not isinstance(value, str) or not value:
         raise InputError("regex", f" must be a regular expression, not {shown(value)}")
     return _check_size("regex", value)
 
 
 def grammar(value: Any) -> str:
-    """Return the text of a grammar in Lark's or llama.cpp's notation (GBNF), or in a file."""
+    """Return a grammar's text, in Lark or GBNF (llama.cpp). value: the text, or a path to it."""
     if isinstance(value, PathLike):
         value = _read("grammar", Path(value))
     if not isinstance(value, str) or not value.strip():
@@ -109,7 +109,7 @@ def grammar(value: Any) -> str:
 
 
 def choice(value: Any) -> tuple[str, ...]:
-    """Check a list of texts, one of which is written."""
+    """Check a list of texts, one of which the model writes; leave out repeated ones."""
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise InputError("choice", f" must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):

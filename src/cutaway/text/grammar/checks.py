@@ -1,6 +1,6 @@
-"""Check: decides whether a token may follow a text, where no grammar can.
+"""Check: decides whether a token may follow a text, by rules that no grammar can express.
 
-Knows the names of checks, what a user's own check must have, and arithmetic.
+Knows the names of checks, the interface of a user's own check, and arithmetic.
 """
 
 import re
@@ -15,16 +15,16 @@ from cutaway.errors import CutawayError, InputError
 # -- arithmetic --------------------------------------------------------------------------------
 # ``a op b =`` and ``a op b op c =`` must be followed by the right result. Operands are integers,
 # decimals and fractions such as 1/3, the operators + - * × / ÷ with their usual precedence, spaces
-# anywhere. Anything else, and whatever could be read in two ways, is left alone. The arithmetic is
-# exact, by ``fractions.Fraction``.
+# anywhere. Other texts and ambiguous expressions are not checked. The arithmetic is exact, by
+# ``fractions.Fraction``.
 
 _OPERAND = r"(?:[0-9]{1,30}/[0-9]{1,30}(?![0-9.])|[0-9]{1,30}(?:\.[0-9]{1,30})?)"
 _SUM = re.compile(rf"(?:(?<=[\s(\[{{\"'`=>:])|^)-?{_OPERAND}(?: *[-+*/÷] *{_OPERAND}){{0,2}} *$")
 _PART = re.compile(rf"(?:(?<=[0-9])(/)([0-9.]+)|([-+*/÷]?) *({_OPERAND}))")
-_READ = 512  # bytes before the sign of equality
+_READ = 512  # bytes read before an equals sign
 _SPACES = 2
 _MIN_DIGITS, _MAX_DIGITS = 2, 15
-"""How many digits are accepted of a number whose decimals do not end."""
+"""The fewest and the most decimals accepted of a number whose decimals do not end."""
 _EQUALS = re.compile(rb"(?s)[0-9] *=.")
 _EQUALS_NEXT = re.compile(rb"(?s)^ *=.|[0-9] *=.")
 _LONGER = re.compile(rb"(?s)^[0-9]|^[.,/][0-9]|=.")
@@ -32,13 +32,13 @@ _AFTER_DIGIT = re.compile(rb"[0-9] *$")
 
 
 class Arithmetic:
-    """Refuses what a calculator would not write after a sign of equality."""
+    """Refuses a wrong result after an equals sign."""
 
     name, reads_prompt = "arithmetic", True
     limit_s: float | None = 1.0
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Return whether the token spells the result, or none is due; no text ends within one."""
+        """Return whether the token fits the result, if one is due; no text ends within a result."""
         if not token:
             return _find_awaited_part(text) != "more"
         if b"=" not in text[-_READ:] and b"=" not in token:
@@ -47,7 +47,7 @@ class Arithmetic:
         return all(_fits(whole[:i], whole[i : i + 1]) for i in range(start, len(whole)))
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """Suspect any token within a number; elsewhere those with an equals sign."""
+        """Suspect any token within a result (None), elsewhere those with an equals sign."""
         awaited = _find_awaited_part(text)
         if awaited == "more":
             return None
@@ -65,16 +65,16 @@ def _fits(text: bytes, byte: bytes) -> bool:
     if not partial_result.strip(b" ") and byte == b" ":
         return len(partial_result) < _SPACES
     partial_result = partial_result.lstrip(b" ")
-    if awaited == "end":  # .5 after 12 would be 12.5, after 12.3 it would be nothing
+    if awaited == "end":  # a digit would continue the number: 12.5 instead of 12
         return not byte.isdigit()
     is_start = any(spelling.startswith(partial_result + byte) for spelling in spellings)
     return is_start or (partial_result in spellings and not byte.isdigit())
 
 
 def _find_awaited_part(text: bytes) -> str:
-    """Return what must come: "more" of a number, "any" if it may be whole, "end" after its point.
+    """Return what may follow: "more" of the result, "any" if it may be whole, "end" after a point.
 
-    "" where no result is being written.
+    "" where the text ends within no result.
     """
     spellings, partial_result = _open_sum(text)
     partial_result = partial_result.lstrip(b" ")
@@ -90,7 +90,7 @@ def _find_awaited_part(text: bytes) -> str:
 
 
 def _open_sum(text: bytes) -> tuple[frozenset[bytes], bytes]:
-    """Return the spellings of the result that is being written, and the part that is there."""
+    """Return the spellings of the result after the last equals sign, and its part so far."""
     before, sign, partial_result = text[-_READ:].rpartition(b"=")
     if not sign or len(partial_result) > 2 * _READ:
         return frozenset(), b""
@@ -104,14 +104,14 @@ def _results(before: bytes, is_cut: bool) -> frozenset[bytes]:
     match = _SUM.search(text)
     if not match or (is_cut and match.start() == 0):
         return frozenset()
-    if re.search(r"[-+*/÷^][ \t]*$", text[: match.start()]):  # a part of something longer
+    if re.search(r"[-+*/÷^][ \t]*$", text[: match.start()]):  # a part of a longer expression
         return frozenset()
     value = _value(match.group())
     return frozenset() if value is None else frozenset(_spellings(value))
 
 
 def _value(expression: str) -> Fraction | None:
-    """Return the value of an expression; None where it has none, or could mean two things."""
+    """Return the value of an expression; None if it has none or is ambiguous."""
     parts = [(a or c, b or d) for a, b, c, d in _PART.findall(expression)]
     if len(parts) == 1 and "/" not in expression:
         return None
@@ -135,7 +135,7 @@ def _value(expression: str) -> Fraction | None:
 
 
 def _spellings(value: Fraction) -> Iterator[bytes]:
-    """Yield the decimal number, and the fraction in lowest terms.
+    """Yield the spellings of a number: as a decimal, and as a fraction in lowest terms.
 
     A number whose decimals do not end is cut or rounded after 2 to 15 of them, where that leaves at
     least two digits besides leading zeros.
@@ -175,11 +175,11 @@ def _decimal(value: Fraction, places: int, *, rounded: bool = False) -> str:
 
 
 class OwnCheck(Protocol):
-    """What a user's own check must have: ``LLM.generate(..., check=object)``.
+    """The interface of a user's own check: ``LLM.generate(..., check=object)``.
 
-    It may also have a ``name``, for errors and records; ``suspects`` as in ``Check``, without which
-    it is asked about every token at every step; and ``reads_prompt = True``, with which the text
-    begins with the last 512 tokens of the prompt.
+    Optional members: ``name``, for errors and records; ``suspects`` as in ``Check``, without which
+    every step asks ``allows`` about every token; ``reads_prompt = True``, which puts the last 512
+    tokens of the prompt before the text.
     """
 
     def allows(self, text: bytes, token: bytes) -> bool:
@@ -188,11 +188,11 @@ class OwnCheck(Protocol):
 
 
 class Check(Protocol):
-    """Bytes in, yes or no out: a pure function.
+    """Decides from bytes alone: the same text and token always get the same answer.
 
     name          its name in errors and records
     reads_prompt  whether the text begins with the end of the prompt
-    limit_s       processor time that it may take for one token; None: no limit, for a user's own
+    limit_s       processor time for one token, in seconds; None: no limit, for a user's own
     """
 
     name: str
@@ -202,18 +202,18 @@ class Check(Protocol):
     def allows(self, text: bytes, token: bytes) -> bool:
         """Return whether a token may follow the text; for an empty token, whether it may end.
 
-        A refused token rules out all longer tokens that begin with it: they are not asked about.
-        A text may end within a character.
+        A refused token also rules out all longer tokens that begin with it; none of these is
+        asked about. A text may end within a character.
         """
         ...
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """Return a pattern that every token matches that may be refused here; None: any token."""
+        """Return a pattern of the tokens that may be refused here; None: any token may be."""
         ...
 
 
 class _Own:
-    """A user's own check, whose exceptions end its own text only."""
+    """A user's own check; its exception ends only the text that it checked."""
 
     limit_s: float | None = None
 
@@ -240,7 +240,7 @@ _ARITHMETIC = Arithmetic()
 
 
 def check_named(value: Any) -> Check:
-    """Return the check that a request asks for; InputError if there is none such."""
+    """Return the check that a request asks for; InputError if no such check exists."""
     if value is None or value == "arithmetic":
         return _ARITHMETIC
     if isinstance(value, str) or not callable(getattr(value, "allows", None)):

@@ -1,8 +1,8 @@
 """A separate process that compiles a stranger's grammar first.
 
-A grammar of a few hundred bytes can keep llguidance busy for hours, or overflow the stack. Nothing
-in the same process can stop that, so another compiles it first: with a smaller stack, limited time
-and memory, and a lower priority.
+A grammar of a few hundred bytes can keep llguidance busy for hours, or overflow the stack. No
+thread of the same process can stop that. So another process compiles the grammar first, with a
+smaller stack, limited time and memory, and a lower priority.
 """
 
 import errno
@@ -18,13 +18,13 @@ from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.llguidance_source import limits, reason, source_of
 
 CPU_S, MEMORY = 3, 1 << 30
-_WALL_S = 30.0  # where other processes leave little of the processor
+_WALL_S = 30.0  # wall time, if other processes take the processor
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _STACK = 4 << 20  # half of a thread's usual stack
 
 
 class CompileSandbox:
-    """Compiles grammars in another process, started for the first one and again if it ended."""
+    """Compiles grammars in another process. It starts for the first one, and again if it ended."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -100,7 +100,7 @@ def _ask(process: "Popen[str]", line: str) -> str:
 
 
 def work() -> None:
-    """Answer lines until there are no more."""
+    """Answer each line of the input until its end."""
     system.limit_memory(MEMORY)
     system.step_back()
     stack_size(_STACK)

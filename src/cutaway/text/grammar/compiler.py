@@ -1,4 +1,4 @@
-"""Compile a grammar's text to a matcher, which says token by token what may follow.
+"""Compile a grammar's text to a matcher, which tells the allowed tokens after each token.
 
 Knows llguidance: its tables, limits and traps.
 """
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 
 Read = Callable[[Grammar], str]
-"""Returns a grammar's source as llguidance reads it; InputError if that is impossible."""
+"""Returns a grammar's source for llguidance; InputError if it cannot be converted."""
 
 _MAX_KEPT, _MAX_KEPT_BYTES = 64, 1 << 20
-"""How many compiled grammars are kept, and bytes of their sources, each of which takes 200."""
+"""The most compiled grammars kept, and characters of their sources, of 200 bytes each."""
 _AHEAD = 512
-"""Characters of forced text that the tokenizer cuts into tokens: a forced text may be long, and is
-cut anew at each step."""
+"""Characters of forced text that the model's tokenizer cuts into tokens. The rest gets byte tokens:
+a forced text may be long, and each step cuts it anew."""
 
 
 def engine() -> str:
-    """Return what computes masks, with versions: other versions may allow other tokens.
+    """Return the programs that compute masks, with versions: other versions may allow other tokens.
 
     llguidance compiles grammars, and cutaway narrows its masks.
     """
@@ -64,7 +64,7 @@ class UncompiledError(Exception):
 
 
 class TokenizerLike(Protocol):
-    """What a compiler needs of a tokenizer; see ``text.Tokenizer``."""
+    """The part of ``text.Tokenizer`` that a compiler needs."""
 
     vocab_size: int
     bos_id: int | None
@@ -75,7 +75,7 @@ class TokenizerLike(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return what a token adds to the text; b"" for tokens that are not text."""
+        """Return the bytes that a token adds to the text; b"" for tokens that are not text."""
         ...
 
     def token_name(self, token_id: int) -> str:
@@ -83,7 +83,7 @@ class TokenizerLike(Protocol):
         ...
 
     def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
-        """Return the token ids of a text. goes_on: it continues another text."""
+        """Return the token ids of a text. goes_on: the text continues another."""
         ...
 
 
@@ -102,7 +102,7 @@ class _Vocabulary:
         self.bos_token_id = words.bos_id
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Return token ids as the model's own tokenizer cuts them, so that forced tokens are so."""
+        """Return the ids of forced text, cut as the model's own tokenizer cuts text."""
         if isinstance(text, bytes):
             text = text.decode()
         rest = text[_AHEAD:].encode()
@@ -112,7 +112,7 @@ class _Vocabulary:
         ids, data = self._encode(text, goes_on=True), text.encode()
         if b"".join(map(self.tokens.__getitem__, ids)) == data:
             return ids
-        if len(text) > 1:  # a tokenizer may read a character as another
+        if len(text) > 1:  # a tokenizer may replace a character by another
             half = len(text) // 2
             return self._cut(text[:half]) + self._cut(text[half:])
         return [self._of_byte.get(byte, 0) for byte in data]
@@ -120,12 +120,12 @@ class _Vocabulary:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A grammar for one vocabulary: its states before an empty text, or why there are none.
+    """A grammar compiled for one vocabulary, or the error why it cannot be.
 
-    size    of its source
-    ways    a state for each grammar that a text may match: two where calls may replace the text
-    check   checks each token for what the masks cannot express
-    failed  why it cannot be compiled, as the arguments of an InputError
+    size    number of characters of its source
+    ways    a state for each grammar that a text may match: two if calls may replace the text
+    check   checks each token by rules that masks cannot express
+    failed  arguments of the InputError, if the grammar cannot be compiled
     """
 
     size: int
@@ -140,14 +140,14 @@ class Compiled:
         return self
 
     def matcher(self) -> Matcher:
-        """Return a matcher of an empty text."""
+        """Return a new matcher, before the first token."""
         return Matcher([way.fork() for way in self.ways])
 
 
 class GrammarCompiler:
     """Compiles the grammars of one model and keeps the last few. Any thread may use it.
 
-    read  makes the sources; another process may do it, where grammars are strangers'
+    read  returns a grammar's source; for strangers' grammars another process may make it
     """
 
     def __init__(self, words: TokenizerLike) -> None:
@@ -158,7 +158,7 @@ class GrammarCompiler:
 
     @cached_property
     def tokenizer(self) -> "LLTokenizer":
-        """The vocabulary as a trie, which takes a quarter of a second for 50,000 tokens."""
+        """The vocabulary as a trie. Building takes a quarter of a second for 50,000 tokens."""
         import llguidance
 
         ends = [*self._words.end_ids]
@@ -169,7 +169,7 @@ class GrammarCompiler:
         )
 
     def prepare(self) -> None:
-        """Make the tables, which holds the interpreter lock all the while."""
+        """Build the vocabulary's tables now. The interpreter lock is held all the while."""
         with self._lock:
             _ = self.tokenizer, self._quoted
 
@@ -189,7 +189,7 @@ class GrammarCompiler:
         return compiled.ensure_compiled()
 
     def _compile_either(self, text: Grammar, calls: Grammar) -> Compiled:
-        """Compile a text's and the calls' grammar; no check, which would read the calls, too."""
+        """Compile the grammars of a text and of calls; InputError if the text needs a check."""
         compiled_text, compiled_calls = self.compile(text), self.compile(calls)
         if compiled_text.check is not None:
             names = ", ".join(compiled_text.check.keywords)
@@ -222,7 +222,7 @@ class GrammarCompiler:
         return QuotedTokens(map(self._words.token_bytes, range(self._words.vocab_size)))
 
     def _keys(self, grammar: Grammar) -> UniqueKeys | None:
-        """Return what prevents a repeated key, where a schema leaves the keys open."""
+        """Return a guard against repeated keys; None unless a schema leaves keys open."""
         alone = grammar.kind == "json_schema" and not grammar.thought
         if not alone or not has_open_objects(json.loads(grammar.text)):
             return None
@@ -233,19 +233,19 @@ class GrammarCompiler:
         return Ends(words, tuple(self._words.end_ids), tokenizer.decode_bytes)
 
     def find(self, grammar: Grammar) -> Compiled | None:
-        """Return a grammar that is compiled already, as ``compile`` does; None if it is not."""
+        """Return a grammar that is already compiled, else None; raise as ``compile`` does."""
         with self._lock:
             compiled = self._last.get(grammar)
         return compiled and compiled.ensure_compiled()
 
     def ready(self, grammar: Grammar) -> Compiled:
-        """Return a grammar that is compiled already; UncompiledError if it is not."""
+        """Return a grammar that is already compiled; UncompiledError if it is not."""
         if (compiled := self.find(grammar)) is None:
             raise UncompiledError
         return compiled
 
     def matcher(self, grammar: Grammar) -> "Matcher":
-        """Compile a grammar and return a matcher of an empty text."""
+        """Compile a grammar and return a new matcher, before the first token."""
         return self.compile(grammar).matcher()
 
     def _keep(self, grammar: Grammar, compiled: Compiled) -> None:
@@ -259,7 +259,7 @@ class GrammarCompiler:
 
 
 def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
-    """Return notes for the reader about how a text is kept to a grammar."""
+    """Return notes for the user about how a grammar is enforced."""
     check, notes = compiled.check, []
     if check is not None:
         names = ", ".join(check.keywords)
@@ -278,7 +278,7 @@ def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatch
     from llguidance import LLMatcher
 
     matcher = LLMatcher(tokenizer, read(grammar), log_level=0, limits=limits())
-    if not matcher.is_error():  # the slow first mask is computed here, not in an engine's step
+    if not matcher.is_error():  # the slow first mask is computed now, not in an engine's step
         matcher.compute_bitmask()
         matcher.compute_ff_tokens()
     if matcher.is_error():
@@ -291,7 +291,7 @@ def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatch
 def _compile_with_check(
     grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refusal: InputError
 ) -> "tuple[LLMatcher, SchemaCheck]":
-    """Compile a schema that masks alone cannot enforce; ``refusal`` where checks do not help."""
+    """Compile a schema that needs a check; raise ``refusal`` if a check cannot help."""
     if grammar.kind != "json_schema" or grammar.thought:  # a check would read the thought, too
         raise refusal
     check = SchemaCheck(without_custom_formats(json.loads(grammar.text)))
@@ -306,17 +306,17 @@ def _compile_with_check(
 
 
 # -- an existing text --------------------------------------------------------------------------
-# Whether it could have been written under a grammar, byte by byte, whatever the vocabulary.
+# Tells whether a grammar allows a text, byte by byte, for any vocabulary.
 
 _END = 256
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """Whether a grammar accepts a text; true in a condition where ``whole`` is.
+    """Whether a grammar accepts a text; its truth value is ``whole``.
 
-    whole  whether the grammar allows the text, ended here
-    at     index of the first character that cannot follow those before it; None where all can
+    whole  whether the grammar allows the text as a whole
+    at     index of the first character that cannot follow the text before it; None if all can
     """
 
     whole: bool
@@ -348,16 +348,16 @@ def _compiler() -> GrammarCompiler:
 
 
 def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
-    """Return a matcher of an empty text, whose tokens are bytes; InputError for a bad grammar.
+    """Return a new matcher whose tokens are bytes; InputError for a bad grammar.
 
-    ready: compile nothing; UncompiledError if that would be necessary
+    ready: compile nothing; UncompiledError if the grammar is not compiled yet
     """
     compiler = _compiler()
     return (compiler.ready if ready else compiler.compile)(grammar).matcher()
 
 
 def accepts(text: str, grammar: Grammar) -> Accepted:
-    """Return whether a grammar allows a text, and where not; InputError for a bad grammar."""
+    """Return whether a grammar allows a text, or where it fails; InputError for a bad grammar."""
     if not isinstance(text, str):
         raise InputError("text", f" must be a string, not {shown(text)}")
     compiled = _compiler().compile(grammar)

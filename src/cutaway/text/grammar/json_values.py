@@ -1,8 +1,8 @@
-"""Facts about JSON values: their types, which are equal, whether a string fits a rule.
+"""Facts about JSON values: their types, their equality, whether a string fits a rule.
 
-A Verdict has three values: True and False hold whatever follows, None is not known yet. Numbers are
-the decimals as written. llguidance decides about patterns and most formats, in time linear in the
-string; dates and times have their own rules here.
+A Verdict has three values: True and False are final, whatever text follows; None is not known yet.
+Numbers are exact decimals. llguidance judges patterns and most formats, in time linear in the
+string; this module has its own rules for dates and times.
 """
 
 import json
@@ -29,7 +29,7 @@ _DIGITS_AT_ONCE = 1000
 
 
 def number(text: str) -> Decimal:
-    """Parse a number of JSON as the decimal of its digits; the exponent adds none."""
+    """Parse a JSON number as an exact decimal; a large exponent is not expanded into digits."""
     digits, _, exponent = text.lower().partition("e")
     if len(exponent.lstrip("+-0")) > _LONGEST_EXPONENT:
         exponent = exponent[0].replace("+", "") * (exponent[0] in "+-") + "9" * _LONGEST_EXPONENT
@@ -37,7 +37,7 @@ def number(text: str) -> Decimal:
 
 
 def exact(value: Any) -> Any:
-    """Return a JSON value with each float as the decimal that Python writes."""
+    """Return a JSON value with each float as the decimal of its ``repr``."""
     if isinstance(value, dict):
         return {key: exact(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def exact(value: Any) -> Any:
 
 
 def parse_exact(text: str) -> Any:
-    """Parse a JSON text, with numbers as decimals of their digits.
+    """Parse a JSON text, with numbers as exact decimals.
 
     ValueError if it is not JSON, or an object has a key twice.
     """
@@ -63,7 +63,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def is_exact(value: Any) -> bool:
     """Return whether llguidance reads all numbers in a value exactly.
 
-    It reads them as float64, and crashes on integers below those of 64 bits.
+    llguidance reads numbers as float64, and crashes on integers below -2^63.
     """
     if isinstance(value, (list, dict)):
         return all(map(is_exact, value.values() if isinstance(value, dict) else value))
@@ -80,7 +80,7 @@ def is_number(value: Any) -> bool:
 
 
 def may_become(text: str, value: Any) -> bool:
-    """Return whether a text can continue to the digits of this number, without an exponent."""
+    """Return whether a text can be continued to a spelling of this number without an exponent."""
     whole = format(Decimal(value), "f")
     behind = "0*" if "." in whole else r"(\.0*)?"
     return (
@@ -96,7 +96,7 @@ def is_whole(value: Any) -> bool:
 
 
 def is_multiple(value: Any, of: Any) -> bool:
-    """Return whether a number is a whole multiple of another, which is not 0."""
+    """Return whether a number is an integer multiple of ``of``, which is not 0."""
     digits, exponent = _split_scale(value)
     of_digits, of_exponent = _split_scale(of)
     if digits == "0":
@@ -112,7 +112,7 @@ def is_multiple(value: Any, of: Any) -> bool:
 
 
 def _split_scale(value: Any) -> tuple[str, int]:
-    """Return a number's digits, without zeros at either end, and the exponent of ten."""
+    """Return a number's digits without zeros at either end, and their exponent of ten."""
     _, digits, exponent = (value if isinstance(value, Decimal) else Decimal(repr(value))).as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -132,7 +132,7 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def alike(value: Any) -> Any:
-    """Return a key that two values share if they are equal as JSON, where 1 is 1.0 and not true."""
+    """Return a key that is the same for values equal as JSON: 1 equals 1.0, but not true."""
     if isinstance(value, list):
         return ("array", *map(alike, value))
     if isinstance(value, dict):
@@ -141,12 +141,12 @@ def alike(value: Any) -> Any:
 
 
 def as_written(text: str) -> str:
-    """Escape a string as a model writes it in JSON under a grammar mask; without the quotes."""
+    """Escape a string as a grammar mask makes a model write it in JSON, without the quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", r"\u007f")
 
 
 def all_hold(truths: Iterable[Verdict]) -> Verdict:
-    """Return whether all verdicts are true."""
+    """Return True if all are True, False if any is False, else None."""
     result: Verdict = True
     for truth in truths:
         if truth is False:
@@ -167,7 +167,7 @@ def any_holds(truths: Iterable[Verdict]) -> Verdict:
 
 
 def is_within(sure: int, possible: float, minimum: Any, maximum: Any) -> Verdict:
-    """Return whether a count is within bounds, where it is from ``sure`` to ``possible``."""
+    """Return whether a count that is from ``sure`` to ``possible`` is within bounds."""
     minimum, maximum = (
         minimum if minimum is not None else 0,
         maximum if maximum is not None else float("inf"),
@@ -179,10 +179,10 @@ def is_within(sure: int, possible: float, minimum: Any, maximum: Any) -> Verdict
 
 @lru_cache(4096)
 def string_fits(keyword: str, rule: str, text: str) -> bool:
-    """Return whether a string matches a pattern, as llguidance reads it, or has a format."""
+    """Return whether a string has a format, or matches a pattern as llguidance reads it."""
     if keyword == "format" and rule in CALENDAR_FITS:
         return CALENDAR_FITS[rule](text)
-    if keyword == "pattern":  # leave out a character that does not occur in the text
+    if keyword == "pattern":  # the omitted character does not occur in the text
         rule = make_quotable(rule, next((c for c in CONTROL if c not in text), "\0"))
     matcher = _string_matcher(keyword, rule).deep_copy()
     data = f'"{as_written(text)}"'.encode("utf-8", "replace")
@@ -206,20 +206,20 @@ def _string_matcher(keyword: str, rule: str) -> Any:
 
 
 def check_string_rule(keyword: str, rule: str) -> None:
-    """InputError where a pattern or a format cannot be checked."""
+    """Raise InputError for a pattern or a format that cannot be checked."""
     string_fits(keyword, rule, "")
 
 
 # -- patterns of strings -----------------------------------------------------------------------
-# Patterns are changed so that llguidance lets no wrong character through: 1.9.1 quotes a set with
-# all control characters, such as ``[^"]``, as if ``"`` and ``\`` were in it, too. So one control
-# character is taken out of every set that could be such a one.
+# Patterns are changed so that llguidance lets no wrong character through. Release 1.9.1 quotes a
+# set with all control characters, such as ``[^"]``, as if the set also had ``"`` and ``\``. So one
+# control character is taken out of every set that may have all of them.
 
 CONTROL = "".join(map(chr, range(32)))
 _PLAIN = re.compile(
     r"\[[^\x00-\x1f\[\]\\^](?:[^\x00-\x1f\[\]\\]|\\[^a-zA-Z0-9]|\\[dw])*\]|\\[^a-zA-Z0-9]|\\[dw]"
 )
-"""Matches sets that certainly have no control characters."""
+"""Matches sets that certainly have no control character."""
 _POSSESSIVE = re.compile(r"(?:[*+]|(?<!\()\?|\{[0-9]+(?:,[0-9]*)?\})\+")
 _ESCAPE = re.compile(
     r"\\(?:[pP]\{[^}]*\}|[xuU]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[pPc].|.)",
@@ -271,7 +271,7 @@ def check_repetition(name: str, pattern: str) -> None:
 
 
 def _sets(pattern: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each set of characters in a pattern, of escapes too."""
+    """Yield start and end of each set of characters in a pattern; escapes are sets, too."""
     for start, end in _pieces(pattern):
         if end - start > 1 or pattern[start] in CONTROL:
             yield start, end
@@ -298,7 +298,7 @@ def _end_of_class(pattern: str, at: int) -> int:
     at += 1 + pattern.startswith("^", at + 1)
     while pattern.startswith("-", at):
         at += 1
-    at += pattern.startswith("]", at)  # the first is a character
+    at += pattern.startswith("]", at)  # a ] in the first place is a character
     while at < len(pattern) and pattern[at] != "]":
         at = _end(pattern, at)
     return at + 1
@@ -311,7 +311,7 @@ def _lacks_quotes(characters: str) -> bool:
 
 @lru_cache(1024)
 def _special_members(characters: str) -> frozenset[str]:
-    """Return the control characters, ``"`` and ``\\`` in a set; none if it has no control ones."""
+    """Return a set's control characters, ``"`` and ``\\``; none if ``_PLAIN`` matches the set."""
     from llguidance import LLMatcher, regex_to_lark
 
     if _PLAIN.fullmatch(characters):
@@ -324,8 +324,8 @@ def _special_members(characters: str) -> frozenset[str]:
 
 
 # -- dates and times of RFC 3339 ---------------------------------------------------------------
-# The patterns know the days of each month and which years are leap years. A leap second, which is
-# at 23:59:60 in UTC, is only matched where it is written in UTC.
+# The patterns know the days of each month and the leap years. A leap second is at 23:59:60 in UTC;
+# the patterns match it only in UTC.
 
 _LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _YEAR = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"

@@ -1,4 +1,4 @@
-"""Write a grammar in llguidance's notation, and llguidance's errors as one sentence.
+"""Write a grammar in llguidance's notation, and turn llguidance's errors into one sentence.
 
 Knows llguidance's notations and limits, and where release 1.9.1 deviates from JSON Schema.
 """
@@ -48,9 +48,9 @@ _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def limits() -> "LLParserLimits":
-    """Return how much work a compilation and a step may take.
+    """Return the limits on the work of a compilation and of a step.
 
-    What a step costs depends on the steps before it. So a text that reaches a limit ends with an
+    The cost of a step depends on the steps before it. So a text that reaches a limit ends with an
     error, never with another mask.
     """
     from llguidance import LLParserLimits
@@ -65,7 +65,7 @@ def limits() -> "LLParserLimits":
 
 
 def source_of(grammar: Grammar) -> str:
-    """Return a grammar's source as llguidance reads it; InputError if that is impossible."""
+    """Return a grammar's source for llguidance; InputError if it cannot be converted."""
     from llguidance import LLMatcher
 
     if (lark := lark_of(grammar)) is not None:
@@ -81,7 +81,7 @@ def source_of(grammar: Grammar) -> str:
 
 
 def lark_of(grammar: Grammar) -> str | None:
-    """Return a grammar in Lark if it is Lark or may follow a thought; None for any other."""
+    """Return a grammar in Lark if it is Lark, or a thought may precede its text; else None."""
     if grammar.thought:
         return "\n".join(["%llguidance {}", grammar.thought, f"{ANSWER}: {_nest_in_lark(grammar)}"])
     return _lark(grammar.text) if grammar.kind == "grammar" else None
@@ -95,7 +95,7 @@ def judge_for(grammar: Grammar) -> Judge | None:
 
 
 def nested_json(schema: Any, *, compact: bool = False) -> str:
-    """Return the part of a Lark grammar that matches JSON of a schema."""
+    """Return the Lark expression that matches JSON of a schema."""
     schema, rules = _schema_and_rules(schema, compact)
     return f"%json {json.dumps({**schema, 'x-guidance': rules})}"
 
@@ -111,7 +111,7 @@ def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], Json
         rules["whitespace_pattern"] = _SPACE
     if has_several(schema):
         rules["json_allowed_escapes"] = WITHOUT_U
-    return {} if schema is True else schema, rules  # llguidance wants an object
+    return {} if schema is True else schema, rules  # llguidance requires an object
 
 
 def _nest_in_lark(grammar: Grammar) -> str:
@@ -129,7 +129,7 @@ def _nest_in_lark(grammar: Grammar) -> str:
 
 
 def _lark(text: str) -> str:
-    if text.lstrip().startswith("{"):  # which llguidance takes for its own form in JSON
+    if text.lstrip().startswith("{"):  # llguidance would read it as its own JSON form
         raise InputError("grammar", " must be in Lark's notation or in GBNF, not JSON")
     if "::=" not in text:
         return text
@@ -139,12 +139,12 @@ def _lark(text: str) -> str:
         return any_to_lark(_GBNF_ESCAPE.sub(_character, text))
     except RecursionError:
         raise InputError("grammar", ": it is nested too deep; make it flatter") from None
-    except Exception as error:  # its errors are its own
+    except Exception as error:  # llguidance raises its own types
         raise InputError("grammar", *reason(str(error))) from None
 
 
 def _character(escape: re.Match[str]) -> str:
-    """Return what ``\\u0391`` means in GBNF; llguidance would lose its zeros."""
+    """Return the character of a GBNF escape such as ``\\u0391``; llguidance would drop zeros."""
     if not (digits := escape[1] or escape[2]):
         return escape[0]
     code = int(digits, 16)
@@ -154,7 +154,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def idle_attributes(lark: str) -> list[str]:
-    """Return attributes of rules that have no effect, since a matcher only says what may follow."""
+    """Return the attributes of rules that have no effect on which tokens a matcher allows."""
     rules = re.findall(r"^[?!]*[a-z_][\w-]*\[([^\]]*)\]\s*:", _QUOTED.sub("", lark), re.M)
     names = {name for attributes in rules for name in re.findall(r"[a-z_]+", attributes)}
     return sorted(names & {"capture", "stop_capture", "temperature"})
@@ -187,20 +187,20 @@ def reason(message: str) -> tuple[str, ...]:
 
 # -- a schema that llguidance masks correctly --------------------------------------------------
 # llguidance reads numbers as float64, allows an excluded whole bound where the other bound is less
-# than 1 away, and knows no calendar. What replaces such formats, patterns and numbers never allows
-# more than they do.
+# than 1 away, and knows no calendar. Such formats, patterns and numbers are replaced by others that
+# never allow more.
 
 _LEAST = 1e-20
 """The bound that replaces an excluded 0."""
 _ULPS = 8
-"""How many steps of float64 an excluded bound moves: llguidance's fractions are 1 step off."""
+"""Steps of float64 that an excluded bound moves: llguidance's fractions are 1 step off."""
 _WHOLE = 2**53
 """The first integer after which float64 does not have every integer."""
 _INT64 = 2**63
 _BELOW_INT64 = int(nextafter(_INT64, 0))
 _MOST_MULTIPLE = 2**32 - 1
 _BOUNDS = (("minimum", "exclusiveMinimum", inf), ("maximum", "exclusiveMaximum", -inf))
-"""The included and the excluded bound of each side, and the direction of allowed numbers."""
+"""(included bound, excluded bound, direction of the allowed numbers) of each side."""
 
 
 def maskable(schema: Any) -> Any:
@@ -275,8 +275,8 @@ def _merge_equal_patterns(schemas: Mapping[str, Any]) -> dict[str, Any]:
 def _change_bounds(
     schema: dict[str, Any], included: str, excluded: str, inside: float, near: frozenset[float]
 ) -> None:
-    """Change the bounds on one side to float64 that allow no more numbers."""
-    if schema.get(excluded) is True and is_number(schema.get(included)):  # as draft 4 has it
+    """Change one side's bounds to float64 numbers that allow no more than the bounds do."""
+    if schema.get(excluded) is True and is_number(schema.get(included)):  # draft 4 has true
         schema[excluded] = schema.pop(included)
     bound: Any = schema.get(excluded)
     sign = 1 if inside > 0 else -1
@@ -304,7 +304,7 @@ def _is_of_integers(schema: Mapping[str, Any]) -> bool:
 
 
 def _inward(bound: Any, inside: float, of_integers: bool) -> Any:
-    """Return a bound as float64; one between two of them moves to the stricter."""
+    """Return a bound as float64; between two such numbers, the stricter one."""
     rounded = float(bound)
     is_outer = Decimal(repr(rounded)) < bound if inside > 0 else Decimal(repr(rounded)) > bound
     if inside > 0 and rounded <= -_INT64:
@@ -315,9 +315,9 @@ def _inward(bound: Any, inside: float, of_integers: bool) -> Any:
 
 
 def _find_near_bounds(schema: Any) -> frozenset[float]:
-    """Return whole bounds, lower ones from 0 up and upper ones from 0 down, near the other bound.
+    """Return the whole bounds less than 1 away from a bound of the other side.
 
-    Near is less than 1 away.
+    Only lower bounds of at least 0, and upper bounds of at most 0.
     """
     low = {*_bounds_in(schema, "minimum", "exclusiveMinimum")}
     high = {*_bounds_in(schema, "maximum", "exclusiveMaximum")}

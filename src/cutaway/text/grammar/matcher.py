@@ -1,7 +1,7 @@
 """The state of one text under a grammar: the grammar mask of its next token, and forced tokens.
 
-Knows what llguidance's masks wrongly let through: a key twice in one object, and a call that an
-answer repeats. Does not know how grammars are compiled.
+Knows two texts that llguidance's masks wrongly allow: a repeated key in an object, and a repeated
+call in an answer. Does not know how grammars are compiled.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 # -- no key twice ------------------------------------------------------------------------------
-# The tokens that would write a key twice in one object are taken out of masks.
+# Masks lose the tokens that would write a key twice in one object.
 
 _ELSEWHERE = {"const", "enum", "$ref", "anyOf", "oneOf", "allOf"}
-"""Keywords besides "type" that say what a value is."""
+"""Keywords besides "type" that restrict the type of a value."""
 
 
 def has_open_objects(schema: Any) -> bool:
@@ -48,8 +48,8 @@ class QuotedTokens:
     """The tokens of a vocabulary that may end a key, since they have a quote.
 
     data    id -> bytes
-    inside  what is between two quotes of a token -> the ids of such tokens
-    twice   ids of tokens in which the same text is between quotes twice
+    inside  a text between two neighbouring quotes -> the ids of tokens with it
+    twice   ids of tokens that have the same text between quotes twice
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
@@ -76,8 +76,8 @@ class UniqueKeys:
 
     def __init__(self, tokens: QuotedTokens) -> None:
         self._tokens = tokens
-        self._reader: PartialJson | None = PartialJson()  # None where it is too deep to be read
-        self._keys: set[bytes] = set()  # of all objects, as they are written
+        self._reader: PartialJson | None = PartialJson()  # None once the text is too deep to read
+        self._keys: set[bytes] = set()  # of all objects, in their JSON spelling
 
     def fork(self) -> Self:
         """Return a copy in the same state."""
@@ -141,15 +141,15 @@ class UniqueKeys:
 
 
 # -- calls that one answer repeats -------------------------------------------------------------
-# How a grammar captures its calls, so that a call which is made twice can be found.
+# A grammar captures its calls, so that a repeated call can be found.
 
 _LIST_CAPTURE = "__LIST_APPEND:"
-"""A prefix of a capture's name with which llguidance keeps all its matches, equal ones too."""
+"""With this prefix of a capture's name, llguidance keeps all matches, equal ones included."""
 _ARGUMENTS_CAPTURE, _CALL_CAPTURE = f"{_LIST_CAPTURE}given_", f"{_LIST_CAPTURE}called_"
 
 
 def marked_call(index: int, before: str, behind: str) -> list[str]:
-    """Return Lark of the rule ``called_{index}``, a call with texts around its arguments."""
+    """Return Lark of the rule ``called_{index}``: a call, with the texts around its arguments."""
     return [
         f'given_{index}[capture="{_ARGUMENTS_CAPTURE}{index}"]: arguments_{index}',
         f'called_{index}[capture="{_CALL_CAPTURE}{index}"]: {before} given_{index} {behind}',
@@ -157,7 +157,7 @@ def marked_call(index: int, before: str, behind: str) -> list[str]:
 
 
 def marks_calls(lark: str) -> bool:
-    """Return whether a grammar captures calls, so that an answer ends with one it repeats."""
+    """Return whether a grammar captures calls, so that a repeated call ends the answer."""
     return f'[capture="{_CALL_CAPTURE}' in lark
 
 
@@ -167,7 +167,7 @@ def without_marks(lark: str) -> str:
 
 
 def repeats_call(captures: Iterable[tuple[str, bytes]]) -> bool:
-    """Return whether a tool was called twice with the same arguments, whatever the calls' ids."""
+    """Return whether two calls have the same tool and arguments; their ids may differ."""
     calls, arguments = set[tuple[str, bytes]](), b""
     for name, data in captures:
         if name.startswith(_ARGUMENTS_CAPTURE):
@@ -187,9 +187,9 @@ Mask = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Ends:
-    """What a matcher knows of its vocabulary.
+    """The facts about a vocabulary that a matcher needs.
 
-    words  how many words of 32 bits a mask has
+    words  number of 32-bit words in a mask
     ids    the tokens that end a text
     spell  returns the bytes of tokens
     """
@@ -207,11 +207,11 @@ class Ends:
 
 
 class GrammarState:
-    """The state of one text under one grammar, and the judge of whether it may end.
+    """The state of one text under one grammar, with a judge of whether the text may end.
 
-    keys   the keys of its objects, where the schema leaves them open
-    calls  another state of the same grammar, where a repeated call is the last: it computes no
-           masks, for which llguidance reads ahead, and captures calls that are forced
+    keys   the keys of the text's objects; None unless the schema leaves keys open
+    calls  a second state of the grammar, which captures calls; None if calls may repeat. It never
+           computes masks, for which llguidance reads ahead; so it also captures forced calls
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class GrammarState:
         self.matcher, self.keys, self._judge, self._ends = matcher, keys, judge, ends
         self._calls = calls
         self._token_ids: list[int] = []
-        self._verdict: bool | None = None  # the judge's; None before it is asked
+        self._verdict: bool | None = None  # of the judge; None before it is asked
 
     def fork(self) -> Self:
         """Return a copy in the same state."""
@@ -235,7 +235,7 @@ class GrammarState:
         return copy
 
     def mask(self) -> Mask:
-        """Return which tokens may come next; an end token only if the judge takes the text."""
+        """Return the allowed next tokens, an end token only if the judge accepts the text."""
         mask = np.empty(self._ends.words, np.uint32)
         self.matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         self._check()
@@ -254,7 +254,7 @@ class GrammarState:
         return mask
 
     def accept(self, token_id: int) -> None:
-        """Take a token."""
+        """Take the next token."""
         self.matcher.consume_token(token_id)
         self._check()
         if self._judge:
@@ -287,7 +287,7 @@ class GrammarState:
         return self._verdict
 
     def _find_captured_texts(self) -> list[tuple[str, bytes]]:
-        """Return the texts that were written under schemas, with the names of their rules."""
+        """Return (rule name, text) of each part of the text that a schema constrains."""
         assert self._judge is not None
         if WHOLE in self._judge.names:
             return [(WHOLE, self._ends.spell(self._token_ids))]
@@ -303,17 +303,17 @@ class GrammarState:
 
 
 class Matcher:
-    """The state of one text under one grammar, or under several of which it must match one.
+    """The state of one text under one or several grammars, one of which the text must match.
 
-    Raises CutawayError when the text matches none any more.
-    ways  the state under each grammar; None when the text does not match it any more
+    Raises CutawayError once the text matches none of them.
+    ways  the state under each grammar; None once the text no longer matches that grammar
     """
 
     def __init__(self, ways: Iterable[GrammarState | None]) -> None:
         self._ways = [*ways]
 
     def mask(self) -> Mask:
-        """Return which tokens may come next, with the end tokens where the text may end."""
+        """Return the mask of allowed next tokens; it has the end tokens where the text may end."""
         masks = [way.mask() for way in self._open]
         return masks[0] if len(masks) == 1 else np.bitwise_or.reduce(masks)
 
@@ -328,8 +328,8 @@ class Matcher:
             way.accept(token_id)
 
     def finish(self, token_id: int) -> None:
-        """Take an allowed end token; InputError if the grammar does not end with it."""
-        if not self.may_end:  # the grammar names the token itself
+        """Take an allowed end token; InputError if the grammar continues after it."""
+        if not self.may_end:  # the grammar itself has the end token
             self.accept(token_id)
             if not self.may_end:
                 raise InputError(
@@ -339,11 +339,11 @@ class Matcher:
                 )
 
     def valid(self, token_ids: Sequence[int]) -> int:
-        """Return how many of these tokens may come one after the other."""
+        """Return how many of these tokens, from the first, may follow in this order."""
         return max(way.matcher.validate_tokens([*token_ids]) for way in self._open)
 
     def find_forced_tokens(self) -> list[int]:
-        """Return the tokens that must come next, whatever the model's logits."""
+        """Return the ids of the tokens that must come next, whatever the logits."""
         first, *rest = (way.matcher.compute_ff_tokens() for way in self._open)
         for other in rest:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False))
@@ -361,7 +361,7 @@ class Matcher:
 
     @property
     def ends(self) -> tuple[bool | None, ...]:
-        """Whether the text may end under each grammar; None where it does not match any more."""
+        """Whether the text may end under each grammar; None once it no longer matches that one."""
         return tuple(None if way is None else way.may_end for way in self._ways)
 
     @property

@@ -1,4 +1,4 @@
-"""Read JSON that is still being written, byte by byte: its value so far.
+"""Read JSON byte by byte while it is written, and tell its value so far.
 
 Text that is not JSON raises CutawayError.
 """
@@ -18,9 +18,9 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class BegunScalar:
-    """An unfinished string, number or literal, whose kind is known by its first byte.
+    """An unfinished string, number or literal; its first byte tells its kind.
 
-    text  the digits of a number so far
+    text  the digits of a number so far; "" for the others
     """
 
     kind: str
@@ -28,9 +28,9 @@ class BegunScalar:
 
 
 class ChildFacts:
-    """Facts about the whole children of a container, and those about all but the last child.
+    """Facts about a container's complete children; ``before`` has those without the last child.
 
-    Children do not change, so that a longer text need not be judged from its beginning.
+    Complete children never change, so facts about a longer text extend those about a shorter one.
     """
 
     __slots__ = ("before", "facts")
@@ -38,13 +38,13 @@ class ChildFacts:
     def __init__(self, before: "ChildFacts | None" = None) -> None:
         self.before, self.facts = before, dict[Hashable, Any]()
         if before is not None:
-            before.before = None  # nothing further back is needed
+            before.before = None  # older facts are not needed
 
     def fold(
         self, key: Hashable, value: "dict[str, Any] | list[Any]",
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """Return a fact about all children: ``add(fact so far, place, child)`` for each of them."""
+        """Fold all complete children to a fact: ``add(fact so far, place, child)`` for each."""
         if key not in self.facts:
             before = self.before
             if before is not None and key in before.facts:
@@ -62,10 +62,10 @@ class ChildFacts:
 class OpenContainer:
     """An unfinished object or array.
 
-    value        its whole children
-    key          the key of the child that is open or comes next
-    child        the open value; None between two
-    child_facts  facts about the whole children
+    value        its complete children
+    key          the key of the open or next child; None in arrays and before a key
+    child        the open child; None between two children
+    child_facts  facts about the complete children
     """
 
     value: dict[str, Any] | list[Any]
@@ -74,7 +74,7 @@ class OpenContainer:
     child_facts: ChildFacts = field(default_factory=ChildFacts, compare=False)
 
     def put(self, child: Any) -> None:
-        """Add a whole child."""
+        """Add a complete child."""
         if isinstance(self.value, list):
             self.value.append(child)
         elif self.key is None:
@@ -84,13 +84,13 @@ class OpenContainer:
         self.key, self.child, self.child_facts = None, None, ChildFacts(self.child_facts)
 
     def fork(self) -> "OpenContainer":
-        """Return a copy of what may still change."""
+        """Copy the parts that may still change."""
         child = self.child.fork() if isinstance(self.child, OpenContainer) else self.child
         return OpenContainer(self.value.copy(), self.key, child, self.child_facts)
 
     @property
     def open_child(self) -> tuple[Any, Any] | None:
-        """Place and value of the open child; None between two."""
+        """Place and value of the open child; None between two children."""
         if isinstance(self.value, list):
             return None if self.child is None else (len(self.value), self.child)
         if self.key is None:
@@ -99,16 +99,16 @@ class OpenContainer:
 
 
 NOT_BEGUN = BegunScalar("")
-"""The value of a member of which only the key is known."""
+"""The value of an object's member whose key alone is known."""
 
 
 def children(value: dict[str, Any] | list[Any]) -> Iterable[tuple[Any, Any]]:
-    """Return place and value of each child: the places are keys of an object, or indices."""
+    """Return place and value of each child; a place is a key or an index."""
     return value.items() if isinstance(value, dict) else enumerate(value)
 
 
 def last_child(value: dict[str, Any] | list[Any]) -> tuple[Any, Any]:
-    """Return place and value of the child that came last."""
+    """Return place and value of the last child."""
     if isinstance(value, dict):
         return next(reversed(value.items()))
     return len(value) - 1, value[-1]
@@ -134,9 +134,9 @@ def entries(value: Any) -> list[Any]:
 
 @dataclass
 class PartialJson:
-    """One value, as far as it has been read.
+    """One JSON value, as far as it has been read.
 
-    value       the whole value, ``OpenContainer`` or ``BegunScalar``; None if not ``has_begun``
+    value       the complete value, or ``OpenContainer`` or ``BegunScalar``; None before it begins
     repeated    whether an object has a key twice
     exponent    whether a number has an exponent
     """
@@ -175,16 +175,16 @@ class PartialJson:
 
     @property
     def latest_key(self) -> str | None:
-        """The key whose value comes next, or is open."""
+        """The key whose value is open or comes next; None if there is no such key."""
         return self._stack[-1].key if self._stack else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is open."""
+        """Whether the value is complete."""
         return self.has_begun and not isinstance(self.value, (OpenContainer, BegunScalar))
 
     def read(self, data: bytes) -> Iterator[None]:
-        """Take bytes, and yield whenever more of the value is known than before."""
+        """Take bytes, and yield each time that more of the value is known."""
         for byte in data:
             if self.in_string:
                 yield from self._read_string_byte(byte)
@@ -195,7 +195,7 @@ class PartialJson:
                 yield from self._read_structure_byte(byte)
 
     def finish(self) -> Iterator[None]:
-        """End the open number or literal: the text ends here, or something follows."""
+        """End the open number or literal, which has no closing character of its own."""
         if self._raw is not None and not self.in_string:
             yield from self._close(_parse_scalar(bytes(self._raw)))
 

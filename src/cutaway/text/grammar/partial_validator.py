@@ -1,7 +1,7 @@
-"""Judge whether a value, which may still be in the writing, satisfies a JSON schema.
+"""Judge whether a value, which may still be incomplete, satisfies a JSON schema.
 
-There are three verdicts: True and False hold whatever follows, None is not known yet. Knows the
-keywords of drafts 4 to 2020-12 that concern a value alone.
+A verdict is True or False, whatever text follows, or None: not known yet. Knows the keywords of
+drafts 4 to 2020-12 that concern a value alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,8 +44,8 @@ class PartialValidator:
 
     root     the schema, its numbers as decimals
     plain    whether numbers are written without an exponent
-    touched  whether a verdict needed more of an open string, number or literal than its kind: its
-             end may change the verdict
+    touched  whether a verdict needed more than the kind of an open string, number or literal, so
+             that its end may change the verdict
     """
 
     def __init__(self, root: Schema, *, plain: bool = False) -> None:
@@ -76,11 +76,11 @@ class PartialValidator:
         if isinstance(value, (dict, list)):
             if len(self._verdicts) >= _MOST_KEPT:
                 self._verdicts.clear()
-            self._verdicts[key] = schema, value, truth  # kept alive, so that their ids stay theirs
+            self._verdicts[key] = schema, value, truth  # kept alive, so that ids stay unique
         return truth
 
     def target(self, schema: dict[str, Any]) -> Schema:
-        """Return what a ``$ref`` refers to; InputError if that is not within the root."""
+        """Return the schema that a ``$ref`` refers to; InputError if it is not within the root."""
         return self._references.target(schema)
 
     def _judge_keywords(self, schema: dict[str, Any], value: Any) -> Iterable[Verdict]:
@@ -149,7 +149,7 @@ class PartialValidator:
         self, schema: dict[str, Any], name: str, value: Any,
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """Return a fact about all children; ``ChildFacts.fold`` keeps it for the whole ones."""
+        """Return a fact about all children; ``ChildFacts.fold`` keeps that about complete ones."""
         if not isinstance(value, OpenContainer):
             return ChildFacts().fold(name, value, add, start)
         fact = value.child_facts.fold((name, id(schema)), value.value, add, start)
@@ -158,7 +158,7 @@ class PartialValidator:
     def _all(
         self, schema: dict[str, Any], name: str, value: Any, holds: Callable[[Any, Any], Verdict]
     ) -> Verdict:
-        """Return whether a condition holds for all children, those still to come included."""
+        """Return whether a condition holds for all children, future ones included."""
 
         def add(truth: Verdict, place: Any, child: Any) -> Verdict:
             return truth if truth is False else all_hold((truth, holds(place, child)))
@@ -169,7 +169,7 @@ class PartialValidator:
     # -- objects ---------------------------------------------------------------------------------
 
     def _properties(self, schema: dict[str, Any], value: Any) -> Verdict:
-        """Judge the three keywords about the values of keys."""
+        """Judge the three keywords about the values of an object's members."""
         properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         rest = schema.get("additionalProperties", True)
 
@@ -278,7 +278,7 @@ class PartialValidator:
 
 
 def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
-    """Return whether all verdicts are true and stay so, whatever follows the value."""
+    """Return whether all verdicts are true; None if an open value may still change that."""
     truth = all_hold(truths)
     return None if truth and isinstance(value, OpenContainer) else truth
 

@@ -1,4 +1,4 @@
-"""Remove from a schema what no grammar can express, and check it instead.
+"""Remove the keywords that no grammar can express from a schema, and check them instead.
 
 Knows JSON and schemas. Does not know tokens and masks.
 """
@@ -21,11 +21,11 @@ from cutaway.text.grammar.schemas import (
 )
 
 # -- the judge of a whole text -----------------------------------------------------------------
-# The judge decides whether a whole text satisfies its schemas; one that does not must not end. It
-# shares nothing with masks but how patterns and most formats are read.
+# The judge decides whether a complete text satisfies its schemas; only then may the text end. Masks
+# and the judge share only the matching of patterns and of most formats.
 
 WHOLE, ANSWER = "", "answer"
-"""Names of what is judged: the whole text, or the rule of what follows a thought."""
+"""Names of judged texts: the whole text, or the rule ``answer`` after a thought."""
 
 _RULE = re.compile(r"^([a-z_]\w*): %json (\{.*\})$", re.MULTILINE)
 _LATER = {
@@ -34,7 +34,7 @@ _LATER = {
     "draft-07": ("prefixItems",),
     "2019-09": ("prefixItems",),
 }
-"""Draft -> keywords of later drafts, which it ignores."""
+"""Draft -> keywords of later drafts, which this draft ignores."""
 
 
 class Judge:
@@ -48,7 +48,7 @@ class Judge:
         self._schemas = {name: _keep_draft_keywords(schema) for name, schema in schemas.items()}
 
     def takes(self, name: str, text: bytes) -> bool:
-        """Return whether a text satisfies the schema of this name, if there is one."""
+        """Return whether a text satisfies the schema of this name; True if the name has none."""
         if name not in self._schemas:
             return True
         try:
@@ -61,12 +61,12 @@ class Judge:
 
 
 def judge_of(schema: Any) -> Judge:
-    """Return the judge of whole texts of a schema."""
+    """Return a judge of complete texts by one schema."""
     return Judge({WHOLE: without_custom_formats(schema)})
 
 
 def judge_of_rules(lark: str) -> tuple[str, Judge | None]:
-    """Return Lark that captures the rules which are only a schema, and the captures' judge."""
+    """Return (Lark that captures the rules made of one schema, the judge of these captures)."""
     schemas = {name: _schema(text) for name, text in _RULE.findall(lark)}
     binding = {name: schema for name, schema in schemas.items() if {*schema} - {"x-guidance"}}
     if not binding:
@@ -86,7 +86,7 @@ def _schema(text: str) -> dict[str, Any]:
 
 
 def _keep_draft_keywords(schema: Any) -> Any:
-    """Return a schema without keywords that its draft does not have."""
+    """Return a schema without keywords that its draft does not define."""
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     later = next((names for draft, names in _LATER.items() if draft in str(dialect)), ())
 
@@ -119,8 +119,8 @@ def _children(value: Any) -> Iterator[Any]:
 
 
 # -- checks in addition to a mask --------------------------------------------------------------
-# ``relax`` returns a schema without such keywords, which allows more; ``SchemaCheck`` refuses the
-# token after which a text can no longer satisfy the whole schema.
+# ``relax`` removes the keywords that masks cannot enforce, so its schema allows more texts.
+# ``SchemaCheck`` refuses a token after which a text can no longer satisfy the original schema.
 
 CHECKED = (
     "not", "oneOf", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
@@ -130,7 +130,7 @@ CHECKED = (
 
 _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
-"""The ones among them whose subschemas the grammar ignores."""
+"""Those of these keywords whose subschemas the grammar ignores."""
 
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')
@@ -138,9 +138,9 @@ _CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
 
 
 def relax(schema: Any, *, guided: bool) -> Any:
-    """Return a schema without CHECKED keywords that allows all that the schema allows.
+    """Return a schema without CHECKED keywords, which allows all texts of the given one.
 
-    guided: allow as little more as a grammar can express; some schemas become too large for that
+    guided: add rules for the removed keywords, which can make the grammar too large
     """
     if not isinstance(schema, dict):
         return schema
@@ -153,7 +153,7 @@ def relax(schema: Any, *, guided: bool) -> Any:
 
 
 def _guides(schema: Mapping[str, Any], guided: bool) -> Iterator[Any]:
-    """Yield what a grammar can express of omitted keywords; their schemas are already relaxed."""
+    """Yield schemas that express a part of the removed keywords; subschemas are already relaxed."""
     for name in _inexact(schema):
         values = schema["enum"] if name == "enum" else [schema["const"]]
         yield {"anyOf": [_roughly(value) for value in values]}
@@ -191,7 +191,7 @@ def _only(key: str | None, keys: list[str | None]) -> Any:
 
 
 def _required_key(schema: Any) -> str | None:
-    """Return the key that a schema requires, if it says nothing else."""
+    """Return the one key that a schema requires; None if it has any other rule."""
     if not isinstance(schema, dict) or {*schema} != {"required"} or len(schema["required"]) != 1:
         return None
     return str(schema["required"][0])
@@ -200,7 +200,7 @@ def _required_key(schema: Any) -> str | None:
 class SchemaCheck:
     """Checks token by token whether a JSON text can still satisfy a schema.
 
-    keywords  those that are checked, and not masked
+    keywords  the keywords that the check enforces instead of masks
     """
 
     name, reads_prompt = "json_schema", False
@@ -214,13 +214,13 @@ class SchemaCheck:
         self._rules = PartialValidator(schema, plain=self._plain)
         self._readers: dict[bytes, PartialJson] = {}
         kinds = [BegunScalar(kind) for kind in ("string", "number", "boolean", "null")]
-        # This also finds a $ref that leads in a circle.
+        # This also finds a circular $ref.
         possible = [self._rules.judge(v) for v in (*kinds, OpenContainer({}), OpenContainer([]))]
         if self.keywords and not any(truth is not False for truth in possible):
             raise InputError("json_schema", ": the schema allows no text")
 
     def allows(self, text: bytes, token: bytes) -> bool:
-        """Return whether the token may follow; "" is the end of the text."""
+        """Return whether the token may follow the text; an empty token is the end of the text."""
         reader = self._reader_of(text).fork()
         for _ in reader.read(token) if token else reader.finish():
             if reader.repeated or (self._plain and reader.exponent):
@@ -230,7 +230,7 @@ class SchemaCheck:
         return bool(token) or reader.is_whole
 
     def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
-        """Return a pattern that every token matches that may be refused here; None: any token."""
+        """Return a pattern of the tokens that may be refused here; None: any token may be."""
         reader = self._reader_of(text)
         if not reader.in_string:
             return None
@@ -254,7 +254,7 @@ class SchemaCheck:
 
 
 def _check_supported(schema: Any) -> tuple[set[str], set[str]]:
-    """Return all keywords of a schema, and those that are not exact.
+    """Return (all keywords of a schema, those that masks cannot enforce exactly).
 
     InputError for a keyword that can be neither masked nor checked.
     """

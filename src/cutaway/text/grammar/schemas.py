@@ -1,7 +1,7 @@
 """JSON Schema: the schemas within a schema, and whether its keywords have valid values.
 
-Knows which keywords contain schemas, what the metaschemas of drafts 4 to 2020-12 say of supported
-keywords, and how ``$ref`` is resolved. Values are judged elsewhere, see ``partial_validator``.
+Knows which keywords contain schemas, the metaschemas' rules for supported keywords (drafts 4 to
+2020-12), and how ``$ref`` is resolved. ``partial_validator`` judges values.
 """
 
 import re
@@ -31,7 +31,7 @@ STANDARD_FORMATS = frozenset({
     "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template",
     "json-pointer", "relative-json-pointer", "regex",
 })  # fmt: skip
-"""The formats that JSON Schema defines. Others are notes to people: validators ignore them."""
+"""The formats that JSON Schema defines. Validators ignore all others."""
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -40,7 +40,7 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def locate_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield keyword, path and schema of each: ("anyOf", "anyOf[0]", {…})."""
+    """Yield (keyword, path, subschema) of each direct subschema: ("anyOf", "anyOf[0]", {…})."""
     for name, value in schema.items():
         if name in _MAPS and isinstance(value, dict):
             for key, subschema in value.items():
@@ -53,7 +53,7 @@ def locate_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any
 
 
 def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a schema in which those directly within it are changed."""
+    """Return a copy of a schema, with ``change`` applied to each direct subschema."""
 
     def change_value(name: str, value: Any) -> Any:
         if name in _MAPS and isinstance(value, dict):
@@ -172,7 +172,7 @@ _RULES: Mapping[str, _Rule] = {
     ),
     "enum": (lambda value: isinstance(value, list), "a list of values"),
     **dict.fromkeys(("minimum", "maximum"), _NUMBER),
-    **dict.fromkeys(  # draft 4 has true beside minimum
+    **dict.fromkeys(  # draft 4 has true next to minimum
         ("exclusiveMinimum", "exclusiveMaximum"),
         (lambda value: isinstance(value, bool) or _is_number(value), "a number"),
     ),
@@ -210,11 +210,11 @@ _RULES: Mapping[str, _Rule] = {
 
 
 # -- references --------------------------------------------------------------------------------
-# A ``$ref`` refers to a place within the schema alone: by a JSON pointer, an anchor or an ``$id``.
+# A ``$ref`` may only refer to a place within the schema: by JSON pointer, anchor or ``$id``.
 
 
 class References:
-    """The places in a schema to which references may lead."""
+    """The places in a schema to which references may refer."""
 
     def __init__(self, root: Any) -> None:
         self._home: dict[int, str] = {}  # id() of a schema -> the URI of its resource
@@ -225,7 +225,7 @@ class References:
         self._root_uri = self._home.get(id(root), "")
 
     def target(self, schema: dict[str, Any]) -> Any:
-        """Return the schema to which a ``$ref`` leads; InputError if it is not in the root."""
+        """Return the schema that a ``$ref`` refers to; InputError if it is not within the root."""
         if id(schema) in self._targets:
             return self._targets[id(schema)]
         reference = schema["$ref"]
@@ -269,17 +269,17 @@ class References:
 
 # -- keys in one spelling ----------------------------------------------------------------------
 # llguidance excludes the keys that a schema names from "any other key" by their spelling, not by
-# their parsed text: ``"\u0072ole"`` would be allowed besides a typed ``role``. So each key is given
-# one spelling.
+# their parsed text: if ``role`` has a type, ``"\u0072ole"`` would still take any value. So each key
+# gets one spelling.
 
 WITHOUT_U = r"\"nrbtf"
-"""The escapes that remain without ``\\u``: control characters are limited to those with a name."""
+"""The allowed escapes, without ``\\u``: other control characters cannot be written."""
 
-_SEVERAL = re.compile(r"[\x00-\x1f\x7f]")  # characters that are written in more than one way
+_SEVERAL = re.compile(r"[\x00-\x1f\x7f]")  # characters with more than one JSON spelling
 
 
 def one_spelling(schema: Any) -> Any:
-    """Return a schema with "any other key" as a pattern, which llguidance matches decoded."""
+    """Write "any other key" as a pattern, which llguidance matches with the parsed key."""
     if not isinstance(schema, dict):
         return schema
     copy = map_subschemas(schema, one_spelling)
@@ -299,7 +299,7 @@ def has_several(schema: Any) -> bool:
 
 
 def check_counts(schema: Any) -> None:
-    """Raise InputError where llguidance would count a repeated key twice."""
+    """Raise InputError if a repeated key could satisfy ``minProperties`` in llguidance."""
     if not isinstance(schema, dict):
         return
     least = schema.get("minProperties", 0)
