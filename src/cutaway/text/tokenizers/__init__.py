@@ -1,9 +1,9 @@
 """Turn text into token ids and back, as the model file defines it.
 
-Knows which tokens are special, when they count, where BOS goes, which ids end a generation, and
-which fields of the file each kind of tokenizer needs. A kind, and the library that it uses, is
-imported when its first tokenizer is made. Merging is left to the kinds. Does not know models,
-sampling and files: metadata comes as a plain mapping.
+Knows the special tokens and when a text may spell them, the place of BOS, the ids that end a
+generation, and the file's fields that each kind of tokenizer needs. Each kind does its own merging.
+A kind and its library are imported when the first tokenizer of that kind is made. Does not know
+models, sampling and files: metadata comes as a plain mapping.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,32 +42,32 @@ _PREFIX = "tokenizer.ggml."
 
 
 class TokenizerKind(Protocol):
-    """Ordinary text <-> tokens: what all kinds of tokenizers have in common."""
+    """Ordinary text <-> tokens: the interface of all kinds of tokenizers."""
 
     @property
     def space_prefix(self) -> bool:
-        """Whether a text, and what follows a special token, gets a space in front."""
+        """Whether a space is put before a text, and before text after a special token."""
 
     @property
     def prefix_once(self) -> bool:
-        """Whether that is only so at the very beginning, if there is no space yet."""
+        """Whether the space is only put at the very beginning, unless the text begins with one."""
 
     @property
     def drops_text(self) -> bool:
-        """Whether characters of a text may get lost: be in no token."""
+        """Whether tokens may lack some of a text's characters."""
 
     def words(self, text: str, *, begins: bool = False) -> Iterable[Sequence[int]]:
         """Return the ids of each word of a text without special tokens.
 
-        begins: whether it gets a space in front, where the kind puts one
+        begins: put a space in front, if the kind wants one
         """
 
     def to_bytes(self, token_id: int) -> bytes:
-        """Return what a token that is not special adds to the text."""
+        """Return the bytes that a token which is not special adds to the text."""
 
 
 KindAndDefaults = tuple[TokenizerKind, bool, bool]
-"""The tokenizer; whether texts begin with BOS and end with SEP if the file does not say."""
+"""(tokenizer, whether a text begins with BOS and ends with SEP if the file does not tell)."""
 
 
 def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefaults:
@@ -86,7 +86,7 @@ def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindA
 def sentencepiece(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``SentencePieceBPE``, besides the vocabulary."""
     size, is_gemma4 = len(metadata[TOKENS]), metadata[_PREFIX + "model"] == "gemma4"
-    # Gemma 4 merges by its merges, even if it has scores.
+    # Gemma 4 uses its merges, even if the file has scores.
     scores = None if is_gemma4 else numbers(metadata, _PREFIX + "scores", size)
     if scores is None and MERGES not in metadata:
         raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
@@ -121,7 +121,7 @@ KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], KindAndDefaults]] 
 
 # -- the tokenizer -----------------------------------------------------------------------------
 
-# White space by Unicode, which is less than what Python strips.
+# White space as Unicode defines it; Python's str.strip removes more.
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -131,12 +131,12 @@ _TEXTKINDS = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add t
 class Tokenizer:
     """One model's tokenizer. Immutable, safe to share between threads.
 
-    vocab_size: number of tokens, ids are 0..vocab_size-1
+    vocab_size: number of tokens; ids are 0 to vocab_size - 1
     bos_id:     the begin-of-sequence token, or None
-    add_bos:    whether the model wants BOS in front of every text
+    add_bos:    whether the model wants BOS before every text
     sep_id:     the token that the model wants after every text (BERT's [SEP]), or None
-    pair_separators: how many of these are between two texts that are read as one
-    mask_id:    the token that stands for one to be filled in, or None
+    pair_separators: number of ``sep_id`` between two texts that are read as one
+    mask_id:    the mask token, whose place the model fills in, or None
     fim:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
     rstrip_token_ids: tokens that absorb the white space after them (Phi-3's)
@@ -185,12 +185,12 @@ class Tokenizer:
         size = len(vocabulary.tokens)
         bos, begin, sep, mask = (
             special_id(metadata, f"{_PREFIX}{name}_token_id", size)
-            for name in ("bos", "cls", "seperator", "mask")  # as GGUF spells it
+            for name in ("bos", "cls", "seperator", "mask")  # GGUF's spelling
         )
         if bos is None and wants_bos:
-            bos = begin  # where llama.cpp's conversion of BERT puts it
+            bos = begin  # llama.cpp's conversion of BERT writes BOS as CLS
         adds_sep = flag(metadata, _PREFIX + "add_sep_token", wants_sep)
-        if kind == "t5" and not adds_sep:  # which ends each text by its end token
+        if kind == "t5" and not adds_sep:  # T5 ends each text with EOS
             sep = special_id(metadata, _PREFIX + "eos_token_id", size)
             adds_sep = flag(metadata, _PREFIX + "add_eos_token", True)
         return cls(
@@ -211,7 +211,7 @@ class Tokenizer:
         )
 
     def has_tokens_of(self, other: "Tokenizer") -> bool:
-        """Return whether every token id means the same in both."""
+        """Return whether every id is the same token in both."""
         return self._vocabulary.tokens == other._vocabulary.tokens
 
     def encode(
@@ -227,12 +227,12 @@ class Tokenizer:
         """Return the token ids of ``text``.
 
         special: whether "<|im_start|>" and the like are tokens; otherwise they are ordinary text
-        add_bos: put BOS first, and the end token last where the model wants one; None: as the
-                 model wants it. Neither is put twice
-        mark:    the character that ``escape_special_tokens`` inserted, which is removed again
+        add_bos: put BOS first, and SEP last if the model wants one; None: as the model wants it.
+                 A text that has the token already does not get it twice
+        mark:    the character that ``escape_special_tokens`` inserted; it is removed
         goes_on: the text continues another, so neither a space nor BOS is put first
-        most:    only so many ids of the text, whose rest is not cut into words
-        InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
+        most:    the most ids of the text; the rest of the text is not cut into words
+        InputError: a lone surrogate, a byte without a token, ``add_bos`` for a model without BOS.
         """
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text, mark)
@@ -241,7 +241,7 @@ class Tokenizer:
         return self._frame(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
 
     def encode_parts(self, parts: Iterable[str | int]) -> list[int]:
-        """Return the token ids of a text that is given as texts and single tokens in turn."""
+        """Return the token ids of a prompt that consists of texts and single token ids."""
         pieces: list[str | int] = []
         for part in parts:
             if isinstance(part, str):
@@ -276,9 +276,9 @@ class Tokenizer:
             eaten = part in self._rstrip_token_ids
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
-        """Return warnings about how a prompt begins, for its author; mostly none.
+        """Return warnings about the BOS token of a prompt; mostly ().
 
-        text: the text that was encoded with special=True, if it was
+        text: the prompt's text, if it was encoded with special=True
         """
         if self.bos_id is None:
             note = (
@@ -295,29 +295,29 @@ class Tokenizer:
         return ()
 
     def min_tokens(self, text: str) -> int:
-        """Return how many tokens ``text`` has at least, without encoding it."""
+        """Return a lower bound on the number of tokens of ``text``, without encoding it."""
         if self._pieces.drops_text:
             return 0
         return -(-len(text) // self._longest)
 
     def escape_special_tokens(self, text: str, mark: str) -> str:
-        """Return ``text`` with ``mark`` within each control token, so that none is found.
+        """Return ``text`` with ``mark`` inside each control token, so that it is ordinary text.
 
-        The text can then be part of another that is encoded with special=True and the
-        same mark, which must occur nowhere else.
+        A longer text can then include the result and be encoded with special=True and the same
+        mark, which must occur nowhere else.
         """
         return self._control_tokens.escape(text, mark)
 
     def control_tokens(self, text: str) -> dict[str, int]:
-        """Map name -> id of the control tokens in ``text``."""
+        """Map name -> id for each control token in ``text``."""
         ids = self._control_tokens.split(text)
         return {self._vocabulary.tokens[i]: i for i in ids if isinstance(i, int)}
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """Return the whole text of ``ids``; special=True shows control tokens by name.
 
-        Reverses ``encode``: removes the spaces that it put in front. Bytes that are not UTF-8
-        become U+FFFD. For a text that grows use ``token_bytes`` with ``TextStream``.
+        Also removes the spaces that ``encode`` put in front. Bytes that are not UTF-8
+        become U+FFFD. For a text that is still growing use ``token_bytes`` with ``TextStream``.
         """
         parts: list[bytes] = []
         fresh = self._pieces.space_prefix
@@ -333,17 +333,17 @@ class Tokenizer:
         return b"".join(parts).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return what the token adds to the text: b"" for control, unknown and unused tokens."""
+        """Return the bytes a token adds to the text: b"" for control, unknown and unused tokens."""
         return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXTKINDS else b""
 
     @cached_property
     def padding_ids(self) -> tuple[int, ...]:
-        """The ids that are only padding in the model's matrices, by their names in the file."""
+        """The ids without a token: rows that only pad the model's matrices, as their names tell."""
         unused, tokens = self._vocabulary.ids_of(Kind.UNUSED), self._vocabulary.tokens
         return tuple(i for i in unused if tokens[i] == padding_name(i))
 
     def token_name(self, token_id: int) -> str:
-        """Return a printable name, never "": "<|im_end|>", " the", "<0x0A>" for a line break."""
+        """Return a token's printable name, never "": "<|im_end|>", " the", "<0x0A>"."""
         if self._kind(token_id) == Kind.NORMAL:
             name = printable_bytes(self._pieces.to_bytes(token_id))
         else:
@@ -369,11 +369,11 @@ class Tokenizer:
 
     @property
     def _begins_again(self) -> bool:
-        """Whether what follows a special token gets a space in front, too."""
+        """Whether a space is also put before text after a special token."""
         return self._pieces.space_prefix and not self._pieces.prefix_once
 
     def _remove_mark(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
-        """Remove the mark from texts, which are then split like any text."""
+        """Remove the mark from texts, then split these at user-defined tokens."""
         for part in parts:
             if isinstance(part, int) or mark not in part:
                 yield part

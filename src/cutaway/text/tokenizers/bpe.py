@@ -2,9 +2,9 @@
 
 Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all adjacent pairs
 whose concatenation is a piece, merge the one with the highest score, the leftmost among equals,
-until none is left. Unknown text becomes bytes. A tokenizer.json ranks the pairs themselves, and
-these ranks are used: in a vocabulary that the library trained, some pairs make a piece and are not
-a merge. ``byte_level`` has the other kind.
+until no pair is left. Unknown text becomes bytes. If a tokenizer.json ranks the pairs themselves,
+merging uses these ranks: in a vocabulary that the library trained, some pairs make a piece but are
+no merge. ``byte_level`` has the other kind of BPE.
 """
 
 import re
@@ -15,13 +15,13 @@ from heapq import heapify, heappop, heappush
 from cutaway.errors import FormatError, InputError
 from cutaway.text.tokenizers.vocabulary import TOKENS, Kind, Vocabulary, stored_bytes
 
-LONGEST_REMEMBERED = 64  # characters of a cached word; longer ones are rare and would fill it
+LONGEST_REMEMBERED = 64  # the longest cached word, in characters; longer ones are rare
 
 
 def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
-    """Split ``text`` into parts, beginning with its characters.
+    """Merge the characters of ``text`` to parts, and return the parts.
 
-    cost: the cost of merging two neighbours; None where they cannot be merged
+    cost: the cost of merging two neighbours, least first; None if they cannot be merged
     The time is O(n log n) for n characters.
     """
     parts, end = list(text), len(text)
@@ -40,7 +40,7 @@ def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
     heapify(queue)
     while queue:
         _, left, right, size = heappop(queue)
-        # A part that was merged away is empty and one that grew is longer: the entry is stale.
+        # The entry is stale if a part was merged away (it is empty) or has grown.
         if not parts[left] or not parts[right] or len(parts[left]) + len(parts[right]) != size:
             continue
         parts[left] += parts[right]
@@ -54,12 +54,13 @@ def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
 
 
 # -- the "llama" kind --------------------------------------------------------------------------
-# Hugging Face's ``tokenizers`` needs ranked merges. Deriving them from the scores of Gemma's 262k
-# pieces takes 1.4 s before the first token, and it breaks ties by rank, not by position. This needs
-# one dict of the pieces (0.05 s). Text is cut before every run of spaces if no piece crosses such a
-# cut: merges on both sides then cannot meet, so the result is the same, and words can be cached.
+# Hugging Face's ``tokenizers`` needs ranked merges. Deriving these from the scores of Gemma's 262k
+# pieces takes 1.4 s before the first token, and the library breaks ties by rank, not by position.
+# ``SentencePieceBPE`` needs only a dict of the pieces (0.05 s). If no piece crosses the start of a
+# run of spaces, text is cut there: no merge crosses the cut, so the ids do not change, and words can
+# be cached.
 
-SPACE = "▁"  # U+2581, how pieces write a space
+SPACE = "▁"  # U+2581, a space in the spelling of pieces
 _WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 
 
@@ -78,8 +79,8 @@ class SentencePieceBPE:
         prefix_once: bool,
         unknown_id: int | None,
     ) -> None:
-        """Merge by the scores of pieces, or by the ranks of merges where there are any."""
-        # Control, unknown, unused and byte tokens stay out: ordinary text never spells them.
+        """Merge by the ranks of ``merges``; None: by the scores of pieces."""
+        # Control, unknown, unused and byte tokens are left out: ordinary text never spells them.
         self.space_prefix, self.prefix_once = space_prefix, prefix_once
         self._vocabulary = vocabulary
         self._pieces = vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED)
@@ -90,15 +91,15 @@ class SentencePieceBPE:
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
     def words(self, text: str, *, begins: bool = False) -> Iterator[tuple[int, ...]]:
-        """Yield the ids of ordinary text, word by word where that cuts no token.
+        """Yield the ids of ordinary text, word by word if that cuts no token.
 
-        A literal U+2581 is read as a space, as in every SentencePiece.
-        begins: whether a space is put in front, if the kind wants one
+        A literal U+2581 is read as a space, as SentencePiece does.
+        begins: put a space in front; with ``prefix_once``, only if none is there
         """
         escaped = text.replace(" ", SPACE)
         if begins and not (self.prefix_once and escaped.startswith(SPACE)):
             escaped = SPACE + escaped
-        # Words are found one at a time: a long text would hold up a server's other threads.
+        # Words are found one at a time: one search of a long text would block other threads.
         words = map(re.Match.group, _WORD.finditer(escaped))
         for word in words if self._cuts_are_safe else [escaped]:
             yield self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
@@ -112,7 +113,7 @@ class SentencePieceBPE:
 
     @cached_property
     def _cuts_are_safe(self) -> bool:
-        """Whether no piece has a space after another character."""
+        """Whether every space in a piece is at its beginning."""
         return not any(SPACE in piece.lstrip(SPACE) for piece in self._pieces)
 
     def _merge(self, word: str) -> tuple[int, ...]:
@@ -131,7 +132,7 @@ class SentencePieceBPE:
         return -self._scores[token_id]
 
     def _spell(self, char: str) -> list[int]:
-        """Return the tokens of a character that is no piece: its bytes, else the unknown token."""
+        """Return the ids for a character that is no piece: byte tokens, else the unknown token."""
         ids = [self._byte_id.get(byte) for byte in char.replace(SPACE, " ").encode()]
         byte_ids = [token_id for token_id in ids if token_id is not None]
         if len(byte_ids) == len(ids):

@@ -1,12 +1,12 @@
 r"""How each family of byte-level models cuts a text into words before merging.
 
-Knows, for each value of ``tokenizer.ggml.pre``, the regular expressions that are applied one after
-the other (each cuts the fragments that the previous one left; what it does not match stays a
-fragment) and the family's two defaults. The expressions are those of the models' own
+Knows, for each value of ``tokenizer.ggml.pre``, the family's regular expressions and its two
+defaults. Each expression cuts the fragments of the one before; text between its matches becomes a
+fragment, too. The expressions are those of the models' own
 ``tokenizer.json`` where llama.cpp's ``llama-vocab.cpp`` cites them, otherwise llama.cpp's.
 
-A Unicode normalizer (Qwen's NFC) is left out, as llama.cpp does: the text comes
-back byte for byte.
+Unicode normalizers (Qwen's NFC) are left out, as in llama.cpp, so that decoding returns
+the same bytes.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _SEED_WORDS = (
     rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}"
     rf"| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
 )
-_EXAONE_WORDS = (  # several words may be one
+_EXAONE_WORDS = (  # an expression that may take several words as one
     rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
 )
@@ -58,7 +58,7 @@ _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
 
 def _words(digits: str) -> str:
-    """Return GPT-4's expression; Llama 3 and Qwen differ only in how many digits make a word."""
+    """Return GPT-4's expression. digits: those of a word; Llama 3 and Qwen differ in these only."""
     return (
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
@@ -68,7 +68,7 @@ def _words(digits: str) -> str:
 def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r\n/") -> str:
     """Return the o200k expression, in which a word also ends where upper case begins.
 
-    but: excluded from the letters; after: what belongs to punctuation before it
+    but: excluded from the letters; after: characters that join the punctuation before them
     """
     head, upper, lower = r"[^\r\n\p{L}\p{N}]?", f"[{_UPPER}{but}]", f"[{_LOWER}{but}]"
     return (
@@ -79,11 +79,11 @@ def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Expressions in the order of use, and the family's defaults."""
+    """A family's expressions, in the order of use, and its defaults."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False  # a word that is itself a token skips merging ("ignore_merges")
-    add_bos: bool = False  # where the metadata does not say
+    add_bos: bool = False  # if the metadata lacks the field
     add_sep: bool = False  # likewise, for the token after every text
 
 

@@ -1,8 +1,8 @@
 """Unigram, the "t5" kind: cut a text into the pieces whose scores have the largest sum.
 
-Kudo 2018, arXiv 1804.10959. The ``tokenizers`` library prepares a text: as tokenizer.json says, or
-as llama.cpp does by GGUF's fields. Cutting is ours: with 250,000 pieces the library takes 1.4 s
-before the first text, a dict 0.1 s.
+Kudo 2018, arXiv 1804.10959. The ``tokenizers`` library prepares a text by the steps of tokenizer.json,
+or by llama.cpp's for GGUF's fields. Cutaway's own code cuts the text: for 250,000 pieces the
+library takes 1.4 s before the first text, a dict 0.1 s.
 """
 
 import json
@@ -25,18 +25,18 @@ from cutaway.text.tokenizers.vocabulary import (
     stored_bytes,
 )
 
-SPACE = "▁"  # U+2581, how pieces write a space
+SPACE = "▁"  # U+2581, a space in the spelling of pieces
 PREPARATION = "cutaway.unigram"
 """JSON of tokenizer.json's normalizer and pre_tokenizer, and whether unknown text becomes bytes."""
 SCORES = "cutaway.unigram_scores"
-"""The scores in float64, where GGUF's float32 would change them."""
+"""The scores in float64, if float32, GGUF's type, would change them."""
 CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 _PREFIX = "tokenizer.ggml."
 _UNKNOWN_PENALTY = 10.0  # below the lowest score, as in SentencePiece
 
 
 class Unigram:
-    """Ordinary text <-> tokens. Text without a piece becomes the unknown token."""
+    """Ordinary text <-> tokens. Text without a piece becomes byte tokens or the unknown token."""
 
     drops_text = True
 
@@ -88,7 +88,7 @@ class Unigram:
     def _parts(self, word: str) -> list[str]:
         """Return the best cut (Viterbi), with adjacent unknown characters as one part.
 
-        The first of equals wins, and sums are made from the left, as in the library.
+        As in the library, the first of equal cuts wins, and scores are summed from the left.
         """
         best, starts = [0.0] + [-inf] * len(word), [0] * (len(word) + 1)
         unknown = [False] * (len(word) + 1)
@@ -138,9 +138,9 @@ def _preparation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[st
 
 
 def _llama_cpp_preparation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe llama.cpp's steps: map characters, merge spaces, put one in front of each word.
+    """Describe llama.cpp's steps: map characters, merge spaces, write each word with its space.
 
-    Words are cut apart if no piece has a space inside, which does not change the result.
+    If no piece has a space inside, words are cut apart, which does not change the ids.
     """
     steps: list[dict[str, Any]] = []
     charsmap = metadata.get(CHARSMAP)
@@ -163,7 +163,7 @@ def _llama_cpp_preparation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) 
 
 
 def _load_steps(preparation: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the library's normalizer and pre-tokenizer; None where there is none."""
+    """Return the library's (normalizer, pre-tokenizer), each None if ``preparation`` lacks it."""
     from tokenizers import Tokenizer
 
     _check_charsmaps(preparation.get("normalizer"))
@@ -174,13 +174,13 @@ def _load_steps(preparation: Mapping[str, Any]) -> tuple[Any, Any]:
     }  # fmt: skip
     try:
         tokenizer = Tokenizer.from_str(json.dumps(whole))
-    except Exception as error:  # the library raises no other
+    except Exception as error:  # the library raises no narrower type
         raise FormatError(f"the tokenizer's normalizer or pre_tokenizer: {error}") from error
     return tokenizer.normalizer, tokenizer.pre_tokenizer
 
 
 def _check_charsmaps(step: Any) -> None:
-    """Raise FormatError for a map of characters on which the library would panic."""
+    """Raise FormatError for a map of characters that would make the library panic."""
     if not isinstance(step, dict):
         return
     if step.get("type") == "Precompiled":
@@ -188,7 +188,7 @@ def _check_charsmaps(step: Any) -> None:
             data = b64decode(step.get("precompiled_charsmap") or "", validate=True)
         except (TypeError, ValueError):
             data = b""
-        size = int.from_bytes(data[:4], "little")  # of the trie, which texts follow
+        size = int.from_bytes(data[:4], "little")  # of the trie; the texts follow it
         if len(data) < 4 + 1024 or size % 4 or not 1024 <= size <= len(data) - 4:
             raise FormatError("the tokenizer's precompiled_charsmap is damaged: convert it again")
     for inner_step in step.get("normalizers") or ():
@@ -196,7 +196,7 @@ def _check_charsmaps(step: Any) -> None:
 
 
 def _schemes(step: Any) -> Iterator[str]:
-    """Yield the steps' schemes of putting a space in front."""
+    """Yield the ``prepend_scheme`` of each Metaspace step."""
     if isinstance(step, dict) and step.get("type") == "Metaspace":
         plain = "always" if step.get("add_prefix_space", True) else "never"
         yield str(step.get("prepend_scheme", plain))

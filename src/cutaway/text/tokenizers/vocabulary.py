@@ -1,4 +1,4 @@
-"""The file's vocabulary, its special tokens, and those that mark a gap to be filled.
+"""A file's vocabulary, its special tokens, and the tokens for filling in the middle.
 
 Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF specification, and refuses
 fields that contradict each other. Does not know how words are merged.
@@ -22,17 +22,17 @@ TOKENS = "tokenizer.ggml.tokens"
 KINDS = "tokenizer.ggml.token_type"
 MERGES = "tokenizer.ggml.merges"
 END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
-# Fields of ours, for what files of other kinds say and GGUF cannot: every end token with its
-# origin, where a space is put in front ("first": only at the beginning of the text), and tokens
-# that absorb the white space after or before them.
+# Fields of cutaway for facts that GGUF has no field for: every end token with its origin, where a
+# space is put in front ("first": only at the beginning of the text), and the tokens that absorb the
+# white space after or before them.
 END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
 BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, RSTRIP_TOKEN_IDS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
 PAIR_SEPARATORS = "cutaway.pair_separators"  # tokens between two texts that are read as one
 LSTRIP_TOKEN_IDS = "cutaway.space_before_eating_token_ids"
 
-# Control tokens that end a turn in models that have them, whether or not the file's metadata says
-# so (llama.cpp's list, without its heuristics).
+# Control tokens that end a turn in every model that has them, even if the file's metadata does not
+# name them (llama.cpp's list, without its heuristics).
 END_OF_TURN = frozenset(
     {
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),
@@ -43,7 +43,7 @@ END_OF_TURN = frozenset(
 
 
 class Kind(IntEnum):
-    """What a token is for (GGUF ``tokenizer.ggml.token_type``)."""
+    """The type of a token (GGUF ``tokenizer.ggml.token_type``)."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -60,14 +60,14 @@ def padding_name(row: int) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token texts as stored, and kinds: int array (vocab_size,), both indexed by id."""
+    """The stored texts of all tokens and their kinds, an int64 array (vocab_size,), by id."""
 
     tokens: list[str]
     kinds: npt.NDArray[np.int64]
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Vocabulary":
-        """Read tokens and kinds; without kinds every token is normal. FormatError if malformed."""
+        """Read tokens and kinds; without kinds all tokens are normal. FormatError if malformed."""
         tokens = strings(metadata, TOKENS)
         kinds = numbers(metadata, KINDS, len(tokens), dtypes="iu")
         if kinds is None:
@@ -80,11 +80,11 @@ class Vocabulary:
         return matches
 
     def table(self, *kinds: Kind) -> dict[str, int]:
-        """Map token text -> id for these kinds, without empty texts, which match nothing."""
+        """Map token text -> id for these kinds, without empty texts."""
         return {self.tokens[i]: i for i in self.ids_of(*kinds) if self.tokens[i]}
 
     def end_ids(self, metadata: Mapping[str, Any]) -> dict[int, str]:
-        """Map every id that ends a generation -> its origin."""
+        """Map id -> origin for every token that ends a generation."""
         token_ids = ids(metadata, END_IDS, len(self.tokens))
         origins = strings(metadata, END_ORIGINS) if token_ids else []
         if len(origins) != len(token_ids):
@@ -95,7 +95,7 @@ class Vocabulary:
             if token_id is not None:
                 ends.setdefault(token_id, field)
         control = self.table(Kind.CONTROL)
-        # Where <|return|> and <|call|> end a turn, <|end|> only ends a message (gpt-oss).
+        # In gpt-oss, <|return|> and <|call|> end a turn; <|end|> only ends a message.
         between = {"<|end|>"} if {"<|return|>", "<|call|>"} <= control.keys() else set()
         for text, token_id in control.items():
             if text in END_OF_TURN - between:
@@ -104,12 +104,12 @@ class Vocabulary:
 
 
 def stored_bytes(text: str) -> bytes:
-    """Return the bytes of a text in the file; surrogates are bytes of no UTF-8 (PEP 383)."""
+    """Return the bytes of a stored text; surrogates are bytes that are no UTF-8 (PEP 383)."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def strings(metadata: Mapping[str, Any], field: str) -> list[str]:
-    """Return an array of strings; FormatError if it is none."""
+    """Return an array of strings; FormatError if the field is absent or anything else."""
     value = metadata.get(field)
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value[:1]):
         raise FormatError(
@@ -168,10 +168,10 @@ def flag(metadata: Mapping[str, Any], field: str, default: bool) -> bool:
 
 
 # -- special tokens ----------------------------------------------------------------------------
-# Special tokens are found in a text before any merging: literal texts, leftmost first, longest
-# first; everything around them (spaces too) stays. A regular expression of all literals would be
-# shorter, but for Gemma's 6,000 it takes 0.1 s to compile and microseconds for each ``<``; looking
-# up each possible length in a dict avoids both.
+# Special tokens are found in a text before any merging. At each place the longest literal wins; the
+# text around it, spaces included, stays. A regular expression of all literals would be shorter, but
+# Gemma's 6,000 take 0.1 s to compile and microseconds for each ``<``. A look-up of each possible
+# length in a dict avoids both costs.
 
 
 class SpecialTokens:
@@ -202,9 +202,9 @@ class SpecialTokens:
     def escape(self, text: str, mark: str) -> str:
         """Return ``text`` with ``mark`` after the first character of every literal.
 
-        That includes overlapping ones, and what could become a literal with the text around: the
-        beginning of one at the end of ``text``, and the end of one, from two characters, at its
-        beginning.
+        Overlapping literals count. So do parts that could become literals with other text around
+        ``text``: the beginning of a literal at its end, and the end of a literal (of at least two
+        characters) at its beginning.
         """
         if not self._first:
             return text
@@ -215,7 +215,7 @@ class SpecialTokens:
         return mark.join(text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)]))
 
     def _may_begin(self, text: str, at: int) -> bool:
-        """Return whether the text ends with the beginning of a literal that is at ``at``."""
+        """Return whether the text from ``at`` to its end is the beginning of a literal."""
         return len(text) - at < self._longest and text[at:] in self._beginnings
 
     @cached_property
@@ -231,7 +231,7 @@ class SpecialTokens:
         return frozenset(text[-n:] for text in self._table for n in range(2, len(text)))
 
     def _find_literals(self, text: str, mark: str) -> Iterator[tuple[int, int]]:
-        """Yield (position, length) of each literal; one character before a mark is none."""
+        """Yield (position, length) of each literal; a single character before a mark is text."""
         at = 0
         while self._first and (match := self._first.search(text, at)):
             at = match.start()
@@ -248,19 +248,19 @@ class SpecialTokens:
 
 
 # -- filling in the middle ---------------------------------------------------------------------
-# Each family has its own names for these tokens, and an order that it was trained with. Whether a
-# model was trained with the tokens it has cannot be known: the ones that the file's metadata names
-# are used, else three special tokens that are spelled as in one of these families.
+# Each family has its own names for these tokens, and the order of its training. A file does not
+# tell whether its model was trained with the tokens. The tokens that the metadata names are used,
+# else special tokens with the spelling of one of these families.
 
 _PREFIX = "tokenizer.ggml."
-_FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # now, and before
+_FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # present, former names
 _REPOSITORY = ("fim_rep", ("<|repo_name|>", "<repo_name>", "<reponame>"))
 _FILE = ("fim_sep", ("<|file_sep|>", "<|file_separator|>", "<file_sep>"))
 _OTHER_ENDS = ("fim_pad", ("<|fim_pad|>", "<fim_pad>", "<fim-pad>", "▁<EOT>", "<EOT>"))
 
 
 class _Family(NamedTuple):
-    """The tokens before the prefix, before the suffix, and before what the model writes."""
+    """The tokens before the prefix, before the suffix, and before the model's own text."""
 
     prefix: str
     suffix: str
@@ -275,17 +275,17 @@ _FAMILIES = (
     _Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
     _Family("<PRE>", "<SUF>", "<MID>"),
 )
-# Codestral, which continues the prefix. Mistral's later, byte-level vocabularies have these tokens
-# in every model, whether or not it was trained with them.
+# Codestral has no middle token: it continues the prefix. Mistral's later, byte-level vocabularies
+# have these tokens in every model, whether or not it was trained with them.
 _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 
 
 @dataclass(frozen=True)
 class FimTokens:
-    """Ids of the tokens that lay out a text with a gap, and of those that end the filling.
+    """Ids of the tokens that mark the parts of a text with a gap, and of those that end a filling.
 
     middle      None: the suffix comes first, and the model continues the prefix
-    repository  precedes a project's name, and ``file`` the name of each file; None: there is none
+    repository  precedes a project's name, ``file`` the name of each file; None: no such token
     """
 
     prefix: int
@@ -303,7 +303,7 @@ class FimTokens:
 
     @classmethod
     def find(cls, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> "FimTokens | None":
-        """Find a model's tokens, None if it has none; FormatError for impossible ids."""
+        """Find a model's tokens; None if it has none, FormatError for impossible ids."""
         size = len(vocabulary.tokens)
 
         def id_of_field(name: str) -> int | None:

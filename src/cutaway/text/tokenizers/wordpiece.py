@@ -1,8 +1,7 @@
-"""WordPiece, the "bert" kind: words cut into the longest tokens that fit, from the left.
+"""WordPiece, the "bert" kind: each word is cut into the longest tokens that fit, from the left.
 
 Knows how GGUF stores such tokens: with "▁" if they begin a word, otherwise bare. The ``tokenizers``
-library cleans the text and splits it into words and tokens. It gets ordinary text alone, no special
-tokens.
+library cleans the text and splits it into words and tokens. It never gets special tokens.
 """
 
 import re
@@ -15,14 +14,14 @@ from cutaway.text.tokenizers.vocabulary import Kind, Vocabulary, flag, stored_by
 
 SPACE, GOES_ON, LONGEST_WORD = "▁", "##", 100
 SETTINGS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-FIELD = "cutaway.wordpiece_{}"  # fields of ours: whether each of these is done
+FIELD = "cutaway.wordpiece_{}"  # fields of cutaway: whether each cleaning step is done
 _WINDOW = re.compile(r"(?s).{1,8192}[^ ]*")  # no word has a space
 
 
 class WordPiece:
     """Ordinary text <-> tokens. A word without tokens becomes the unknown token."""
 
-    space_prefix, prefix_once = True, False  # a word's token has its space
+    space_prefix, prefix_once = True, False  # the first token of a word includes a space
     drops_text = True
 
     def __init__(
@@ -62,10 +61,10 @@ class WordPiece:
 
 
 def _begins(stored: str) -> bool:
-    """Return whether a token begins a word; "▁" alone does not, and is not a space either."""
+    """Return whether a token begins a word; "▁" alone does not, and stays a character."""
     return stored.startswith(SPACE) and stored != SPACE
 
 
 def as_stored(text: str) -> str:
-    """Return a token of tokenizer.json as GGUF stores it."""
+    """Return the form in which GGUF stores a token of tokenizer.json."""
     return text[len(GOES_ON) :] if text.startswith(GOES_ON) else SPACE + text
