@@ -56,9 +56,9 @@ def merge(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
 # -- the "llama" kind --------------------------------------------------------------------------
 # Hugging Face's ``tokenizers`` needs ranked merges. Deriving these from the scores of Gemma's 262k
 # pieces takes 1.4 s before the first token, and the library breaks ties by rank, not by position.
-# ``SentencePieceBPE`` needs only a dict of the pieces (0.05 s). If no piece crosses the start of a
-# run of spaces, text is cut there: no merge crosses the cut, so the ids do not change, and words can
-# be cached.
+# ``SentencePieceBPE`` needs only a dict of the pieces (0.05 s). If no piece crosses the start of
+# a run of spaces, text is cut there: no merge crosses the cut, so the ids stay the same, and words
+# can be cached.
 
 SPACE = "▁"  # U+2581, a space in the spelling of pieces
 _WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")

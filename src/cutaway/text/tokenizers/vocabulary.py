@@ -253,7 +253,7 @@ class SpecialTokens:
 # else special tokens with the spelling of one of these families.
 
 _PREFIX = "tokenizer.ggml."
-_FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # present, former names
+_FIELDS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))  # now, formerly
 _REPOSITORY = ("fim_rep", ("<|repo_name|>", "<repo_name>", "<reponame>"))
 _FILE = ("fim_sep", ("<|file_sep|>", "<|file_separator|>", "<file_sep>"))
 _OTHER_ENDS = ("fim_pad", ("<|fim_pad|>", "<fim_pad>", "<fim-pad>", "▁<EOT>", "<EOT>"))

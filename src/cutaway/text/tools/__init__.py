@@ -1,11 +1,11 @@
-"""Tools that a model may call: offered, forced and found in its text.
+"""Tool calls: offer tools to a model, force a call of one, and find calls in the model's text.
 
-Knows OpenAI's forms of tools and choices, and the dialects in which models write calls. From one
-description of a dialect come both the grammar that forces a call and the call parser that finds it.
+Knows OpenAI's forms of tools and choices, and the dialects in which models write calls. One
+description of a dialect defines both the grammar that forces a call and the parser that finds it.
 
-The call parser is here: it splits an answer into content and calls while it is written. A delta is
-final, and never has half a character or the beginning of what may be a call. The parser does not
-know tokens, and does not check arguments: the grammar of the same dialect made them valid.
+The call parser, below, splits an answer into content and calls while the model writes. A delta is
+final, and never has half a character or a possible beginning of a call. The parser does not know
+tokens, and does not check arguments: the grammar of the same dialect made them valid.
 """
 
 import re
@@ -33,7 +33,7 @@ class Content:
 
 @dataclass(frozen=True)
 class CallStart:
-    """The start of a call: its index among the answer's calls, its id, the tool."""
+    """The start of a call: its index among the answer's calls, its id and the tool."""
 
     index: int
     id: str
@@ -42,7 +42,7 @@ class CallStart:
 
 @dataclass(frozen=True)
 class Arguments:
-    """More of a call's arguments: JSON of a function's, plain text of a custom tool's."""
+    """The next part of a call's arguments: JSON of a function's, plain text of a custom tool's."""
 
     index: int
     text: str
@@ -61,7 +61,7 @@ Delta = Content | CallStart | Arguments | CallEnd
 class CallParser:
     """Parses one answer.
 
-    new_id:   makes the id of a call from its index
+    new_id:   returns the id of the call with an index
     required: whether the answer must be a call, so that its beginning is never content
     """
 
@@ -79,14 +79,14 @@ class CallParser:
         self._next = _encode_parts((dialect.between, *dialect.head))
         self._state: Callable[[], list[Delta]] = self._saying
         self._pending = b""
-        self._has_content = False  # whether there was content since the last call
+        self._has_content = False  # whether content followed the last call
         self._calls = 0
         self._text = TextStream()
         self._reader: JsonReader | ParameterReader = JsonReader(Tool(""))
         self._tail: _Parts = ()
 
     def push(self, data: bytes) -> list[Delta]:
-        """Return what is certain after these bytes, perhaps nothing."""
+        """Return the deltas that these bytes make certain."""
         self._pending += data
         deltas: list[Delta] = []
         while True:
@@ -107,11 +107,11 @@ class CallParser:
 
     @property
     def lacks_mark(self) -> bool:
-        """Whether a call lacks nothing but its closing mark, as where it repeats another."""
+        """Whether a call lacks only its closing mark, as a repeated last call does."""
         return self._state == self._closing
 
     def _saying(self) -> list[Delta]:
-        """Return content up to what may be the beginning of a call."""
+        """Return content up to a possible beginning of a call."""
         at, head = 0, None
         while (at := self._candidate(at)) < len(self._pending):
             head = self._head(self._first, self._pending[at:])
@@ -126,7 +126,7 @@ class CallParser:
         return [*self._content(text, last=True), *self._start(head)]
 
     def _candidate(self, at: int) -> int:
-        """Return where a call may begin, at or after ``at``; the end if nowhere."""
+        """Return where a call may begin, at or after ``at``; the end of the bytes if nowhere."""
         if not self._dialect.trigger:
             return (
                 0 if at == 0 and not self._has_content and not self._calls else len(self._pending)
@@ -135,7 +135,7 @@ class CallParser:
         return start if start >= 0 else len(self._pending)
 
     def _last_words(self) -> bytes:
-        """Return the content at the end, without an unfinished call and white space after calls."""
+        """Return the last content, without an unfinished call, or white space after calls."""
         trigger = self._dialect.trigger.encode() or self._literal
         words = self._pending
         cut = self._candidate(0)
@@ -151,7 +151,7 @@ class CallParser:
         return [Content(text)] if text else []
 
     def _head(self, parts: "_Parts", data: bytes) -> "_Head | None":
-        """Read the beginning of a call: None if more bytes are needed, _NO if it is none."""
+        """Read the beginning of a call; None: more bytes are needed, _NO: no call begins here."""
         at, tool = 0, None
         for part in parts:
             size = _size(part, data[at:])
@@ -198,14 +198,14 @@ class CallParser:
         return self._end()
 
     def _raw(self) -> list[Delta]:
-        """Return text that ends where the answer does, but hold back the size of its closing."""
+        """Return text, but hold back as many bytes as its closing has: both end the answer."""
         size = max(len(self._pending) - _length(self._tail), 0)
         text = self._text.push(self._pending[:size])
         self._pending = self._pending[size:]
         return [Arguments(self._calls, text)] if text else []
 
     def _raw_end(self) -> list[Delta]:
-        """End the call at its closing, or return the text up to what may be the beginning of it."""
+        """End the call at its closing, or return text up to a possible beginning of the closing."""
         if _match_parts(self._tail, self._pending) == len(self._pending) == _length(self._tail):
             return self._end()
         size = 0
@@ -223,7 +223,7 @@ class CallParser:
         return [CallEnd(self._calls - 1)]
 
     def _read_after_call(self) -> list[Delta]:
-        """Read what follows a call: the next one, the end of all, or (if not forced) content."""
+        """Read on after a call: the next call, the end of all calls, or (if not forced) content."""
         if not self._dialect.allows_several:
             self._state = self._saying
             return []
@@ -258,7 +258,7 @@ def _encode_parts(parts: Sequence[str | Slot]) -> _Parts:
 
 
 def _size(part: bytes | Slot, data: bytes) -> int | None:
-    """Return how many bytes of ``data`` are this part; None if more are needed, -1 if none."""
+    """Return the length of this part at the start of ``data``; None: too short, -1: no match."""
     if isinstance(part, bytes):
         if data.startswith(part):
             return len(part)
@@ -272,7 +272,7 @@ def _size(part: bytes | Slot, data: bytes) -> int | None:
 
 
 def _match_parts(parts: _Parts, data: bytes) -> int | None:
-    """Return how many bytes of ``data`` are these parts; None if more are needed, -1 if none."""
+    """Return the length of these parts at the start of ``data``; None: too short, -1: no match."""
     at = 0
     for part in parts:
         size = _size(part, data[at:])

@@ -1,7 +1,8 @@
 """Read a call's arguments while they are written, and return them as JSON.
 
 Knows the forms of arguments and the schema's types, which decide whether a text without quotes is a
-string. Pieces are final, and together they are the JSON of the arguments, or a custom tool's text.
+string. A returned piece is final. Joined, the pieces are the JSON of the arguments, or the text of
+a custom tool.
 """
 
 import json
@@ -33,7 +34,7 @@ class ValueEnd:
         self._in_string = self._escaped = False
 
     def push(self, data: bytes) -> int | None:
-        """Return how many of these bytes belong to the value; None if it does not end here."""
+        """Return how many of these bytes belong to the value; None if it continues."""
         for index, byte in enumerate(data):
             if self._step(byte):
                 return index + 1
@@ -71,7 +72,7 @@ class Unescape:
         self._is_past_quote = False
 
     def push(self, text: str) -> str:
-        """Return what these characters of the JSON add to the text, perhaps ""."""
+        """Return the text that these characters of the JSON complete; "" if none."""
         self._pending += text
         if not self._is_past_quote and self._pending:
             self._is_past_quote, self._pending = True, self._pending.removeprefix('"')
@@ -101,9 +102,9 @@ class JsonReader:
         self._unescape = Unescape() if tool.format is not None else None
 
     def push(self, data: bytes) -> tuple[str, bytes | None]:
-        """Return (what these bytes add, the bytes after the arguments; None before their end)."""
+        """Return (new text, the bytes after the arguments; None before the arguments end)."""
         if not self._has_bytes:
-            data = data.lstrip(_BLANK)  # which grammars let precede a value
+            data = data.lstrip(_BLANK)  # grammars allow white space before a value
             self._has_bytes = bool(data)
         size = self._value.push(data)
         text = self._text.push(data[:size])
@@ -113,7 +114,7 @@ class JsonReader:
 
 
 class ParameterReader:
-    """Reads arguments that are a list of parameters. tail: what follows the last one."""
+    """Reads arguments that are a list of parameters. tail: the text after the last parameter."""
 
     def __init__(self, form: ParameterList, tool: Tool, tail: bytes) -> None:
         self._form, self._tail = form, tail
@@ -126,7 +127,7 @@ class ParameterReader:
         self._stream, self._value = TextStream(), ValueEnd()
 
     def push(self, data: bytes) -> tuple[str, bytes | None]:
-        """Return (what these bytes add, the bytes after the arguments; None before their end)."""
+        """Return (new text, the bytes after the arguments; None before the arguments end)."""
         self._pending += data
         texts = []
         while not self._is_over:
@@ -137,15 +138,15 @@ class ParameterReader:
         return "".join(texts), self._pending if self._is_over else None
 
     def _structure(self, text: str) -> str:
-        """Return JSON between values, of which a custom tool's client sees nothing."""
+        """Return JSON between values; "" for a custom tool, whose client gets the text alone."""
         return "" if self._plain else text
 
     def _certain(self, text: str) -> str:
-        """Return JSON of a value, as a client sees it."""
+        """Return JSON of a value, unescaped for a custom tool."""
         return self._plain.push(text) if self._plain else text
 
     def _next_parameter(self) -> str:
-        """Read up to the key of the next parameter, or the end of all."""
+        """Read up to the key of the next parameter, or to the end of the list."""
         ahead = (self._form.between if self._has_parameter else "") + self._form.before
         start = ahead.encode()
         if not self._pending.startswith(self._tail):
@@ -159,7 +160,7 @@ class ParameterReader:
         return self._structure("}" if self._has_parameter else "{}")
 
     def _key(self) -> str:
-        """Read a key and what is between it and its value."""
+        """Read a key and the text between key and value."""
         openings = sorted({self._text[0], self._other[0]}, key=len, reverse=True)
         at = self._pending.find(openings[0][:1])
         while at >= 0:
@@ -177,7 +178,7 @@ class ParameterReader:
         return ""
 
     def _value_of(self, key: str, opening: bytes) -> str:
-        """Return the start of a parameter. opening: what is between its key and its value."""
+        """Return the start of a parameter. opening: the text between key and value."""
         properties = self._schema.get("properties") or {}
         rest = self._schema.get("additionalProperties", True)
         self._types = types_of(properties.get(key, rest), self._schema)
@@ -195,7 +196,7 @@ class ParameterReader:
         return start
 
     def _string(self) -> str:
-        """Read a string up to its closing, or to what may be the closing's beginning."""
+        """Read a string up to its closing, or to a possible beginning of its closing."""
         closing = self._text[1]
         at = self._pending.find(closing)
         if at >= 0:
@@ -207,7 +208,7 @@ class ParameterReader:
         return self._certain(_escape(self._stream.push(text)))
 
     def _quoted_string(self) -> str:
-        """Read a string in Python's quotes, whose escapes are those of JSON."""
+        """Read a string in Python's quotes, and write its escapes as JSON."""
         match = _QUOTED.match(self._pending)
         size = match.end() if match else 0
         text, self._pending = self._stream.push(self._pending[:size]), self._pending[size:]
@@ -218,7 +219,7 @@ class ParameterReader:
         return self._certain(json_text)
 
     def _plain_value(self) -> str:
-        """Read a value that is not a bare string, up to its own end."""
+        """Read a value other than a bare string, up to its end."""
         self._pending = self._pending.lstrip(_BLANK)
         if self._pending[:1] in (b"{", b"[", b'"'):
             self._state = self._nested_value if self._form.nested else self._json
@@ -231,7 +232,7 @@ class ParameterReader:
         return self._certain(_plain(word))
 
     def _nested_value(self) -> str:
-        """Read the next sign or word of an object or list whose keys have no quotes."""
+        """Read the next sign, string or word of an object or list whose keys have no quotes."""
         opening = self._form.quotes[0].encode()
         if self._pending.startswith(opening):
             self._pending, self._state = self._pending[len(opening) :], self._nested_string
@@ -265,7 +266,7 @@ class ParameterReader:
         return self._certain(self._stream.push(text))
 
     def _mixed_value(self) -> str:
-        """Read a string or another value: which one is only known when it is whole."""
+        """Read a string or another value; only the complete text tells which."""
         nested = {
             name for sign, name in ((b"{", OBJECT), (b"[", ARRAY)) if self._pending[:1] == sign
         }
@@ -306,12 +307,12 @@ def _encode_pair(pair: tuple[str, str]) -> tuple[bytes, bytes]:
 
 
 def _may_match(text: bytes, data: bytes) -> bool:
-    """Return whether one of the two begins with the other."""
+    """Return whether one text begins with the other."""
     return text.startswith(data) or data.startswith(text)
 
 
 def _overlap(data: bytes, closing: bytes) -> int:
-    """Return how many bytes at the end of ``data`` may be the beginning of ``closing``."""
+    """Return how many last bytes of ``data`` may be the beginning of ``closing``."""
     return next(n for n in range(len(closing) - 1, -1, -1) if data.endswith(closing[:n]))
 
 

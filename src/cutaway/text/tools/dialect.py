@@ -1,8 +1,8 @@
 """The dialect of a model: the texts that it writes around tool calls.
 
-Knows the literal texts, the places of name, arguments and id between them, and which texts are
-control tokens. Finds them by letting a chat template write calls whose parts are known. The grammar
-and the call parser are both made from this description alone.
+Knows the literal texts, the places of name, arguments and id between them, and the texts that are
+control tokens. Finds these by rendering calls with known parts in a chat template. The grammar and
+the call parser depend on this description alone.
 """
 
 import json
@@ -20,7 +20,7 @@ from cutaway.text.tools.parameters import ParameterList
 
 TAGS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|.", re.DOTALL)  # a tag, or any other character
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-ID_LENGTH = 9  # required by Mistral's templates, and accepted by others
+ID_LENGTH = 9  # Mistral's templates require it, others accept it
 
 
 class Slot(Enum):
@@ -38,10 +38,10 @@ Parts = tuple["str | Slot", ...]
 class Dialect:
     """begin  head ARGUMENTS tail  (between  head ARGUMENTS tail)…  end.
 
-    begin, end: around all calls of an answer, "" where there is nothing around them
-    head:       from a call's first character up to its arguments, with Slot.NAME
-    tail:       from the arguments to the call's end
-    between:    between two calls
+    begin, end: the texts around all calls of an answer; "": none
+    head:       the text from a call's first character up to its arguments, with Slot.NAME
+    tail:       the text from the arguments to the call's end
+    between:    the text between two calls
     allows_several: whether an answer may have more than one call
     form:       how the arguments are written; None: as a JSON object
     control:    name -> id of the model's control tokens among these texts
@@ -58,17 +58,17 @@ class Dialect:
 
     @property
     def opening(self) -> Parts:
-        """All that precedes the first call's arguments."""
+        """The text before the first call's arguments."""
         return join_parts([self.begin, *self.head])
 
     @property
     def numbers(self) -> bool:
-        """Whether calls are numbered, and their ids made of the numbers (``numbered_id``)."""
+        """Whether calls are numbered; their ids then contain the numbers (``numbered_id``)."""
         return Slot.NUMBER in self.head
 
     @property
     def all_parts(self) -> Parts:
-        """The parts of an answer with two calls that are not keys or values of arguments."""
+        """The parts of an answer with two calls, without keys and values of arguments."""
         form = self.form.texts if self.form else ()
         return (*self.opening, *form, *self.tail, self.between, *self.head, *self.tail, self.end)
 
@@ -76,7 +76,7 @@ class Dialect:
     def trigger(self) -> str:
         """The beginning of the opening, after which only a call may follow.
 
-        "" where calls begin without a tag: there the whole answer is calls, or none of it.
+        "" if calls begin without a tag: then the answer has either calls or content, not both.
         """
         first = self.opening[0]
         text = first if isinstance(first, str) else ""
@@ -88,7 +88,7 @@ class Dialect:
 
     @property
     def token_bytes(self) -> dict[int, bytes]:
-        """The bytes that a call parser reads for this dialect's control tokens: their names."""
+        """Map control token id -> the bytes that a call parser reads for it: its name."""
         return {token_id: name.encode() for name, token_id in self.control.items()}
 
     def write(self, calls: Iterable[tuple[str, str, str]]) -> str:
@@ -118,7 +118,7 @@ def join_parts(parts: Sequence[str | Slot]) -> Parts:
 
 
 def same(a: str, b: str, backwards: bool = False) -> int:
-    """Return how many characters two texts share at one end, counting whole tags only."""
+    """Return how many characters two texts share at one end; a tag counts as a whole."""
     step = -1 if backwards else 1
     pairs = zip(TAGS.findall(a)[::step], TAGS.findall(b)[::step], strict=False)
     return sum(len(tag) for tag, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -130,7 +130,7 @@ def _fill_slots(parts: Parts, name: str, call_id: str) -> list[str]:
 
 
 def call_id(request: str, index: int) -> str:
-    """Return the id of a request's call number ``index``: nine letters and digits, reproducible."""
+    """Return the id of a request's call: nine letters and digits, always the same."""
     number = int.from_bytes(blake2b(f"{request}/{index}".encode(), digest_size=8).digest())
     digits = []
     for _ in range(ID_LENGTH):
@@ -140,7 +140,7 @@ def call_id(request: str, index: int) -> str:
 
 
 def numbered_id(name: str, number: int | str) -> str:
-    """Return the id of a call of a model that numbers them: Kimi K2's form."""
+    """Return the id of a numbered call, in Kimi K2's form."""
     return f"functions.{name}:{number}"
 
 
@@ -155,7 +155,7 @@ def _json_dialect(arguments: str, before: str, after: str, **fields: Any) -> Dia
 
 
 DEFAULT_DIALECT = _json_dialect("arguments", "<tool_call>\n", "\n</tool_call>", between="\n")
-"""The dialect of models whose templates do not support tools: that of Qwen and Hermes."""
+"""The dialect for templates without support for tools: that of Qwen and Hermes."""
 
 _DEEPSEEK = ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", Slot.NAME, "\n```json\n")
 _ARGUMENTS = "<|tool_call_argument_begin|>"
@@ -182,15 +182,15 @@ UNRENDERED = {
         "arguments", "", "", begin="<|tool_call|>[", between=", ", end="]"
     ),
 }
-"""Dialects whose templates do not write calls themselves, by a text in the template.
+"""Text in the source of a template that writes no calls -> the dialect of its model.
 
-Phi-4-mini closes the list, Granite 3 does not. llama.cpp's templates of Kimi K2 and DeepSeek R1
-need more than Jinja's sandbox allows.
+Phi-4-mini closes the list, Granite 3 does not. Jinja's sandbox refuses llama.cpp's templates of
+Kimi K2 and DeepSeek R1.
 """
 
 
 # -- finding the form of arguments -------------------------------------------------------------
-# If arguments are not a JSON object: what a template wrote is cut at keys and values that occur
+# If arguments are no JSON object, a rendered call is cut at its keys and values, which occur
 # nowhere else.
 
 KEY = "cutaway_key_a"
@@ -198,11 +198,11 @@ _SECOND = "cutaway_key_b"
 _VALUE, _OTHER = "cutaway probe value", "cutaway probe other"
 _NUMBER = 48151623
 
-Write = Callable[[Mapping[str, Any]], str]  # arguments -> the text of a call with them
+Write = Callable[[Mapping[str, Any]], str]  # arguments -> the text of a call
 
 
 def parameter_list(write: Write) -> ParameterList | None:
-    """Return how ``write`` writes arguments; None if they are not a list of parameters."""
+    """Return the form in which ``write`` writes arguments; None if it is no parameter list."""
     empty, single = write({}), write({KEY: _VALUE})
     two, number = write({KEY: _VALUE, _SECOND: _OTHER}), write({KEY: _NUMBER})
     if not (
@@ -233,7 +233,7 @@ def parameter_list(write: Write) -> ParameterList | None:
 
 
 def _has_in_order(text: str, *pieces: str) -> bool:
-    """Return whether the text has each of the pieces once, in this order."""
+    """Return whether the text has each piece exactly once, in this order."""
     places = [text.find(piece) for piece in pieces]
     return all(map((1).__eq__, map(text.count, pieces))) and places == sorted(places)
 
@@ -246,15 +246,15 @@ def _cut(text: str, key: str, value: str) -> tuple[str, str, str]:
 
 
 # -- finding the dialect of a template ---------------------------------------------------------
-# What a template wrote is cut at names and arguments that occur nowhere else.
+# A rendered conversation is cut at names and arguments that occur nowhere else.
 
 RenderMessages = Callable[[Sequence[dict[str, Any]]], str]
 
 _PROBE_TEXT = "cutaway probe text"
 _USER = {"role": "user", "content": "cutaway probe question"}
 _NAMES = ("cutaway_probe_a", "cutaway_probe_b")
-_IDS = ("cutProbe1", "cutProbe2")  # of nine letters and digits, as Mistral wants them
-_RESULT = "<|tool_response>"  # begins a result, before which Gemma 4 stops
+_IDS = ("cutProbe1", "cutProbe2")  # nine letters and digits, as Mistral's templates require
+_RESULT = "<|tool_response>"  # begins a result; Gemma 4 stops before it
 _KEYS = ("cutaway_key_a", "cutaway_key_b")
 
 
@@ -277,7 +277,7 @@ def probe_calls(count: int, arguments_as_text: bool) -> list[dict[str, Any]]:
 def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dialect | None:
     """Return the dialect in which ``render`` writes calls; None if it writes none.
 
-    InputError if the form of the arguments is not known, or they come before the name.
+    InputError if the arguments have an unknown form, or precede the name.
     """
 
     def turn(content: str | None, *calls: dict[str, Any]) -> str | None:
@@ -291,14 +291,14 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
     plain, call_turn = turn(_PROBE_TEXT), turn(_PROBE_TEXT, first) or turn("", first)
     if plain is None or call_turn is None or _PROBE_TEXT not in plain:
         return None
-    if _NAMES[0] not in call_turn:  # it may be in the id
+    if _NAMES[0] not in call_turn:  # the name may be a part of the id
         first, second = map(_with_number, (first, second), _NAMES, _NUMBERS)
         if _NAMES[0] not in (turn(_PROBE_TEXT, first) or ""):
             return None
     before, after = plain.split(_PROBE_TEXT, 1)
 
     def write_calls(*calls: dict[str, Any]) -> str:
-        """Return the text of calls: after some content, or else in a message without content."""
+        """Return the text of calls, after content if the template allows that."""
         for content in (_PROBE_TEXT, None, ""):
             text = turn(content, *calls) or ""
             _, _, behind = text.partition(_PROBE_TEXT)
@@ -331,7 +331,7 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
 def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:
     """Return the dialect of a model that can write several calls.
 
-    rest: what follows the arguments of a single call; gap: what is between those of two
+    rest: the text after the arguments of a single call; gap: the text between those of two calls
     """
     for probes in (_IDS, _NAMES, _NUMBERS):
         gap = gap.replace(probes[1], probes[0])
@@ -344,7 +344,7 @@ def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> D
 
 
 def _call_text(text: str, before: str, after: str) -> str:
-    """Return the part of a rendered conversation that the model itself wrote for the calls."""
+    """Return the part of a rendered conversation that the model would write for its calls."""
     if _PROBE_TEXT in text:
         text = text.split(_PROBE_TEXT, 1)[1]
     else:
@@ -378,14 +378,14 @@ def _cut_json(text: str, number: int) -> tuple[str, str]:
 
 
 def _cut_list(form: ParameterList, text: str, number: int) -> tuple[str, str]:
-    """Return the same, where the arguments are a list of parameters."""
+    """Return the text before and after the arguments of one call, a list of parameters."""
     start = text.index(_KEYS[number]) - len(form.before)
     size = len("1".join(form.other)) + len(form.before + _KEYS[number])
     return text[:start], text[start + size :]
 
 
 def _form(write: Write, as_text: bool) -> ParameterList | None:
-    """Return how arguments are written; None for JSON, or an unknown form."""
+    """Return the form of arguments; None for JSON or an unknown form."""
     try:
         _cut_json(write({_KEYS[0]: 1}), 0)
     except InputError:

@@ -1,7 +1,7 @@
 """The grammar of well-formed tool calls in a model's own dialect.
 
 Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments, and rules for
-arguments that are a list of parameters. The call parser of the same dialect reads all that a
+arguments that are a list of parameters. The call parser of the same dialect reads every call that a
 grammar allows.
 """
 
@@ -33,9 +33,9 @@ from cutaway.text.tools.parameters import (
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
 
 # -- arguments that are a list of parameters ---------------------------------------------------
-# Each property of an object is a rule of its own, in the schema's order; those that are not
-# required may be left out. A string is text without the mark that ends it, other values are JSON,
-# and true, false and null may be Python's words. What cannot be expressed is an InputError.
+# Each property of an object is a rule of its own, in the schema's order; optional ones may be left
+# out. A string is text without the mark that ends it. Other values are JSON, but true, false and
+# null may be Python's words. A schema that cannot be expressed is an InputError.
 
 _UNSUPPORTED = (
     "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired",
@@ -68,7 +68,7 @@ class ArgumentRules:
         self._nested_rules: dict[str, str] = {}  # a schema of nested values -> its rule
 
     def arguments(self, schema: Mapping[str, Any]) -> None:
-        """Add the rule ``prefix`` for a tool's parameters, and those that it needs."""
+        """Add the rule ``prefix`` for a tool's parameters, and the rules that it refers to."""
         check_counts(schema)
         check_values(schema)
         self._root = schema
@@ -111,7 +111,7 @@ class ArgumentRules:
         return first or '""'
 
     def _parameter(self, key: str, schema: Any, name: str) -> str:
-        """Return the rule of a parameter; "" if it can have no value. key: an expression."""
+        """Return the rule of a parameter; "" if no value is valid. key: an expression."""
         try:
             if not types_of(schema, self._root):
                 return ""
@@ -124,14 +124,14 @@ class ArgumentRules:
         return self._rule(f"{self._literal(self._form.before)} ({' | '.join(ways)})")
 
     def _extra(self, names: list[str], schema: Any) -> str:
-        """Return the rule of a parameter that the schema does not name; "" if none may follow."""
+        """Return the rule of a parameter that the schema does not name; "" if it allows none."""
         key = self._terminal("/[a-zA-Z0-9_.-]+/")
         if names:
             key = self._terminal(f"{key} & ~({alternatives(names)})")
         return self._parameter(key, schema, "additionalProperties")
 
     def _values(self, schema: Any) -> list[tuple[str, str]]:
-        """Return each way to write a value: (opening, expression that includes the closing)."""
+        """Return each way to write a value: (opening, expression of value and closing)."""
         form, types = self._form, types_of(schema, self._root)
         ways = []
         if form.escapes:
@@ -188,7 +188,7 @@ class ArgumentRules:
         return f"{item} {more}" if min_items else f"({item} {more})?"
 
     def _json(self, schema: Any, closing: str) -> str:
-        """Return the expression of JSON, or of Python's word for a plain value."""
+        """Return the expression of a value as JSON, or as Python's word, and then the closing."""
         types = types_of(schema, self._root)
         if self._form.nested and types & {OBJECT, ARRAY}:
             return f"{self._nested_rule(schema)} {self._literal(closing)}"
@@ -198,20 +198,20 @@ class ArgumentRules:
         return f"({' | '.join(ways)}) {self._literal(closing)}"
 
     def _quoted_string(self, schema: Any) -> list[tuple[str, str]]:
-        """Return the ways to write a string in Python's quotes; with escapes, if it may be any."""
+        """Return the ways to write a string in Python's quotes; limited strings have no escapes."""
         if STRING not in types_of(schema, self._root):
             return []
         try:
             strings = text(schema, self._root, self._terminal)
         except InputError:
-            return []  # JSON's quotes remain
+            return []  # JSON's quotes remain possible
         escapes = r"|\\[\\'\"nrt]" if strings == "ANY" else ""
         plain = self._terminal(rf"/([^'\\\x00-\x1f]{escapes})*/")
         value = self._terminal(f"{strings} & {plain}")
         return [(self._form.text[0], f"{value} {self._literal(self._form.text[1])}")]
 
     def _mixed_value(self, schema: Any, types: frozenset[str]) -> str:
-        """Return the expression of a string or another value, told apart by characters alone."""
+        """Return the expression of a string or another value, which only characters tell apart."""
         closing, terminals = self._form.text[1], []
         other = [f'"{word}"' for word in words(types)]
         other += [f"/{NUMBER_REGEX}/"] if NUMBER in types else []
@@ -228,9 +228,9 @@ class ArgumentRules:
         return f"({' | '.join(ways)})"
 
     def _with_closing(self, terminal: str, closing: str) -> str:
-        """Return the expression of a terminal's text without the closing, and then the closing.
+        """Return the expression of a terminal's text, which never has the closing, and the closing.
 
-        The closing includes its line breaks: its tag without them is text.
+        Line breaks of the closing count: its tag without these is text.
         """
         tag = self._terminal(f"ANY {json.dumps(closing, ensure_ascii=False)} ANY")
         whole = self._terminal(f"{terminal} & ~{tag}")
@@ -240,7 +240,7 @@ class ArgumentRules:
         return self._rule(self._terminal_with(whole, plain), "[lazy]")
 
     def _terminal_with(self, expression: str, ending: str) -> str:
-        """Return one lexeme of both, since an expression's own end is ambiguous."""
+        """Join both in one lexeme: the end of the expression alone would be ambiguous."""
         plain, rest = self._plain(ending)
         whole = f"{expression} {json.dumps(plain, ensure_ascii=False)}" if plain else expression
         return f"{self._terminal(whole)} {self._literal(rest)}".rstrip()
@@ -258,17 +258,17 @@ class ArgumentRules:
 
 # -- calls -------------------------------------------------------------------------------------
 
-RAW = "lark"  # the format whose text is written unescaped, and whose call ends the answer
+RAW = "lark"  # text of this format is not escaped, and its call ends the answer
 
 
 def grammar(
     dialect: Dialect, tools: Sequence[Tool], choice: ToolChoice, parallel: bool = True
 ) -> str:
-    """Return Lark for llguidance: the answers that ``choice`` allows.
+    """Return Lark for llguidance of the answers that ``choice`` allows.
 
-    parallel: whether one answer may have several calls; a named tool is called once. Where a call
-    is required, a repeated one is the last
-    InputError: no tool may be called; a custom tool's grammar that does not fit in.
+    parallel: whether one answer may have several calls; a named tool is called once. If a call is
+    required, a repeated call is the last
+    InputError: no tool may be called; a custom tool's grammar that cannot be nested.
     """
     allowed = choice.allowed_tools(tools)
     if not allowed:
@@ -281,13 +281,13 @@ def grammar(
 
 
 class _Rules:
-    """Collects rules; each method returns an expression that refers to them."""
+    """Collects the rules of calls; methods return expressions that refer to the rules."""
 
     def __init__(
         self, dialect: Dialect, tools: Sequence[Tool], several: bool, required: bool
     ) -> None:
         self._dialect, self._several, self._required = dialect, several, required
-        self._marked = set[int]()  # tools whose calls have rules of their own
+        self._marked = set[int]()  # indices of tools whose calls are captured
         self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/", "NUMBER: /[0-9]{1,4}/"]
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
@@ -297,7 +297,7 @@ class _Rules:
                 self.lines += self._parameters(dialect.form, index, tool)
 
     def start(self) -> list[str]:
-        """The rules that say where calls may begin."""
+        """Return the rules that tell where calls may begin."""
         trigger = self._dialect.trigger
         if self._required:
             return [f"start: {self._calls()}"]
@@ -359,7 +359,7 @@ class _Rules:
         return (text, "") if at is None else (text[:at], text[at:])
 
     def _any_of(self, head: Parts, tools: Sequence[tuple[int, Tool]]) -> str:
-        """Return the expression of a call of one of the tools, with a common beginning."""
+        """Return the expression of a call of one of the tools; all calls share the head."""
         parts = join_parts(head)
         at = parts.index(Slot.NAME)
         calls = []
@@ -370,7 +370,7 @@ class _Rules:
         return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
 
     def _call(self, index: int, tool: Tool, before: str, behind: str) -> str:
-        """Return the expression from a tool's name to the call's end, captured if it may repeat."""
+        """Return the expression from a tool's name to the call's end; captured if it may repeat."""
         if not (self._required and self._several) or tool.format == RAW:
             return f"{before} arguments_{index} {behind}"
         if index not in self._marked:
@@ -379,7 +379,7 @@ class _Rules:
         return f"called_{index}"
 
     def _literal(self, parts: Sequence[str | Slot]) -> str:
-        """Write texts as strings, control tokens by id, ids as a pattern."""
+        """Write texts as strings, control tokens by id, call ids as a terminal."""
         control = self._dialect.control
         names = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
         literals = []
@@ -410,8 +410,8 @@ def arguments(index: int, tool: Tool) -> str:
 def arguments_frame(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
     """Return the text directly before and after a call's arguments or its custom text.
 
-    A custom tool's text is the only member of an object: a JSON string, or with `RAW` the text
-    unescaped between the quotes. In a list of parameters it is the only parameter.
+    A custom tool's text is the only member of an object: a JSON string or, with `RAW`, unescaped
+    text between the quotes. In a list of parameters, the text is the only parameter.
     """
     form = dialect.form
     if form and tool.format == RAW:

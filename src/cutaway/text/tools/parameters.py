@@ -1,8 +1,8 @@
-"""The parameters of a call that is not one JSON object: their form, types and texts.
+"""The parameters of a call whose arguments are no JSON object: their form, types and texts.
 
 Knows the texts around keys and values, the keywords that combine schemas, and terminals of
-llguidance's Lark for strings and plain values without quotes. What cannot be expressed is an
-InputError. Does not know calls.
+llguidance's Lark for strings and plain values without quotes. A schema that cannot be expressed is
+an InputError. Does not know calls.
 """
 
 import json
@@ -25,8 +25,8 @@ class ParameterList:
     before:  precedes each key
     text:    (opening, closing) of a string, which is not escaped
     other:   (opening, closing) of any other value, which is JSON
-    between: between two parameters
-    nested:  whether objects and lists within are in the same form, in { } and [ ], and not JSON
+    between: the text between two parameters
+    nested:  whether nested objects and lists have this form, in { } and [ ], instead of JSON
     """
 
     before: str
@@ -37,22 +37,22 @@ class ParameterList:
 
     @property
     def tells_strings(self) -> bool:
-        """Whether the texts around a value tell if it is a string."""
+        """Whether the texts around a value tell strings from other values."""
         return self.text != self.other
 
     @property
     def escapes(self) -> bool:
-        """Whether strings have backslashes, as in Python, and may be JSON, too."""
+        """Whether strings have Python's escapes, and may also be JSON."""
         return self.text[1] == "'"
 
     @property
     def quotes(self) -> tuple[str, str]:
-        """The texts around strings that are not around other values."""
+        """The quotes: the texts that are around strings, but not around other values."""
         return self.text[0].removeprefix(self.other[0]), self.text[1].removesuffix(self.other[1])
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All literal texts."""
+        """All literal texts of the form."""
         return (self.before, *self.text, *self.other, self.between)
 
     def write(self, arguments: Mapping[str, Any]) -> str:
@@ -72,7 +72,7 @@ class ParameterList:
         return str(value).join(self.text)
 
     def nested_text(self, value: Any) -> str:
-        """Return a value as it is written within a list."""
+        """Return a value as the form writes it within an object or list."""
         if isinstance(value, str):
             return value.join(self.quotes)
         if isinstance(value, Mapping):
@@ -83,7 +83,7 @@ class ParameterList:
 
 
 # -- which types a schema allows ---------------------------------------------------------------
-# A type is one of JSON Schema's, but "boolean" is "true" and "false", and "integer" is "number".
+# Types are JSON Schema's, but "true" and "false" replace "boolean", and "number" also "integer".
 
 STRING, NUMBER, OBJECT, ARRAY = "string", "number", "object", "array"
 ANY = frozenset({STRING, NUMBER, OBJECT, ARRAY, "true", "false", "null"})
@@ -92,10 +92,10 @@ _DEPTH = 100
 
 
 def resolve(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema as an object, with what a local ``$ref`` refers to put in.
+    """Return the schema as an object, with its local ``$ref`` resolved.
 
-    root: the whole schema, to whose parts references lead
-    InputError for a reference to nothing or elsewhere.
+    root: the whole schema, to whose parts references refer
+    InputError for a reference that is not within the root.
     """
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
@@ -158,7 +158,7 @@ def type_of(value: Any) -> str:
 def narrow(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema that only allows values of the types ``keep``.
 
-    root: the whole schema, to whose parts references lead
+    root: the whole schema, to whose parts references refer
     """
     types = types_of(schema, root)
     if types <= keep:
@@ -184,7 +184,7 @@ def narrow(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, An
 # -- values without quotes ---------------------------------------------------------------------
 
 SPELLINGS = {"true": ("true", "True"), "false": ("false", "False"), "null": ("null", "None")}
-"""A plain value -> its words, JSON's and Python's: templates write one or the other."""
+"""A plain value -> its spellings in JSON and in Python: templates write either."""
 
 NUMBER_REGEX = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _INTEGER_REGEX = r"-?(0|[1-9][0-9]*)"
@@ -223,7 +223,7 @@ def text(schema: Any, root: Mapping[str, Any], define: Define) -> str:
 
 
 def _keyword(name: str, value: Any, define: Define) -> str:
-    """Return the terminal of one keyword; "" if it does not limit strings by itself."""
+    """Return the terminal of one keyword; "" if the keyword alone does not limit strings."""
     if name == "enum":
         return define(alternatives([choice for choice in value if isinstance(choice, str)]))
     if name == "const":
@@ -247,19 +247,19 @@ def alternatives(texts: Sequence[str]) -> str:
 
 
 def slashes(regex: str) -> str:
-    """Escape slashes in a regex, to be written between slashes."""
+    """Escape the slashes of a regex, so that it can stand between slashes."""
     return re.sub(r"\\.|/", lambda m: r"\/" if m[0] == "/" else m[0], regex, flags=re.S)
 
 
 def _ascii(regex: str) -> str:
-    r"""Return a regex for between slashes, with ASCII ``\d`` and ``\w`` as in ECMA 262."""
+    r"""Return a regex to stand between slashes, with ASCII ``\d`` and ``\w`` as in ECMA 262."""
     from llguidance import regex_to_lark  # only here: most requests have no pattern
 
     return regex_to_lark(regex, "dw")
 
 
 def _unanchor(pattern: str) -> list[str]:
-    """Return regexes of whole texts in which ``pattern``, with its anchors, is found."""
+    """Return regexes of the whole texts in which ``pattern``, with its anchors, matches."""
     ways = []
     for way in _ways(pattern):
         begins, ends = way.startswith("^"), re.search(r"(?<!\\)(\\\\)*\$$", way) is not None
@@ -282,7 +282,7 @@ def _ways(pattern: str) -> list[str]:
 
 
 def words(types: Set[str]) -> list[str]:
-    """Return all spellings of true, false and null, as far as these are among the types."""
+    """Return all spellings of those of true, false and null that are among the types."""
     return [word for name, spelled in SPELLINGS.items() if name in types for word in spelled]
 
 

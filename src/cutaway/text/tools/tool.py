@@ -1,4 +1,4 @@
-"""What a client may offer as a tool, and which of the tools it lets the model choose.
+"""The tools that a client offers, and its choice of those that the model may call.
 
 Knows OpenAI's forms, nested in chat and flat in responses, the limits on size and depth, and how a
 Python function becomes a tool.
@@ -16,23 +16,23 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from cutaway.base.checks import check_bool, check_choice, shown
 from cutaway.errors import InputError, Name
 
-MAX_TOOLS = 512  # clients of Anthropic send more than the 128 of OpenAI
+MAX_TOOLS = 512  # Anthropic's clients send more than OpenAI's limit of 128
 MAX_DEPTH = 64
 MAX_BYTES = 256_000  # of all tools, as JSON
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FUNCTION = ("name", "description", "parameters", "strict")
 _CUSTOM = ("name", "description", "format")
-INPUT = "input"  # the only argument of a custom tool, as described to a model
+INPUT = "input"  # a model sees this as the only argument of a custom tool
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool: a function that takes a JSON object, or a custom one that takes a text.
+    """One tool: a function, which takes a JSON object, or a custom tool, which takes a text.
 
-    parameters: a JSON schema of the arguments; None for a function without any
+    parameters: a JSON schema of the arguments; None for a function without arguments
     format:     None for a function, else the format of the text: "text", "regex" or "lark"
-    definition: the regular expression or the grammar
+    definition: the regular expression or the grammar; "" for "text"
     """
 
     name: str
@@ -42,7 +42,7 @@ class Tool:
     definition: str = ""
 
     def describe(self) -> dict[str, Any]:
-        """Return the tool as chat templates take it; a custom one is a function of a string."""
+        """Return the tool as chat templates take it; a custom tool is a function of one string."""
         parameters = {"type": "object", "properties": {}, **(self.parameters or {})}
         if self.format is not None:
             text = {"type": "string", "description": self._expected_text()}
@@ -52,7 +52,7 @@ class Tool:
         return {"type": "function", "function": function}
 
     def as_data(self) -> dict[str, Any]:
-        """Return the tool as clients of OpenAI's chat offer it; ``parse_tools`` reads it back."""
+        """Return the tool in the form of OpenAI's chat, which ``parse_tools`` reads."""
         fields: dict[str, Any] = {"name": self.name, "description": self.description}
         if self.format is None:
             return {"type": "function", "function": {**fields, "parameters": self.parameters}}
@@ -68,7 +68,7 @@ class Tool:
         return {"type": "object", **self.parameters}
 
     def parameters_schema(self) -> dict[str, Any]:
-        """Return the same, with a custom tool's text as a parameter."""
+        """Return the same schema; a custom tool has its text as the only parameter."""
         if self.format is None:
             return self.schema()
         text = {"type": "string"}
@@ -90,7 +90,7 @@ class ToolChoice:
 
     mode:  "none", "auto" or "required"
     names: the tools that may be called; None for all
-    is_named: whether the client named the one function, which makes the finish reason "stop"
+    is_named: whether the client named the function to call; the finish reason is then "stop"
     """
 
     mode: str = "auto"
@@ -105,7 +105,7 @@ class ToolChoice:
 
 
 def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
-    """Parse the tools that a client's JSON offers; InputError names the wrong field."""
+    """Parse the tools of a client's JSON; InputError names the wrong field."""
     if not isinstance(value, (list, tuple)):
         raise InputError(field, f" must be a list of tools, not {shown(value)}")
     if len(value) > MAX_TOOLS:
@@ -264,24 +264,24 @@ def _check_size(value: Any, field: str) -> None:
 
 
 def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):  # no other mapping is JSON
+    if isinstance(value, dict):  # JSON has no other mapping
         return value.values()
     return value if isinstance(value, (list, tuple)) else ()
 
 
 # -- a tool made of a function -----------------------------------------------------------------
-# The signature becomes a JSON schema, and the docstring, in one of the common forms, the
-# descriptions. What a schema cannot express is an InputError that names the parameter: nothing is
-# guessed.
+# The signature becomes a JSON schema. The docstring, in one of the common forms, becomes the
+# descriptions. A type that a schema cannot express is an InputError that names the parameter:
+# nothing is guessed.
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _LINE = re.compile(r"(?::param\s+)?\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """Return the tool that calls ``function`` with keywords.
+    """Return a tool whose arguments are the keyword arguments of ``function``.
 
-    The docstring's first paragraph describes it; a line "name: …" (or numpy's "name : type"
+    The docstring's first paragraph describes the tool; a line "name: …" (or numpy's "name : type"
     with a paragraph below) describes a parameter.
     InputError: a parameter whose type is missing or cannot be expressed in JSON.
     """
@@ -289,7 +289,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     try:
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
-    except Exception as error:  # an annotation is evaluated, and may fail in any way
+    except Exception as error:  # evaluating an annotation may fail in any way
         raise InputError("tools", f": the signature of {name} is unknown: {error}") from None
     words = inspect.cleandoc(function.__doc__ or "")
     descriptions = _descriptions(words, set(signature.parameters))
@@ -331,7 +331,7 @@ def _schema(hint: Any, place: str) -> dict[str, Any]:
 
 
 def _generic_schema(hint: Any, origin: Any, inner: tuple[Any, ...], place: str) -> dict[str, Any]:
-    """Return the schema of a type that is made of others."""
+    """Return the schema of a generic type, such as ``list[int]``."""
     if origin is Annotated:
         text = next((note for note in inner[1:] if isinstance(note, str)), None)
         return _schema(inner[0], place) | ({"description": text} if text else {})
@@ -359,7 +359,7 @@ def _enum(values: list[Any], place: str) -> dict[str, Any]:
 
 
 def _descriptions(words: str, names: set[str]) -> dict[str, str]:
-    """Map each parameter to what follows "name:", up to the next one or an unindented line."""
+    """Map each parameter to the text after "name:", up to the next name or an unindented line."""
     descriptions: dict[str, list[str]] = {}
     current, indent = "", 0
     for line in words.splitlines()[1:]:

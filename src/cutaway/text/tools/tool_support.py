@@ -1,7 +1,7 @@
-"""Give tools, calls and results to a chat template, or write them where it does not take them.
+"""Give tools, calls and results to a chat template, or write those that the template ignores.
 
-Knows which of these the template writes itself, by rendering texts that occur nowhere else, and has
-a wording of ours for the rest.
+Renders texts that occur nowhere else, to find which of these the template writes itself. Has
+cutaway's own wording for the rest.
 """
 
 import json
@@ -38,7 +38,7 @@ class ToolSupport:
 
     dialect:   how the model writes calls; None with a ``refusal`` that gives the reason
     place:     where the tools go: the template's "variable", the "system" message's field
-               "tools", or a text of "ours"
+               "tools", or cutaway's own text ("ours")
     calls:     whether the template writes ``tool_calls``
     results:   whether it writes messages of the role "tool"
     system:    whether it takes a system message
@@ -57,7 +57,7 @@ class ToolSupport:
 
     @classmethod
     def probe(cls, source: str, render: Render) -> "ToolSupport":
-        """Find out by rendering probes."""
+        """Find the fields by rendering probes."""
         tools = [_TOOL.describe()]
         place = _place(render, tools)
         dialect, refusal, text_arguments = _dialect(lambda messages: render(messages, tools))
@@ -134,7 +134,7 @@ class ToolSupport:
     def _introduce_tools(
         self, messages: list[dict[str, Any]], descriptions: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Return the messages with a text of ours that describes the tools at the beginning."""
+        """Describe the tools, in cutaway's own words, in the first message."""
         assert self.dialect is not None
         example = self.dialect.write([("NAME", '{"ARGUMENT": "VALUE"}', "0" * ID_LENGTH)])
         text = _INTRODUCTION.format(
@@ -161,7 +161,7 @@ _IDS = ("cutProbe1", "call_cutaway_probe_1")
 
 
 def _render_or_empty(render: Render, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
-    """Return the text, "" where the template refuses or fails."""
+    """Render the messages; "" if the template refuses them."""
     try:
         return render(messages, tools)
     except InputError:
@@ -176,7 +176,7 @@ def _place(render: Render, tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _dialect(render: RenderMessages) -> tuple[Dialect | None, tuple[str, ...], bool]:
-    """Return (dialect, why there is none, whether arguments are given as text)."""
+    """Return (dialect or None, the refusal, whether calls take arguments as text)."""
     refusal: tuple[str, ...] = ()
     for as_text in (False, True):
         try:
@@ -190,7 +190,7 @@ def _dialect(render: RenderMessages) -> tuple[Dialect | None, tuple[str, ...], b
 
 
 def _calls(identity: str, writes_calls: bool, as_text: bool) -> dict[str, Any]:
-    """Return an assistant's message with one call, if the template writes calls."""
+    """Return an assistant's message, with one call if the template writes calls."""
     [call] = probe_calls(1, as_text)
     message = {"role": "assistant", "content": "" if writes_calls else "cutaway probe call"}
     return message | ({"tool_calls": [call | {"id": identity}]} if writes_calls else {})
@@ -202,7 +202,7 @@ def _short(identity: str) -> str:
 
 
 def _number_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with ids that number the calls of the whole conversation."""
+    """Return the messages; the id of each call has its number in the conversation."""
     ids: dict[str, str] = {}
     copies = []
     for message in messages:
@@ -217,7 +217,7 @@ def _number_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def _results_as_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with results of tools as the user's, adjacent ones in one turn."""
+    """Turn results of tools into messages of the user; adjacent results share one."""
     turns: list[dict[str, Any]] = []
     joins = False
     for message in messages:
