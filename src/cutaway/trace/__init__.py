@@ -1,7 +1,7 @@
 """The trace: a recorded run that can be read, replayed, forked and compared.
 
-Knows the file's format, and what can be computed from the file alone. Does not know how the engine
-works: it records its events. What runs a model again is in ``cutaway.rerun``.
+Knows the file's format, and every computation that needs only the file. Does not know how the
+engine works: the trace records its events. ``cutaway.rerun`` runs a model again.
 """
 
 from cutaway.sampling import Candidate

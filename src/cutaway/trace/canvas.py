@@ -1,4 +1,4 @@
-"""Compute from a canvas's recorded passes: figures, its state over time, a cell's history.
+"""Figures of a canvas from its recorded passes, its state over time, a cell's history.
 
 Cells are counted from 0, as steps are.
 """
@@ -23,13 +23,13 @@ class CanvasFigures:
     """Figures of a whole run.
 
     rows             rows computed in all passes
-    tokens           how many of the ``cells`` have a token after the last recorded pass
+    tokens           number of ``cells`` with a token after the last recorded pass
     tokens_per_pass  ``tokens`` / ``passes``
-    order            Kendall's tau-b between the passes that revealed the tokens and their
-                     positions: 1 is from left to right, -1 from right to left; None where one
-                     pass revealed all
-    bound_bits       the largest loss that revealing several cells in a pass can have caused, in all
-    edited, masked_again  how often a token was replaced by another, or by the mask
+    order            Kendall's tau-b between the positions of tokens and the passes that revealed
+                     them: 1 is from left to right, -1 from right to left; None if one pass
+                     revealed all
+    bound_bits       upper bound on the total loss from revealing several cells in one pass, in bits
+    edited, masked_again  how often another token, or the mask, replaced a token
     """
 
     passes: int
@@ -49,20 +49,21 @@ class CanvasFigures:
 
 @dataclass(frozen=True, slots=True)
 class CellMoment:
-    """What a pass did to one cell.
+    """The effect of a pass on one cell.
 
     index        index of the pass
-    event        "revealed", "forced", "edited", "masked again", or "" where nothing changed
-    was, now     names of its tokens before and after the pass; None: masked
-    drawn        name of the token drawn for it; this and all below are None if the pass did not
-                 look at the cell
-    best, p      the likeliest token but the mask, and its probability under the model's own logits
+    event        "revealed", "forced", "edited", "masked again", or "" if nothing changed
+    was, now     names of the cell's tokens before and after the pass; None: masked
+    drawn        name of the token drawn for the cell; this and all fields below, except ``masked``,
+                 are None if the pass did not look at the cell
+    best, p      the likeliest token except the mask, and its probability under the model's own
+                 logits
     entropy      entropy in bits
     figure       the figure by which the rule orders cells
-    place        its place in that order, from 1, among the ``masked`` cells that the pass looked
-                 at; None: the cell was not masked
-    neighbour    for a revealed cell, the first in the order that was not revealed; for one that
-                 stayed masked, the last that was; None: there is none
+    place        the cell's place in that order, from 1, among the ``masked`` cells that the pass
+                 looked at; None: the cell was not masked
+    neighbour    for a revealed cell, the first cell in the order that was not revealed; for a cell
+                 that stayed masked, the last one that was revealed; None: no such cell
     margin       this cell's figure minus the neighbour's
     """
 
@@ -86,14 +87,14 @@ class CellMoment:
 
 
 def check_canvas(trace: Trace) -> None:
-    """Raise InputError unless the trace is of a canvas."""
+    """Raise InputError unless the trace records a canvas."""
     if trace.head.decoder is None:
         raise InputError("the trace is of no canvas: its text was written from left to right")
 
 
 @plainly
 def canvas_figures(trace: Trace) -> CanvasFigures:
-    """Return the figures of a canvas; InputError if the trace is not of one."""
+    """Return the figures of a canvas; InputError if the trace records none."""
     check_canvas(trace)
     passes, came = trace.passes, came_in(trace.passes)
     return CanvasFigures(
@@ -110,7 +111,7 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
 
 
 def find_edited_cells(canvas_pass: Pass) -> list[PassCell]:
-    """Return the cells whose token a pass replaced by another."""
+    """Return the cells in which a pass replaced a token by another."""
     return [c for c in canvas_pass.cells if None not in (c.was, c.now) and c.was != c.now]
 
 
@@ -127,9 +128,9 @@ def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
 
 @plainly
 def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
-    """Return what each pass that looked at a cell, or masked it again, did to it.
+    """Return the effect of each pass that looked at a cell or masked it again.
 
-    InputError if there is no such cell.
+    InputError if the canvas has no such cell.
     """
     check_canvas(trace)
     first, states = len(trace.head.prompt_token_ids), standing(trace.passes)
@@ -157,7 +158,7 @@ def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
 
 
 def rule_label(rule: Rule) -> str:
-    """Return a rule's settings in a line, with the number of its forced cells."""
+    """Return a rule's settings as one line, with the number of its forced cells."""
     settings = {"order": rule.order} | rule.to_json()
     if rule.forced_cells:
         settings["forced_cells"] = len(rule.forced_cells)
@@ -208,14 +209,14 @@ def _event(canvas_pass: Pass, cell: PassCell) -> str:
 
 
 def _forced_positions(trace: Trace, canvas_pass: Pass) -> set[int]:
-    """Return the positions whose token was forced in a pass."""
+    """Return the positions at which the rule forces a token in a pass."""
     decoder, first = trace.head.decoder, len(trace.head.prompt_token_ids)
     forced_cells = decoder.rule.forced_cells if decoder else ()
     return {first + cell.cell for cell in forced_cells if cell.pass_index == canvas_pass.index}
 
 
 def came_in(passes: Iterable[Pass]) -> dict[int, int]:
-    """Map each position, in order -> the pass of its final token; masked cells are absent."""
+    """Map position, in order -> the pass of its final token; masked cells are absent."""
     came: dict[int, int] = {}
     for canvas_pass in passes:
         for cell in canvas_pass.cells:

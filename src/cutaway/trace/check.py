@@ -1,7 +1,7 @@
-"""The fields of records: which values are valid, and their names in earlier versions.
+"""The fields of records: checks of their values, and their names in earlier versions.
 
-A check returns the value for the record, or raises ValueError that says what it must be. Does not
-know records.
+A check returns the value for the record, or raises a ValueError whose text names the valid values.
+Does not know records.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 Check = Callable[[Any], Any]
 
 LARGEST = 2**64 - 1
-"""The largest whole number in a trace: a seed."""
+"""The largest integer in a trace, which is a seed's limit."""
 
 
 def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
 
 
 def integer(value: Any) -> int:
-    """Check a whole number, 0 to ``LARGEST``; no bool."""
+    """Check an integer from 0 to ``LARGEST``; no bool."""
     if type(value) is not int or not 0 <= value <= LARGEST:
         raise ValueError("must be a whole number, 0 or more")
     return value
@@ -50,7 +50,7 @@ def number(value: Any) -> float:
 
 
 def single(value: Any) -> float:
-    """Return the float32 that is nearest to the number, and finite."""
+    """Return the nearest float32; ValueError if the number is beyond float32."""
     try:
         (nearest,) = unpack("<f", pack("<f", number(value)))
     except OverflowError:
@@ -66,7 +66,7 @@ def boolean(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """Check a string, which may not have lone surrogates."""
+    """Check a string without lone surrogates."""
     if not isinstance(value, str):
         raise ValueError("must be a text")
     try:
@@ -77,7 +77,7 @@ def text(value: Any) -> str:
 
 
 def hexadecimal(digits: int) -> Check:
-    """Return a check of a string of so many hexadecimal digits."""
+    """Return a check of a string of exactly ``digits`` hexadecimal digits."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) != digits or not set(value) <= _DIGITS:
@@ -88,7 +88,7 @@ def hexadecimal(digits: int) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """Return a check for one of these words."""
+    """Return a check that a value is one of these words."""
 
     def check(value: Any) -> str:
         if value not in choices or not isinstance(value, str):
@@ -99,12 +99,12 @@ def one_of(*choices: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """Return a check for null, or a value that passes ``check``."""
+    """Return a check that accepts null, and values that pass ``check``."""
     return lambda value: None if value is None else check(value)
 
 
 def items(check: Check) -> Check:
-    """Return a check of a list whose items pass ``check``; the value is a tuple."""
+    """Return a check of a list whose items pass ``check``; it returns a tuple."""
 
     def check_items(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
@@ -131,7 +131,7 @@ def anything(value: Any) -> Any:
 
 
 def checks_of(kind: type, /, **special: Check) -> Mapping[str, Check]:
-    """Return the checks of a class's fields: the special ones, and others by their types."""
+    """Return the checks of a class's fields: from ``special``, others by their types."""
     types = get_type_hints(kind)
     return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
 
@@ -157,8 +157,8 @@ _BY_TYPE: Mapping[Any, Check] = {
 
 
 # -- names in versions 1 to 3 of the format ----------------------------------------------------
-# Only this module knows the old names: a record is renamed when it is read, and a cut trace that is
-# continued gets new lines with the names of its version. The page has the same table, in its
+# Only this module knows the old names. Reading renames a record's fields. A cut trace that is
+# continued gets new lines with the names of its version. The page has the same table in its
 # catalogue.
 
 VERSION = 4
@@ -186,12 +186,12 @@ RENAMES: Table = {
 
 
 def to_current(record: Json, version: int) -> Json:
-    """Return a record from a file of this version with the current names."""
+    """Rename a record of a file of this version to the current names."""
     return record if version == VERSION else _rename(record, str(record.get("kind")), RENAMES)
 
 
 def to_version(record: Json, version: int) -> Json:
-    """Return a record with the names of this version, for a file of it."""
+    """Rename a current record to the names of this version."""
     if version == VERSION:
         return record
     renamed: Json = _rename(record, str(record["kind"]), _BACK)

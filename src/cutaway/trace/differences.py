@@ -1,6 +1,6 @@
-"""Compare two traces: where they diverge, what they share after that, what each text cost.
+"""Compare two traces: their divergence, the runs they share after it, the cost of each text.
 
-Knows only the files; the cost of a text under another model is computed by ``cutaway.rerun``.
+Knows only the files; ``cutaway.rerun`` computes the cost of a text under another model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ SHORTEST_RUN = 8
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A field of the heads, or a setting, that differs; None where it is missing."""
+    """A field of the heads, or a setting, that differs; None: missing in that trace."""
 
     name: str
     a: Any
@@ -32,7 +32,7 @@ class Change:
 class Continuation:
     """The next token of one text, and its probability under the logits of run a and of run b.
 
-    The probability is None where the run did not record the token.
+    A probability is None if the run did not record the token.
     """
 
     token_id: int
@@ -43,7 +43,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first step whose tokens differ. a, b: None where that text had ended."""
+    """The first step whose tokens differ. a, b: None if that text has ended."""
 
     index: int
     a: Continuation | None
@@ -54,10 +54,10 @@ class Divergence:
 class PassDivergence:
     """The first pass that differs between two canvases.
 
-    cell          the first that differs, counted from 0; None if one canvas had ended, or only the
+    cell          the first cell that differs, from 0; None if one canvas had ended, or only the
                   luck or the cells that were masked again differ
-    same_logits   whether its rows are equal, bit for bit; None if one pass did not look at it
-    a, b          names of its tokens after the pass; None: masked
+    same_logits   whether the cell's rows are equal, bit for bit; None if one pass lacks the cell
+    a, b          names of the cell's tokens after the pass; None: masked
     """
 
     index: int
@@ -91,18 +91,18 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class TraceDiff:
-    """What two traces share, and where they differ.
+    """The common parts and the differences of two traces.
 
     changes            the fields and settings that differ, by name
     same_prompt        whether the prompts are equal, token by token
-    is_fork            whether the second names the first as its parent
-    common             how many tokens are equal from the beginning
+    is_fork            whether trace b names trace a as its parent
+    common             number of equal tokens from the beginning
     logits_differ_at   the first step, up to the divergence, whose logits are not equal bit for
-                       bit; None where all are
-    divergence         None where the texts are equal
+                       bit; None if all are equal
+    divergence         None if the texts are equal
     common_runs        runs of ``SHORTEST_RUN`` tokens or more that are equal after the
                        divergence, in the order of both texts
-    passes             the first passes that differ; None for no canvases, or if all are equal
+    passes             the first passes that differ; None if all are equal, or a trace has none
     a, b               the cost of each whole text
     a_after, b_after   the cost of each text from the divergence on
     """
@@ -147,7 +147,7 @@ def diff_texts(a: Trace, b: Trace) -> TraceDiff:
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens are equal from the beginning."""
+    """Return the length of the common prefix, in tokens."""
     shorter = min(len(a), len(b))
     return next((i for i in range(shorter) if a[i] != b[i]), shorter)
 
@@ -160,7 +160,7 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 
 def _flat(head: Head) -> dict[str, Any]:
-    """Map the names of fields and settings to values. A name in both has the same value there."""
+    """Map the names of fields and settings to values. A name in both has one value."""
     # A grammar's text is among the settings, under the name of its kind. Sizes follow from the
     # weights, and older files lack them.
     apart = ("params", "grammar", "interventions", "decoder", "sizes")
@@ -174,7 +174,7 @@ def _flat(head: Head) -> dict[str, Any]:
 
 
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
-    """Return the first step with other logits, up to the divergence: its logits still compare."""
+    """Return the first step with other logits, up to the divergence, which still compares."""
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
     return next((x.index for x, y in pairs if x.logits_hash != y.logits_hash), None)
 
@@ -219,7 +219,7 @@ def _pass_divergence(a: Trace, b: Trace) -> PassDivergence | None:
 
 
 def _as_made(canvas_pass: Pass) -> tuple[Any, ...]:
-    """Return the parts of a pass that follow from its request."""
+    """Return the parts of a pass that the request determines."""
     return canvas_pass.block, canvas_pass.cells, canvas_pass.masked_again, canvas_pass.redraw
 
 

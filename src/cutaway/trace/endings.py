@@ -1,7 +1,7 @@
-"""Explain why a text ended, and why not before; and what a constraint did to it.
+"""Explain why a text ended when it did, and how a constraint changed the text.
 
-Knows how likely the end token was and what excluded it, how much probability a constraint removed,
-and which draws it changed.
+Knows how likely the end token was and which stage excluded it, how much probability a constraint
+removed, and which draws the constraint changed.
 """
 
 from collections import Counter
@@ -26,16 +26,16 @@ from cutaway.trace.steps import observation_of
 # -- constraints -------------------------------------------------------------------------------
 
 _BUDGET = "thinking_budget"
-"""The entry of ``Step.refused_by`` where the budget of a thought left one token."""
+"""The entry of ``Step.refused_by`` when the budget of a thought left one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintFigures:
-    """What a constraint did to a whole text.
+    """The effect of a constraint on a whole text.
 
-    neg_log_z  the sum of -ln Z over the steps that were drawn, in nats
-    most       the step with the largest term
-    differed   at how many steps the same luck would have drawn another token without it
+    neg_log_z  the sum of -ln Z over the drawn steps, in nats
+    most       index of the step with the largest term
+    differed   number of steps at which the same luck draws another token without the constraint
     """
 
     neg_log_z: float
@@ -53,7 +53,7 @@ def constraint_figures(trace: Trace) -> ConstraintFigures | None:
 
 
 def constraint_sentences(trace: Trace) -> Iterator[str]:
-    """Yield the figures in words."""
+    """Yield a trace's constraint figures as sentences."""
     figures = constraint_figures(trace)
     if figures is None:
         return
@@ -69,7 +69,7 @@ def constraint_sentences(trace: Trace) -> Iterator[str]:
 
 
 def wanted_sentence(trace: Trace, step: Step) -> str | None:
-    """Say what would have been drawn without the constraint; None if it is the same token."""
+    """Tell the token that would be drawn without the constraint; None if it is the same."""
     if not _differs(step):
         return None
     assert step.unconstrained_id is not None
@@ -78,7 +78,7 @@ def wanted_sentence(trace: Trace, step: Step) -> str | None:
 
 
 def ends_thought(step: Step) -> bool:
-    """Return whether the budget of a thought left no other token."""
+    """Return whether the budget of a thought left only this token."""
     return _BUDGET in step.refused_by
 
 
@@ -103,14 +103,15 @@ UNKNOWN = "an unknown stage"
 class EndTokenStatus:
     """How close one step came to ending the text.
 
-    token_id           the likeliest recorded end token, to which rank, delta and margin_nats belong
+    token_id           the likeliest recorded end token, to which rank and delta belong
     probability        of all recorded end tokens together, under the model's own logits
-    final_probability  of all of them among the survivors; 0 if none survived
-    rank               under the model's own logits, 1 is the likeliest
-    delta              what bias, penalties and processors added to its logit
+    final_probability  of all of them together among the survivors; 0 if none survived
+    rank               under the model's own logits; 1 is the likeliest
+    delta              the sum that bias, penalties and processors added to the logit
     outcome            "drawn", "forced" (another token was forced), "lost" (it survived and lost
                        the draw), or the stage that removed it, such as "top-k 40"
-    margin_nats        by how much it lost the draw: log-probability plus luck, in nats
+    margin_nats        by how many nats the best end token lost the draw, which compares
+                       log-probability plus luck; None unless the outcome is "lost"
     """
 
     index: int
@@ -134,15 +135,15 @@ class EndTokenStatus:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Which condition ended a text, and how close it came to ending before.
+    """The condition that ended a text, and how close the text came to ending before.
 
     reason      the recorded reason; "unfinished" if the file has no end
     matched     the stop string, or the id of the end or stop token
-    sentence    reason and matched in words
+    sentence    ``reason`` and ``matched`` in words
     moments     a status for each step that recorded an end token
     closest     the likeliest moments at which the text continued, best first
-    outcomes    how many moments had each outcome
-    constraint  what a constraint did to the text; None where there was none
+    outcomes    outcome -> number of moments with it
+    constraint  the effect of a constraint on the text; None if no constraint applied
     """
 
     reason: str
@@ -161,7 +162,7 @@ class Why:
 
 @plainly
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
-    """Explain from the record alone why the text ended. closest: how many near misses to name."""
+    """Explain from the record alone why the text ended. closest: the most near misses named."""
     moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))
     before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(
@@ -176,7 +177,7 @@ def why(trace: Trace, closest: int = CLOSEST) -> Why:
 
 
 def ended_by_token(trace: Trace) -> bool:
-    """Return whether the last step's token ended the text, and so is not part of it."""
+    """Return whether the last step's token ended the text; the text then lacks this token."""
     return trace.end is not None and trace.end.reason in ("end_token", "stop_token")
 
 
@@ -206,12 +207,12 @@ def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, floa
 
 
 def _score(c: Candidate) -> float:
-    """Return the score that the draw compares, up to a constant."""
+    """Return the score that the draw compares, except for a constant."""
     return (c.final_logprob or 0.0) + (c.luck or 0.0)
 
 
 def outcome_phrase(outcome: str) -> str:
-    """Say what happened to the end token."""
+    """Tell in words what happened to the end token."""
     was_in_play = outcome in ("drawn", "forced", "lost")
     return phrase(outcome) if was_in_play else phrase("removed", stage=outcome)
 

@@ -19,7 +19,7 @@ REMOVED = -9999.0
 
 
 def openai_token(data: bytes, name: str, logprob: float | None) -> dict[str, Any]:
-    """Return a token with its exact bytes; one that adds no text is given by name."""
+    """Return a token with its exact bytes; a token that adds no text has its name instead."""
     text = data.decode("utf-8", "replace") if data else name
     return {"token": text, "logprob": logprob, "bytes": list(data) or None}
 
@@ -31,8 +31,8 @@ When = Literal["before", "after"]
 def to_openai(trace: Trace, when: When = "before") -> Json:
     """Return the ``logprobs`` object of a chat completion: ``content``, one entry per token.
 
-    Logarithms are natural. before: of the model's own logits; after: of the recorded survivors of
-    the chain. The token that ended the text is left out, as in OpenAI's.
+    Logarithms are natural. when: "before" takes the model's own logits, "after" the recorded
+    survivors of the chain. The token that ended the text is left out, as OpenAI does.
     """
     steps = trace.steps[:-1] if ended_by_token(trace) else trace.steps
     return {"content": [_entry(trace, step, when) for step in steps], "refusal": None}
@@ -42,7 +42,7 @@ def _entry(trace: Trace, step: Step, when: When) -> Json:
     seen = observation_of(step)
     logprob = seen.logprob if when == "before" else seen.final_logprob
     shares = [(c.id, c.final_logprob) for c in seen.candidates]
-    if when == "before":  # a step also has its token and the tracked ones: keep the likeliest
+    if when == "before":  # leave out a chosen or tracked token of a lower rank
         likeliest = (c for c in seen.candidates if c.rank <= trace.head.candidates)
         shares = [(c.id, c.logit - seen.log_sum_exp) for c in likeliest]
     finite_shares = [(token_id, by) for token_id, by in shares if by is not None]
@@ -58,11 +58,11 @@ def _token(trace: Trace, token_id: int, logprob: float) -> Json:
 
 @plainly
 def to_csv(trace: Trace) -> str:
-    """Return a header and a row per step (RFC 4180, except that lines end with a line feed).
+    """Return CSV: a header and a row per step (RFC 4180, but lines end with a line feed).
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
-    are empty if none was recorded, "final_" if a given token did not survive, and "draft_ms" if
-    no draft model ran. A canvas has "pass_index" instead of "kv_tokens".
+    are empty if the step recorded none, "final_" columns if the token did not survive, and
+    "draft_ms" if no draft model ran. A canvas has "pass_index" instead of "kv_tokens".
     """
     column = "pass_index" if trace.head.decoder else "kv_tokens"
     columns = tuple(column if name == "kv_tokens" else name for name in _COLUMNS)
@@ -73,7 +73,7 @@ def to_csv(trace: Trace) -> str:
 def to_passes_csv(trace: Trace) -> str:
     """Return CSV as ``to_csv`` does, with a row for each cell that a pass looked at.
 
-    "was" and "now" are empty if the cell is masked. InputError if the trace is not of a canvas.
+    "was" and "now" are empty if the cell is masked. InputError if the trace records no canvas.
     """
     check_canvas(trace)
     cells = [

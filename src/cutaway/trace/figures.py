@@ -1,7 +1,4 @@
-"""Figures and phrases that several views of a trace share, formatted for people.
-
-The page uses the same phrases.
-"""
+"""Figures and phrases of a trace for people, which several views and the page share."""
 
 from collections.abc import Iterable
 from math import exp, isnan, log, log10
@@ -19,27 +16,27 @@ _Nats = TypeVar("_Nats", float, NDArray[np.float64])
 
 
 def probability(logprob: float) -> float:
-    """Return exp(logprob), at most 1: rounding may leave a logarithm just above zero."""
+    """Return exp(logprob), at most 1: rounding may leave a log-probability just above zero."""
     return exp(min(logprob, 0.0))
 
 
 def to_bits(nats: _Nats) -> _Nats:
-    """Convert nats, one or an array of them, to bits: 1 nat is 1.4427 bits."""
+    """Convert nats, a number or an array, to bits: 1 nat is 1.4427 bits."""
     return nats / log(2)
 
 
 def bits(logprob: float) -> float:
-    """Return the surprise, minus the logarithm to base 2, which is never below 0."""
+    """Return the surprise in bits, -log2 of the probability; never below 0."""
     return to_bits(max(-logprob, 0.0))
 
 
 def chosen_candidate(step: Step) -> Candidate:
-    """Return the candidate that is the step's token; every step has it."""
+    """Return the candidate of the step's token, which every observed step has."""
     return next(c for c in observation_of(step).candidates if c.id == step.token_id)
 
 
 def percent(share: float | None) -> str:
-    """Format a share with one decimal, or up to five if it is small; a dash if it is missing."""
+    """Format a share as a percentage, with more decimals if it is small; a dash for None or NaN."""
     if share is None or isnan(share):
         return "–"
     if share >= 0.9995:
@@ -50,7 +47,7 @@ def percent(share: float | None) -> str:
 
 
 def height(share: float) -> float:
-    """Map a probability from 0.0001 to 1 to a logarithmic scale of 0 to 1; below that, 0."""
+    """Map probabilities from 0.0001 to 1 to 0 to 1, on a logarithmic scale; smaller ones to 0."""
     return max(1 + log10(share) / 4, 0.0) if share > 0 else 0.0
 
 
@@ -61,7 +58,7 @@ def ordinal(rank: int) -> str:
 
 
 def stage_letter(stage: Json) -> str:
-    """Return a stage's letter, which identifies it without colour."""
+    """Return a stage's letter, which identifies the stage without colour."""
     name = str(stage["stage"])
     return STAGES[name].letter if name in STAGES else name[:1].upper()
 
@@ -72,7 +69,7 @@ def chain_label(chain: Iterable[Json]) -> str:
 
 
 def stage_label(stage: Json) -> str:
-    """Return a stage's name, with its rule if that is one number: "top-k 40", "penalties"."""
+    """Return a stage's name, and its rule if that is a single number: "top-k 40", "penalties"."""
     rule = [value for name, value in stage.items() if name != "stage"]
     name = str(stage["stage"]).replace("_", "-")
     simple = len(rule) == 1 and isinstance(rule[0], (int, float))
@@ -82,12 +79,12 @@ def stage_label(stage: Json) -> str:
 # -- phrases, with places for figures ----------------------------------------------------------
 
 _PHRASES = {
-    # What became of the end token at a step: "the end token was drawn".
+    # The fate of the end token at a step: "the end token was drawn".
     "drawn": "was drawn",
     "forced": "was not in play, since the token was forced",
     "lost": "survived and lost the draw",
     "removed": "was removed by {stage}",
-    # One step: how likely the end token was, and what became of it.
+    # One step: how likely the end token was, and its fate.
     "status": "step {step}: the end token was the {rank} with {share}{changed}{became}",
     "likeliest": "likeliest",
     "nth likeliest": "{nth} likeliest",
@@ -101,7 +98,7 @@ _PHRASES = {
     "not the likeliest": (
         ", and survived the chain with {share}; the likeliest is taken, and it was {margin} behind"
     ),
-    # Which condition ended the text.
+    # The condition that ended the text.
     "unfinished": "The record has no end: the run was cut short, or is still going on.",
     "ended": "It ended because {reason}.",
     "end_token": "the end token {name} was {came}",
@@ -116,7 +113,7 @@ _PHRASES = {
     "one token": "1 token",
     "many tokens": "{count} tokens",
     "reached": "reached",
-    # What a constraint did: at one step, and to the whole text.
+    # The effect of a constraint: at one step, and on the whole text.
     "grammar": "the grammar",
     "no grammar": "the constraint",
     "budget": "the thinking budget",
@@ -129,7 +126,7 @@ _PHRASES = {
         "The sum of −ln Z, where Z is the probability that {rule} left, is 0: it removed nothing."
     ),
     "differed": "At {count} of {steps} steps the model wanted another token.",
-    # The inside of a step: how it is proven, and what each figure is not.
+    # The inside of a step: its proof, and the limits of each figure.
     "same row": "recomputed bit for bit: row hash {row}",
     "other row": "row hash {row} is not the recorded one: another arithmetic computed it",
     "logit above": (

@@ -1,6 +1,6 @@
-"""Write a text, with each token's surprise as its background, as HTML without scripts.
+"""Write a text as HTML without scripts; each token's background shows its surprise.
 
-All content passes through ``tag`` or ``text``, which escape it. Does not know traces.
+``tag`` and ``text`` escape all content. Does not know traces.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ MOST_BITS = 8.0
 
 
 class Markup(str):
-    """HTML that is safe to show. Only this module makes it from other strings."""
+    """HTML that is safe to show. Only this module turns other strings into Markup."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ def join(parts: Iterable[str]) -> Markup:
 class Chip:
     """A token in a text.
 
-    bits    its surprise; None for a token of the prompt, which has no record
+    bits    the token's surprise; None for a token of the prompt, which has no record
     title   the tooltip
     """
 
@@ -54,7 +54,7 @@ class Chip:
 
 
 def strip(chips: Iterable[Chip]) -> Markup:
-    """Return the tokens in a row, with each one's surprise as its background."""
+    """Return a row of tokens; each background shows the token's surprise."""
     return tag("div", *map(_chip, chips), class_="strip")
 
 
@@ -97,10 +97,9 @@ _STRIP = """
 
 
 # -- colours -----------------------------------------------------------------------------------
-# Every measure is shown in one orange, which is more opaque for larger values. So 0 is the
-# background itself, in light and dark mode, and text keeps its colour: even at the largest value
-# its contrast is 4.5 to 1, and a scale of one hue needs no colour vision. The page gets the two
-# figures from the catalogue.
+# One orange shows every measure, more opaque for larger values. So 0 is the background itself, in
+# light and dark mode. Text keeps its colour, with a contrast of 4.5 to 1 at the largest value. A
+# scale of one hue needs no colour vision. The page gets hue and opacity from the catalogue.
 
 ORANGE = (217, 72, 1)  # of ColorBrewer's Oranges
 MAX_OPACITY = 0.82  # opacity of the largest value

@@ -1,7 +1,7 @@
-"""Write traces as one HTML file, by ``cutaway.trace.web``, and the data that a page gets.
+"""Write traces as one HTML file, with ``cutaway.trace.web``, and provide a page's data.
 
-Knows guides as data, the meaning of every figure, and the catalogue, which the served page and the
-file contain as JSON, so that no script names a stage. Does not know how runs are made.
+Knows guides as data, the meaning of every figure, and the catalogue. The served page and the file
+contain the catalogue as JSON, so that no script names a stage. Does not know how runs are made.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from cutaway.trace.web import BundledRun, viewer
 from cutaway.trace.write import line
 
 # -- guides ------------------------------------------------------------------------------------
-# A guide is a question, and short sentences next to recorded runs, which open places in them.
+# A guide is a question, with short sentences that open places in recorded runs.
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run on a page. One whose parent is among the runs before it is shown as its fork.
+    """A run on a page. If an earlier run of the page is its parent, the page shows it as a fork.
 
     name   its name on the page
     looks  step -> file of ``cutaway.features.inside.summary``
@@ -42,11 +42,11 @@ class ShownRun:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A sentence, and the place that it opens.
+    """A sentence of a guide, and the place that it opens.
 
     run    number of the run on the page, from 1
-    shows  what is selected in it, as in the page's address: step, panel, candidate, pass, other
-           (the run that it is compared with), inside (by, map, head, part)
+    shows  the selection in the run, as in the page's address: step, panel, candidate, pass, other
+           (the run to compare with), inside (by, map, head, part)
     """
 
     text: str
@@ -56,9 +56,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What a page of runs teaches.
+    """A lesson next to the runs of a page.
 
-    links  words → address, shown below the guide
+    links  label → address, shown below the guide
     """
 
     title: str
@@ -68,7 +68,7 @@ class Guide:
     links: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """Return JSON for the page."""
+        """Return the guide as the page's JSON."""
         return {
             "title": self.title,
             "question": self.question,
@@ -83,9 +83,9 @@ class Guide:
 
 @plainly
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
-    """Return a document that shows the whole run and opens from disk, as UTF-8.
+    """Return an HTML document (UTF-8) that shows the whole run and opens from disk.
 
-    It fetches nothing.
+    The document fetches nothing.
     looks: step -> file of ``cutaway.features.inside.summary``; other steps need the model
     """
     title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
@@ -94,9 +94,9 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
 
 @plainly
 def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = None) -> str:
-    """Return a document of several runs as ``to_html`` does, with a guide next to them.
+    """Return a document of several runs, as ``to_html`` does, with a guide next to them.
 
-    InputError if there is no run, or the guide shows a run that is not there.
+    InputError if ``runs`` is empty, or the guide shows a run that is not in it.
     """
     if not runs:
         raise InputError("runs", ": a page shows one or more")
@@ -118,7 +118,7 @@ def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = Non
 
 
 def _lines(trace: Trace) -> str:
-    """Write the lines of the file again."""
+    """Return the lines of a trace's file, in the current version."""
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
     records += _passes_and_steps(trace)
     records += [trace.end.to_json()] if trace.end else []
@@ -137,23 +137,23 @@ def _passes_and_steps(trace: Trace) -> Iterator[Json]:
 
 
 # -- the catalogue -----------------------------------------------------------------------------
-# Stages, presets, styles, settings of a canvas, phrases.
+# The page's data about stages, presets, styles, settings of a canvas and phrases.
 
 
 def catalogue() -> Json:
-    """Return plain data.
+    """Return the catalogue, as values for JSON.
 
     stages    in the table's order: name, letter, label, help, params, filter (whether it only
               removes tokens), rule, switches, at_zero (see ``StageSpec``), history; each param has
               name, type, help, range, default, the value at which it is off, and a slider's range
-    presets   name → names of stages, in the order in which they run
-    styles    settings under one name
-    usual     the settings that most people change
+    presets   name → names of its stages, in the order of the chain
+    styles    groups of settings, each under one name
+    usual     names of the settings that most people change
     mask      name of the stage of constraints
     canvas    settings of a canvas that the page asks for: name, type, help, and choices
     heat      the colour of every measure: red, green, blue, and the opacity of the largest value
-    phrases   why a text ended, and what a constraint did, with places for figures
-    glosses   name of a figure → what it means
+    phrases   the end of a text and the effect of a constraint in words, with places for figures
+    glosses   name of a figure → its meaning
     trace     the format's version, the versions that can be read, and old names → current ones
     """
     return {
@@ -216,7 +216,7 @@ _STYLES: tuple[Json, ...] = (
 )  # fmt: skip
 
 
-# -- what each figure of a step means ----------------------------------------------------------
+# -- the meaning of each figure of a step ------------------------------------------------------
 # Each figure's label → a sentence. The page and the terminal read the same table.
 
 GLOSSES = MappingProxyType({

@@ -31,23 +31,23 @@ from cutaway.trace.steps import observation_of
 MIB = 1 << 20
 
 MOST_BYTES = 1024 * MIB
-"""The limit of text in one file: 128k steps of 20 candidates are 300 MB."""
+"""The limit of a file's text in bytes: 128k steps of 20 candidates are 300 MB."""
 
 LONGEST_LINE = 16 * MIB
-"""The limit of a line: a head with a bias for 262k tokens has 8 MB, a step of 1000 candidates
-100 kB."""
+"""The limit of a line in bytes: a head with a bias for 262k tokens has 8 MB, a step of 1000
+candidates 100 kB."""
 
 PIECE = MIB
-"""Bytes read, and inflated, at a time."""
+"""Bytes read at a time, and inflated at a time."""
 
 _GZIP = b"\x1f\x8b"
 
 
 def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Yield each complete line without its line feed, and call ``see`` with the file's bytes.
+    """Yield each complete line without its line feed, and call ``see`` with all bytes of the file.
 
-    A gzipped file may lack its end, as that of an aborted run does. Raises ValueError, with a
-    sentence, if the stream is damaged or too long.
+    A gzipped file may lack its end, as after an aborted run. Raises ValueError, with a sentence,
+    if the stream is damaged or too long.
     """
     total, rest = 0, b""
     for piece in _text(file, see):
@@ -61,7 +61,7 @@ def whole_lines(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[byte
 
 
 def _text(file: BinaryIO, see: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Return the file's text in pieces of any length."""
+    """Return the file's text, inflated if it is gzipped, in pieces of any length."""
     start = file.read(len(_GZIP))
     pieces = _seen(chain([start], iter(partial(file.read, PIECE), b"")), see)
     return _inflate(pieces) if start == _GZIP else pieces
@@ -94,9 +94,9 @@ def _inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
 class Trace:
     """A recorded run.
 
-    tokens     id -> token, for all that occur
-    end        None if the run was cut short, or is still going on
-    sha256     hash of the file, by which a fork names its parent
+    tokens     id -> token, for every token in the records
+    end        None if the run was cut short or has not ended yet
+    sha256     hash of the file, in hex, by which a fork names its parent
     passes     passes over a canvas
     version    version of the file's format
     """
@@ -114,7 +114,7 @@ class Trace:
     def read(cls, path: str | PathLike[str]) -> "Trace":
         """Read a file, gzipped or not, and ignore an incomplete last line.
 
-        InputError if it cannot be opened, FormatError if it is not a trace.
+        InputError if the file cannot be read, FormatError if it is not a trace.
         """
         file = Path(path)
         try:
@@ -128,7 +128,7 @@ class Trace:
 
     @classmethod
     def parse(cls, raw: bytes, path: Path | None = None) -> "Trace":
-        """Read the bytes of a file."""
+        """Read a trace from the bytes of its file."""
         return cls._read_from(BytesIO(raw), path)
 
     @classmethod
@@ -151,12 +151,12 @@ class Trace:
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
-        """The generated tokens."""
+        """The ids of the generated tokens."""
         return tuple(step.token_id for step in self.steps)
 
     @property
     def text(self) -> str:
-        """The generated text, as it was streamed."""
+        """The generated text, as the engine streamed it."""
         held_back = self.end.text if self.end else ""
         return "".join(step.text for step in self.steps) + held_back
 
@@ -165,15 +165,15 @@ class Trace:
         return self._token(token_id).bytes
 
     def name_of(self, token_id: int) -> str:
-        """Return a token for people: its name if it is special, else its text.
+        """Return a token as people read it: its name if it is special, else its text.
 
-        An incomplete character is written as ``\\xe4``.
+        Bytes of an incomplete character are escaped, as in ``\\xe4``.
         """
         token = self._token(token_id)
         return token.name or token.bytes.decode("utf-8", "backslashreplace")
 
     def _repr_html_(self) -> str:
-        """Return the text for a notebook, with tokens coloured by surprise, without scripts."""
+        """Return HTML of the text for a notebook: tokens coloured by surprise, no scripts."""
         head = self.head
         ending = self.end.reason if self.end else "cut short, or still going on"
         by, count = f"{head.backend} {head.tier}", f"{len(self.steps)} steps"
@@ -188,7 +188,7 @@ class Trace:
         return Chip(self.name_of(step.token_id), bits(step.logprob), title)
 
     def _token(self, token_id: int) -> Token:
-        # Tokens of a prompt are unknown where the run was cut short before its first step.
+        # Tokens of the prompt are unknown if the run was cut short before its first step.
         return self.tokens.get(token_id) or Token(token_id, b"", f"[{token_id}]")
 
 
@@ -201,11 +201,11 @@ class _Records:
         self.tokens: dict[int, Token] = {}
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
-        self.canvas: dict[int, int | None] = {}  # position -> token id, None where masked
+        self.canvas: dict[int, int | None] = {}  # position -> token id; None: masked
         self.end: End | None = None
 
     def take(self, line: bytes) -> None:
-        """Take the next line, without its end."""
+        """Take the next line, without its line feed."""
         data = _object(line)
         kind = data.get("kind")
         if self.head is None:

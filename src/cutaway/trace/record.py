@@ -1,6 +1,6 @@
 """The head, the tokens and the end of a trace, one record per line, and their JSON.
 
-Knows the format (docs/trace.md, schema.json), but neither how a run is made nor where the lines
+Knows the format (docs/trace.md, schema.json). Does not know how a run is made or where the lines
 go. Steps and passes are events of the engine; ``steps`` writes and reads their lines.
 
 Every ``from_json`` raises ValueError, with a sentence, if the line is not such a record.
@@ -25,12 +25,12 @@ DENOISE = "denoise"
 
 @dataclass(frozen=True, slots=True)
 class DecoderRecord:
-    """The decoder of a canvas; a text that was written from left to right has none.
+    """The decoder of a canvas; a text written from left to right has none.
 
-    attention   what a token attends to: "causal", "bidirectional", or the size of a block, up to
-                whose end it attends
-    shift       whether the row of a token predicts the next one
-    mask_id     the token that a masked cell was computed as; None if attention is causal
+    attention   "causal", "bidirectional", or a block size: a token then attends to all tokens up to
+                the end of its block
+    shift       whether a token's row predicts the next position
+    mask_id     the input token at a masked cell; None if attention is causal
     suffix_ids  tokens after the canvas
     """
 
@@ -41,13 +41,13 @@ class DecoderRecord:
     suffix_ids: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the field of the head."""
+        """Return the decoder as a field of the head."""
         fields = {name: getattr(self, name) for name in DECODER_CHECKS}
         return {"kind": DENOISE} | fields | {"rule": self.rule.to_json()}
 
 
 def decoder(value: Any) -> DecoderRecord:
-    """Read what ``to_json`` writes; ValueError if the value is not such a field."""
+    """Read a decoder from the head's field; ValueError if the value is malformed."""
     fields = check.fields(value, {"kind": check.one_of(DENOISE), **DECODER_CHECKS})
     return DecoderRecord(**{name: fields[name] for name in DECODER_CHECKS})
 
@@ -85,9 +85,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The trace that a fork comes from: its file's SHA-256, the step, and the forced token.
+    """The parent of a fork: SHA-256 of its file, the step of the fork, and the forced token.
 
-    token_id  None if no token was forced: then the fork differs by the head's interventions
+    token_id  None if no token was forced: the fork then differs by the head's interventions
     """
 
     trace: str
@@ -97,10 +97,10 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class GrammarRecord:
-    """The grammar of a run: the fields of ``cutaway.text.grammar.Grammar``, and what compiled it.
+    """The grammar of a run: fields of ``cutaway.text.grammar.Grammar``, and the programs used.
 
     sha256  hash of kind, text and compact, in hex
-    engine  what computes the masks, with versions
+    engine  the programs that compute the masks, with versions
     """
 
     kind: str
@@ -111,7 +111,7 @@ class GrammarRecord:
 
     @classmethod
     def from_grammar(cls, grammar: Grammar | None) -> Self | None:
-        """Return the record of a request's grammar; thought and calls are among the settings."""
+        """Return the record of a request's grammar; the settings record thought and calls."""
         if grammar is None:
             return None
         alone = Grammar(grammar.kind, grammar.text, grammar.compact)
@@ -120,11 +120,11 @@ class GrammarRecord:
 
 @dataclass(frozen=True, slots=True)
 class SizesRecord:
-    """The sizes of the model, for whoever draws it; ``Head.weights`` says which model it is.
+    """The sizes of the model, for drawings of it; ``Head.weights`` identifies the model.
 
     hidden, mlp    widths of the residual stream and of an MLP's inner layer
-    experts        MLPs of a layer, of which ``experts_used`` compute a token; both are 0 if every
-                   layer has one MLP
+    experts        number of MLPs in a layer, of which ``experts_used`` compute each token; both are
+                   0 if every layer has one MLP
     """
 
     layers: int
@@ -138,19 +138,19 @@ class SizesRecord:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How the run was set up: all that a replay needs, and all that it must agree with.
+    """The setup of a run: all inputs of a replay, and the facts that a replay must agree with.
 
-    weights, tokenizer  SHA-256 of what the run depends on, in hex
+    weights, tokenizer  SHA-256 of the weights and of the tokenizer, in hex
     prompt              the prompt's text; None if token ids were given
     chain               the stages in order: {"stage": name, …its rule}
     params              every setting in force, by name
-    candidates          how many of the likeliest tokens each step keeps
+    candidates          number of likeliest tokens that each step keeps
     tracked_ids         tokens that every step reports, by default the end tokens
-    kv_bytes_per_token  bytes of keys and values
+    kv_bytes_per_token  bytes of a token's keys and values
     grammar             None if no grammar constrained the text
     interventions       changes of activations
-    decoder             how a canvas was revealed; None for a text written from left to right
-    sizes               None in files that were written before they had this field
+    decoder             the decoder of a canvas; None for a text written from left to right
+    sizes               None in older files, which lack the field
     """
 
     cutaway: str
@@ -178,7 +178,7 @@ class Head:
 
     @property
     def cells(self) -> int:
-        """How many cells a canvas has; 0 for other texts."""
+        """The number of a canvas's cells; 0 for other texts."""
         cells: int = self.params.get("max_tokens", 0) if self.decoder else 0
         return cells
 
@@ -215,9 +215,9 @@ class Head:
 
 
 class Token(NamedTuple):
-    """The bytes of a token id.
+    """A token: its id and bytes.
 
-    name  of a special token, which adds no bytes to the text
+    name  name of a special token, which adds no bytes to the text; None for others
     """
 
     id: int
@@ -225,7 +225,7 @@ class Token(NamedTuple):
     name: str | None = None
 
     def to_json(self) -> Json:
-        """Return the token's line: {"text"} if the bytes are whole characters, else {"hex"}."""
+        """Return the token's line: with "text" if its bytes are whole characters, else "hex"."""
         line: Json = {"kind": "tok", "id": self.id}
         try:
             line["text"] = self.bytes.decode()
@@ -247,15 +247,15 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why the text ended, and what it cost. A trace without an end was cut short.
+    """The end of a text, and its cost. A trace without an end was cut short.
 
     reason       one of ``REASONS``
-    matched      the stop string, or the id of the end or stop token, that ended it
-    usage        prompt_tokens, cached_tokens (of those), completion_tokens
-    fingerprint  that of the last step
+    matched      the stop string, or the id of the end or stop token, that ended the text
+    usage        prompt_tokens, cached_tokens (a part of prompt_tokens), completion_tokens
+    fingerprint  fingerprint of the last step
     text         text that was held back until the run was aborted; it follows the steps' text
-    error        what failed, if the reason is "error"
-    speculation  draft tokens proposed and accepted
+    error        the error's text, if the reason is "error"
+    speculation  numbers of draft tokens proposed and accepted
     """
 
     reason: str
@@ -296,12 +296,12 @@ def _from_hex(value: Any) -> bytes:
 
 
 def _parse_bias(value: Any) -> dict[int, float]:
-    """Read a map of token id -> number, whose keys are strings in JSON."""
+    """Read a map of token id -> number; in JSON, its keys are strings."""
     return {int(token_id): by for token_id, by in check.table(check.number)(value).items()}
 
 
 def settings_from_json(value: Any) -> Json:
-    """Read settings, or the rule of a stage, by name; ValueError if the value is not such."""
+    """Read settings, or the rule of a stage, by name; ValueError if the value is malformed."""
     settings: Json = check.table(check.anything)(value)
     return settings | {
         name: _parse_bias(settings[name]) for name in ("logit_bias", "bias") if name in settings

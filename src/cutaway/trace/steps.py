@@ -1,8 +1,8 @@
-"""Write a ``Step`` of the engine, or a ``Pass`` over a canvas, as a line of a trace, and read it.
+"""Write and read lines of a trace: a ``Step`` of the engine, or a ``Pass`` over a canvas.
 
-The line is flat. Logits and normalisers are stored instead of probabilities: at any stage
-p = exp(z - log_sum_exp). The sequence's number, how many bytes were released, and the likeliest
-tokens after the chain are not recorded: they are 0, 0 and () when read.
+The line is flat. It has logits and normalisers instead of probabilities: at any stage
+p = exp(z - log_sum_exp). It lacks the sequence's number, the number of released bytes, and the
+likeliest tokens after the chain: reading gives 0, 0 and ().
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from cutaway.trace.record import Head, Json, drop_fields
 SOURCES = ("sampled", "greedy", "forced", "grammar", "draft")
 
 _PLAIN = "index", "position", "token_id", "sampled_id", "source", "text"
-"""Fields that are the same in the step and in its line."""
+"""Fields with the same name and value in the step and in its line."""
 
 
 _FIGURES = (
@@ -35,7 +35,7 @@ def observation_of(step: Step) -> Observation:
 
 
 def tokens_of(step: Step) -> set[int]:
-    """Return the ids in the line."""
+    """Return the token ids in a step's line."""
     seen = observation_of(step)
     ids = {step.sampled_id, *(c.id for c in seen.candidates)}
     ids.update(*(report.top_removed for report in seen.stages))
@@ -43,7 +43,7 @@ def tokens_of(step: Step) -> set[int]:
 
 
 def step_to_json(step: Step) -> Json:
-    """Return a line, which is short because the candidates are columns."""
+    """Return a step's line. The candidates are columns, which keeps the line short."""
     seen = observation_of(step)
     line = {
         "kind": "step",
@@ -63,7 +63,7 @@ def step_to_json(step: Step) -> Json:
         "pass_index": step.pass_index,
     }
     if step.pass_index is None:
-        optional["kv_tokens"] = step.position  # the row's own and all before it
+        optional["kv_tokens"] = step.position  # the row's own token and all before it
     return line | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -102,7 +102,7 @@ def step_from_json(line: Json, head: Head) -> Step:
 
 
 def short(value: float) -> float:
-    """Return the value with nine digits, which always round to the same float32."""
+    """Round to nine digits, which always give the same float32 again."""
     return value and float(f"{value:.9g}")
 
 
@@ -118,7 +118,7 @@ def _stage_to_json(report: StageReport) -> Json:
 
 
 def milliseconds(phases: Phases) -> dict[str, float]:
-    """Return milliseconds by phase; draft is left out if no draft model ran."""
+    """Return milliseconds by phase; "draft" is left out if no draft model ran."""
     ms = {f.name: round(getattr(phases, f.name) * 1e3, _MS_DIGITS) for f in fields(phases)}
     return {name: value for name, value in ms.items() if value or name != "draft"}
 
@@ -127,7 +127,7 @@ def milliseconds(phases: Phases) -> dict[str, float]:
 
 
 def phases(value: Any) -> Phases:
-    """Read milliseconds by phase."""
+    """Read milliseconds by phase; ValueError for an unknown phase."""
     ms = check.table(check.number)(value)
     if more := ms.keys() - {f.name for f in fields(Phases)}:
         raise ValueError(f"has no phase {min(more)!r:.40}")
@@ -142,7 +142,7 @@ def _candidates(value: Any) -> tuple[Candidate, ...]:
 
 
 def word(value: Any) -> int:
-    """Read the 64 bits of a hash."""
+    """Read a hash of 64 bits from 16 hexadecimal digits."""
     return int(check.hexadecimal(16)(value), 16)
 
 
@@ -186,12 +186,12 @@ _STEP: Json = {
 
 
 # -- passes ------------------------------------------------------------------------------------
-# The cells are columns. A cell's observation is not recorded here, but in the step of its final
-# draw.
+# The cells are columns. The step of a cell's final draw records the cell's observation; passes do
+# not.
 
 
 def pass_to_json(canvas_pass: Pass) -> Json:
-    """Return a line, which is short because the cells are columns."""
+    """Return a pass's line. The cells are columns, which keeps the line short."""
     columns: Json = dict(zip(PassCell._fields, zip(*canvas_pass.cells, strict=True), strict=True))
     likely = columns.pop("likely")
     return {
@@ -221,7 +221,7 @@ def pass_from_json(line: Json) -> Pass:
 
 
 def tokens_of_pass(canvas_pass: Pass) -> set[int]:
-    """Return the ids in the line."""
+    """Return the token ids in a pass's line."""
     ids = {token_id for cell in canvas_pass.cells for token_id, _ in cell.likely}
     for cell in canvas_pass.cells:
         ids.update(token for token in (cell.token_id, cell.was, cell.now) if token is not None)

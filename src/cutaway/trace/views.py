@@ -1,6 +1,6 @@
 """Return one step of a trace in figures for people: probabilities, bits, names of stages.
 
-Names of tokens are raw: they must be escaped where they are shown.
+Names of tokens are raw: whoever shows them must escape them.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,10 @@ class CandidateView:
 
     probability         under the model's own logits
     final_probability   among the survivors; None if a stage removed it
-    rank, logit, luck   as in the record; delta is what penalties and the like added
-    letter, removed_by  of the stage that removed it: "K", "top-k 40"
-    chosen, drawn       whether the text continues with it; whether the sampler drew it
+    rank, logit, luck   as in the record
+    delta               the sum that bias, penalties and processors added to the logit
+    letter, removed_by  letter and label of the stage that removed the token: "K", "top-k 40"
+    chosen, drawn       whether the text continues with the token; whether the sampler drew it
     """
 
     id: int
@@ -44,7 +45,7 @@ class CandidateView:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A stage's letter and label, what it left, and names of the likeliest tokens it removed."""
+    """A stage's letter, label, effect, and the names of the likeliest tokens that it removed."""
 
     letter: str
     label: str
@@ -58,12 +59,12 @@ _OF_A_CONSTRAINT = ("neg_log_z", "unconstrained_id", "bent")
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One step. ``bits``, its surprise, and ``entropy`` are in bits.
+    """One step. ``bits`` (the token's surprise) and ``entropy`` are in bits.
 
-    end   how close it came to ending the text; None if no end token was recorded
+    end   how close the step came to ending the text; None if it recorded no end token
     ms    milliseconds of the engine's step, by phase
-    neg_log_z, unconstrained_id  of the ``Step``, the first in nats
-    bent  what the constraint changed, in words; None if it changed nothing
+    neg_log_z, unconstrained_id  as in ``Step``, the first in nats
+    bent  the draw without the constraint, in words; None if it is the same
     """
 
     index: int
@@ -87,7 +88,7 @@ class StepView:
     bent: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a value for JSON, without the fields of a constraint if there is none."""
+        """Return a value for JSON; without a constraint, its fields are absent."""
         return {k: v for k, v in asdict(self).items() if v is not None or k not in _OF_A_CONSTRAINT}
 
 
@@ -119,7 +120,7 @@ def step_view(trace: Trace, step: Step) -> StepView:
 
 
 def is_uncertain(step: Step) -> bool:
-    """Return whether no token had a probability of one half."""
+    """Return whether every token's probability is below one half."""
     seen = observation_of(step)
     return seen.maximum - seen.log_sum_exp < log(0.5)
 

@@ -1,4 +1,4 @@
-"""Write a trace while its run goes on: as data, or into a file that can always be read.
+"""Write a trace while its run continues: as data, or into a file that is readable at any time.
 
 Knows the order of records, and how the engine's events become records.
 """
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 # -- records, as lines or as data --------------------------------------------------------------
 
 TokenOf = Callable[[int], Token]
-"""Returns the token of an id; called once for each id that occurs."""
+"""Returns the token of an id; called once for each id."""
 
 
 class TraceSink(Protocol):
-    """The receiver of a trace whose head is already written."""
+    """The receiver of a trace after its head."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the receiver takes no more records."""
 
     def add(self, event: Step | Pass) -> None:
         """Append a step, which the engine was asked to observe, or a pass over a canvas."""
 
     def end(self, end: End) -> None:
-        """Append why the text ended; nothing follows."""
+        """Append the end, the last record."""
 
 
 class _Records:
-    """Makes records of events. A token's record precedes the first step or pass that names it."""
+    """Turns events into records. A token's record precedes the first step or pass with its id."""
 
     def __init__(self, token_of: TokenOf, known_ids: Iterable[int] = ()) -> None:
         self._token_of, self._known_ids = token_of, {*known_ids}
@@ -69,8 +69,8 @@ class _Records:
 class TraceLines:
     """Writes records as lines of JSON.
 
-    known_ids, version: of a trace that is continued, the tokens that have a line already, and the
-    version of its format
+    known_ids  ids of the tokens that already have a line, in a trace that is continued
+    version    version of the format of that trace
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TraceLines:
         return [self._line(head.to_json()), *self.tokens(head)]
 
     def tokens(self, head: Head) -> list[bytes]:
-        """Return lines of the head's tokens that have none yet."""
+        """Return lines for those of the head's tokens that have no line yet."""
         return [*map(token_line, self._records.new_tokens(head.token_ids))]
 
     def add(self, event: Step | Pass) -> list[bytes]:
@@ -100,10 +100,10 @@ class TraceLines:
 
 
 class TraceBuffer:
-    """A trace in memory, which is sent while it grows.
+    """A trace in memory, which a server sends while the trace grows.
 
-    Records are made by ``take``, which a server calls outside of its event loop: those of 128
-    steps with 1,000 candidates take a second.
+    ``take`` makes the records. A server calls it outside of its event loop: 128 steps of 1,000
+    candidates take a second.
     """
 
     def __init__(self, head: Head, token_of: TokenOf) -> None:
@@ -115,7 +115,7 @@ class TraceBuffer:
         self._pending.append(event)
 
     def end(self, end: End) -> None:
-        """Append why the text ended; nothing follows."""
+        """Append the end, the last record."""
         self._pending.append(end)
         self.closed = True
 
@@ -151,7 +151,7 @@ def line(record: Json) -> bytes:
 
 
 def token_line(token: Token) -> bytes:
-    """Return ``line(token.to_json())``, faster for plain text: a step has many new tokens."""
+    """Return ``line(token.to_json())``, but faster for plain text: a step has many new tokens."""
     try:
         text = encode_basestring(token.bytes.decode())
     except UnicodeDecodeError:
@@ -178,11 +178,11 @@ def end_of(event: Ended) -> End:
 
 
 class TraceWriter:
-    """A trace that grows step by step. Gzipped where the name ends in .gz.
+    """Writes a trace file step by step, gzipped if the name ends in .gz.
 
-    path      a file that does not exist or is empty, or something to write to: a pipe, a device
-    token_of  returns the token of an id; called once for each id that occurs
-    rest_of   the trace in that file, whose run was cut short, to be continued
+    path      a file that does not exist or is empty, a pipe, or a device
+    token_of  returns the token of an id; called once for each id
+    rest_of   the trace of a cut run in that file, which the writer continues
 
     Raises InputError if the file cannot be opened, and CutawayError if writing fails.
     """
@@ -205,17 +205,17 @@ class TraceWriter:
         self._write(self._lines.add(event))
 
     def end(self, end: End) -> None:
-        """Append why the text ended, and close the file."""
+        """Append the end, and close the file."""
         self._write(self._lines.end(end))
         self.close()
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the file is closed."""
         return not self._close.alive
 
     def close(self) -> None:
-        """Leave the file as it is: without an end, the run was cut short."""
+        """Close the file as it is. Without an end, the trace is that of a cut run."""
         if self.closed:
             return
         try:
@@ -233,9 +233,9 @@ class TraceWriter:
     def _write(self, lines: list[bytes]) -> None:
         """Write whole lines at once, so that a reader never sees half a line."""
         data = b"".join(lines)
-        if not self._is_whole:  # nothing can follow a line that was cut
+        if not self._is_whole:  # an earlier write was cut: append nothing
             return
-        self._is_whole = False  # until all is written: Ctrl-C may come between
+        self._is_whole = False  # until all is written: Ctrl-C may interrupt the write
         if self._zip:
             data = self._zip.compress(data) + self._zip.flush(zlib.Z_SYNC_FLUSH)
         self._put(data)
@@ -254,7 +254,7 @@ class TraceWriter:
 
 
 def check_path(path: str | PathLike[str]) -> Path:
-    """Return the path of a trace to write; InputError if none can be written there."""
+    """Return the path of a new trace; InputError if no trace can be written there."""
     if (
         not isinstance(path, (str, PathLike))
         or not isinstance(fspath(path), str)
@@ -306,7 +306,7 @@ def _begin(path: Path) -> int:
 
 
 def _continue(path: Path, digest: str) -> int:
-    """Open the trace of a cut run for appending after its last whole line, and lock it."""
+    """Open and lock the trace of a cut run, to append after its last complete line."""
     try:
         file = path.open("r+b", buffering=0)
     except OSError as error:
@@ -324,7 +324,7 @@ def _continue(path: Path, digest: str) -> int:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    """Let this process alone write to the file until it is closed, or the process is killed."""
+    """Lock the file for this process until the file is closed or the process ends."""
     try:
         system.lock(descriptor)
     except BlockingIOError:

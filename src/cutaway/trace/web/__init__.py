@@ -1,14 +1,14 @@
-"""The page's documents: the one that a server sends, and the viewer, which is one file.
+"""The page's documents: the served page, and the viewer, which is a single file.
 
 The viewer contains traces, and the style and the script that show them; it fetches nothing.
 
-The modules in js/: state/ is the store and the requests to a server, figures/ what is computed from
-a trace, parts/ views of it (each depends on the store alone), compose/ the form of a request,
-lessons/ the lessons on a text, app/ the pages made of these, local/ the model in the page, which
-state/api.js asks instead of a server. There is no build step.
+The modules in js/: state/ has the store and the requests to a server, figures/ computes from a
+trace, parts/ has views of a trace (each depends on the store alone), compose/ the form of a
+request, lessons/ the lessons on a text, app/ the pages made of these, local/ the model in the page, which
+state/api.js asks instead of a server. No build step is needed.
 
-Knows the few forms in which our modules import and export, and the content security policy, which
-has the hashes of style and script.
+Knows the few forms in which cutaway's modules import and export, and the content security policy,
+which has the hashes of style and script.
 """
 
 import gzip
@@ -34,14 +34,15 @@ _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def index(catalogue: Mapping[str, Any]) -> str:
-    """Return the page of a server, with the catalogue."""
+    """Return the served page, with the catalogue inside."""
     return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
 
 
 class BundledRun(NamedTuple):
     """A run of a viewer: the lines of its trace, and its name.
 
-    A fork also has the number of its parent among the runs, from 1, and the step.
+    parent  number of a fork's parent among the runs, from 1; None for no fork
+    at      the step of the fork
     """
 
     trace: str
@@ -57,9 +58,9 @@ def viewer(
     looks: Mapping[str, bytes],
     guide: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a document that shows runs and opens from disk.
+    """Return an HTML document that shows runs and opens from disk.
 
-    looks: run and step, as in "1 12" -> file of the step's inside
+    looks: run and step, as in "1 12" -> file of ``cutaway.features.inside.summary``
     """
     style, script = _style(), _script()
     parts = {
@@ -96,7 +97,7 @@ def _pack(data: bytes) -> str:
 
 
 def _data(lines: str) -> str:
-    """Escape JSON so that it cannot end its script element: "<" occurs in strings alone."""
+    """Escape JSON so that it cannot end its script element: only strings have "<"."""
     return lines.replace("<", "\\u003c")
 
 
@@ -113,14 +114,14 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    """Return the page's style sheets in order, and that of guides, which the page lacks."""
+    """Return the page's style sheets in order, and that of guides, which the page does not link."""
     names = [*_STYLES.findall(_read("index.html")), "css/guide.css"]
     return "\n".join(map(_read, names))
 
 
 @cache
 def _glass() -> str:
-    """Return the section of the page that shows a run: both documents have the same markup."""
+    """Return the page's section that shows a run; both documents share this markup."""
     match = _GLASS.search(_read("index.html"))
     if match is None:
         raise ValueError("index.html: there is no section of class glass")
@@ -129,14 +130,14 @@ def _glass() -> str:
 
 @cache
 def _script() -> str:
-    """Return the viewer and its imports, each module in a scope of its own, after its imports."""
+    """Return the viewer's script: each module in a scope of its own, after its imports."""
     done: dict[str, str] = {}
     _add("app/viewer.js", done, ())
     return "\n".join(done.values()).replace("</script", "<\\/script")
 
 
 def _add(path: str, done: dict[str, str], above: tuple[str, ...]) -> None:
-    """Add a module, given by its path below js/, after those that it imports."""
+    """Add a module, given by its path below js/, after the modules that it imports."""
     if path in above:
         raise ValueError(f"modules import each other: {' → '.join((*above, path))}")
     if path in done:
