@@ -1,1 +1,1 @@
-"""What tests share: made-up models and files, oracles, clients, and servers within the process."""
+"""Shared by the tests: made-up models and files, oracles, clients, and servers in the process."""

@@ -1,8 +1,8 @@
-"""What transformers reads in a config.json that lacks a key, by tiny model and key.
+"""The values that transformers uses for a key that a config.json lacks, by tiny model and key.
 
-``PYTHONPATH=tests python -m support.absent_keys > tests/data/absent_keys.json`` writes it with
-transformers and without torch. A line for each row of `random_models`: its whole config ("full"),
-and by the key that is taken out what transformers has otherwise than what is left.
+``PYTHONPATH=tests python -m support.absent_keys > tests/data/absent_keys.json`` writes the table
+with transformers and without torch. Each row of `random_models` has a line: its whole config
+("full"), and for each removed key the values of transformers that differ from the rest.
 """
 
 import json
@@ -15,7 +15,7 @@ from support.families.row import Row
 from support.random_models import FAMILIES
 
 PATH = Path(__file__).parents[1] / "data" / "absent_keys.json"
-TEXT = "text_config"  # of models that read pictures: its keys are taken out
+TEXT = "text_config"  # of models that read pictures: keys are removed inside it
 _UNREAD = (
     "dropout", "_token_id", "initializer", "use_cache", "aux_loss", "output_", "pdrop", "dtype",
     "vision_config", "transformers_version", "architectures", "id2label", "label2id", "time_step",
@@ -25,7 +25,7 @@ _UNREAD = (
 
 
 def written(name: str, row: Row) -> str:
-    """A row's line, without its name."""
+    """Return a row's line of JSON."""
     import transformers
 
     full = _values(getattr(transformers, row.config)(**row.values))
@@ -34,7 +34,7 @@ def written(name: str, row: Row) -> str:
 
 
 def _values(config: Any) -> dict[str, Any]:
-    """What it writes, less what is not read here."""
+    """Return the config's values that these tests read."""
     full: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     return _read(full) | ({TEXT: _read(full[TEXT])} if TEXT in full else {})
 
@@ -44,20 +44,20 @@ def _read(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_each(full: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each key of those that transformers can do without, and what it reads then."""
+    """Yield each key that transformers does not need, and its values without the key."""
     from transformers import CONFIG_MAPPING
 
     for key in full.get(TEXT, full):
         if key != "model_type":
             try:
                 config = CONFIG_MAPPING[full["model_type"]].from_dict(without(full, key))
-            except Exception:  # of any kind: what the class makes of the rest may not fit
+            except Exception:  # of any kind: the class may fail on the rest
                 continue
             yield key, _values(config)
 
 
 def without(full: dict[str, Any], key: str) -> dict[str, Any]:
-    """A copy of a config without a key, of its part for text where it has one."""
+    """Return a copy of a config without a key; a part for text, if there is one, loses the key."""
     copy: dict[str, Any] = json.loads(json.dumps(full))
     del copy.get(TEXT, copy)[key]
     return copy
@@ -69,7 +69,7 @@ def _differing(less: dict[str, Any], read: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(less: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """A config with what transformers reads otherwise."""
+    """Return a config with the values that transformers uses for removed keys."""
     return less | ({TEXT: less[TEXT] | more} if TEXT in less else more)
 
 

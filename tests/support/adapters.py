@@ -13,7 +13,7 @@ LAYER = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn
 
 
 def matrices(path: Path, names: Iterable[str] = LAYER) -> dict[str, tuple[int, ...]]:
-    """The matrices of a model with these last names."""
+    """Return name -> shape of a model's matrices with these last names."""
     with GGUFFile(path) as file:
         return {
             name: info.shape
@@ -25,7 +25,7 @@ def matrices(path: Path, names: Iterable[str] = LAYER) -> dict[str, tuple[int, .
 def random_lora(
     shapes: Mapping[str, tuple[int, ...]], rank: int = 3, seed: int = 0, dtype: type = np.float32
 ) -> dict[str, np.ndarray]:
-    """A and B for each matrix; large enough to change a text."""
+    """Return A and B for each matrix, large enough to change a text."""
     rng, matrices_by_name = np.random.default_rng(seed), {}
     for name, (out, inner) in shapes.items():
         a, b = rng.normal(size=(rank, inner)), rng.normal(size=(out, rank))
@@ -62,13 +62,13 @@ def adapter_of(
     architecture: str = "llama",
     **how: Any,
 ) -> Path:
-    """A random one, written."""
+    """Write a random adapter for a model."""
     tensors = random_lora(matrices(model, names), **how)
     return write_lora(path, tensors, architecture=architecture)
 
 
 def merged(model: Path, path: Path, tensors: Mapping[str, np.ndarray], scale: float = 2.0) -> Path:
-    """The same F32 model with W + scale · B A in the place of W."""
+    """Write the F32 model with W + scale · B A instead of W."""
     data = bytearray(model.read_bytes())
     with GGUFFile(model) as file:
         for name in {name.rpartition(".")[0] for name in tensors}:

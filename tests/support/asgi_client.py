@@ -1,4 +1,4 @@
-"""Two ways to ask an ASGI app: by its messages alone, and through uvicorn on a loopback socket."""
+"""Two ways to call an ASGI app: by its messages alone, and through uvicorn on a loopback socket."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ class Answer:
         return values[0] if values else None
 
     def error(self):
-        """What it tells, which must have OpenAI's form and be one sentence."""
+        """Return the error object, which must have OpenAI's form and a message of one line."""
         assert self.header("content-type") == "application/json"
         assert self.header("content-length") == str(len(self.body))
         document = json.loads(self.body)
@@ -52,7 +52,7 @@ def scope_of(method="GET", path="/", headers=()):
 
 
 def request(*parts, hangs_up=False):
-    """What a server's receive tells: the body in parts, and maybe that the client left."""
+    """Return the messages of ``receive``: the body in parts. hangs_up: the client leaves."""
     last = len(parts) - 1
     messages = [
         {"type": "http.request", "body": part, "more_body": hangs_up or i < last}
@@ -62,12 +62,12 @@ def request(*parts, hangs_up=False):
 
 
 def call(app, scope, messages=None) -> Answer:
-    """Ask an app; what it does not receive in time it waits for without end."""
+    """Call an app. After the last message, ``receive`` waits for ever."""
     return asyncio.run(async_call(app, scope, request(b"") if messages is None else messages))
 
 
 async def async_call(app, scope, messages) -> Answer:
-    """Do what ``call`` does, in an event loop."""
+    """Call an app as ``call`` does, within an event loop."""
     answer, waiting = Answer(), list(messages)
 
     async def receive():
@@ -95,7 +95,7 @@ def post(app, value, headers=(), path="/"):
 
 @contextmanager
 def served(app):
-    """The port at which uvicorn serves ``app``; when it is left, every request has ended."""
+    """Yield the port at which uvicorn serves ``app``; at the end all requests have ended."""
     config = uvicorn.Config(app, ws="none", log_config=None, lifespan="off", access_log=False)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -110,7 +110,7 @@ def served(app):
 
 
 def connect(port, sent=b"", buffer=None):
-    """A client's socket that has sent ``sent`` already."""
+    """Return a connected socket that has sent ``sent``."""
     client = socket.socket()
     if buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -121,7 +121,7 @@ def connect(port, sent=b"", buffer=None):
 
 
 def read_all(client) -> bytes:
-    """All that comes until the server hangs up."""
+    """Return all bytes until the server closes the connection."""
     parts = []
     while part := client.recv(1 << 16):
         parts.append(part)
@@ -129,7 +129,7 @@ def read_all(client) -> bytes:
 
 
 class Echo:
-    """An app that answers with the body; it notes what it was called with."""
+    """An app that answers with the request's body, and records its calls."""
 
     def __init__(self, failing=None, late=False):
         self.seen, self.failing, self.late = [], failing, late

@@ -1,4 +1,4 @@
-"""An AsyncEngine on the mock, watched, and its steps one at a time."""
+"""An AsyncEngine on the mock engine, with checks, and control of single steps."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from support.engine_mock import MockRequest, Written, check, make_engine, writte
 
 
 def serve(engine, main) -> None:
-    """Run ``main(running)``; nothing may be left of it, in the engine or in the event loop."""
+    """Run ``main(running)``; engine and event loop must be empty afterwards."""
     asyncio.run(_serve(engine, main))
 
 
@@ -33,7 +33,7 @@ async def _serve(engine, main) -> None:
 
 
 def served(make=make_engine, **engine):
-    """Make a coroutine a test of ``running``, an AsyncEngine on an engine that is made so."""
+    """Make a coroutine a test; its argument ``running`` is an AsyncEngine on a new engine."""
 
     def decorate(test):
         @wraps(test)
@@ -49,7 +49,7 @@ def served(make=make_engine, **engine):
 
 
 class Streams:
-    """Sequences that were queued together, and their one reader."""
+    """Sequences that were queued together, and their shared reader."""
 
     def __init__(self, inboxes: Inboxes) -> None:
         self.sequences, self.read, self.close = inboxes.sequences, inboxes.read, inboxes.close
@@ -61,12 +61,12 @@ async def enter(running: AsyncEngine, request: MockRequest, samples: int = 1) ->
 
 
 async def read(running, request: MockRequest) -> Written:
-    """What a request writes, read to its end."""
+    """Return the text of a request, read to its end."""
     return await read_all(await enter(running, request))
 
 
 async def read_all(streams: Streams) -> Written:
-    """What is still to come of one request."""
+    """Return the rest of one request's text."""
     [sequence] = streams.sequences
     events = []
     while news := await streams.read():
@@ -75,7 +75,7 @@ async def read_all(streams: Streams) -> Written:
 
 
 async def steps_of(streams: Streams) -> AsyncIterator[Step]:
-    """Yield its steps, one at a time."""
+    """Yield the steps of all streams, one at a time."""
     while news := await streams.read():
         for one in news:
             if isinstance(one.event, Step):
@@ -85,14 +85,14 @@ async def steps_of(streams: Streams) -> AsyncIterator[Step]:
 class Lockstep:
     """Holds the engine's thread back at every step.
 
-    As long as anybody is in the engine: what tasks have asked for when a step is let through
-    is done right after that step, and ``step`` returns before the next.
+    While the engine has sequences, it serves requests that tasks made before a step directly after
+    that step, and ``step`` returns before the next one.
     """
 
     def __init__(self, running: AsyncEngine) -> None:
         self._running, self._gate = running, Semaphore(0)
-        self._through, self._arrived = 0, Condition()  # steps that were let through
-        self._before = 0  # steps before which the thread has stood
+        self._through, self._arrived = 0, Condition()  # steps released so far
+        self._before = 0  # steps before which the thread has waited
         self._run = running.engine.backend.run
         running.engine.backend.run = self._wait_and_run  # type: ignore[method-assign]
 
@@ -105,12 +105,12 @@ class Lockstep:
 
     async def step(self, count: int = 1) -> None:
         for _ in range(count):
-            await asyncio.sleep(0)  # let the tasks ask
+            await asyncio.sleep(0)  # let the tasks make their requests
             self.open(1)
             await self._running.call(check, self._running.engine)
 
     async def held(self) -> None:
-        """Return once the thread stands before its next step: the last one has been told."""
+        """Return once the thread waits before its next step: the last step's events were sent."""
 
         def wait() -> bool:
             with self._arrived:
@@ -119,6 +119,6 @@ class Lockstep:
         assert await asyncio.to_thread(wait), "the engine has no next step"
 
     def open(self, steps: int = 10_000) -> None:
-        """Hold back none of the next steps."""
+        """Release the next steps."""
         self._through += steps
         self._gate.release(steps)

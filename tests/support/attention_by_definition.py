@@ -1,4 +1,4 @@
-"""Attention as a textbook has it, in float64, and numbers to hold against it."""
+"""Attention by its textbook definition, in float64, and random numbers to compare."""
 
 from functools import partial
 
@@ -9,12 +9,12 @@ from support.native_plans import TIERS, assert_same_bits, attention
 
 
 def storing(format):
-    """float32 -> the numbers that the cpu backend stores."""
+    """Return the function float32 -> numbers as the cpu backend stores them."""
     return (lambda x: x.astype(np.float16)) if format == "f16" else partial(as_stored, format)
 
 
 def rotate(vectors, rope_dim, base, factor, rotate_half):
-    """Turn the first rope_dim numbers of vectors (T, heads, d) by their positions, in place."""
+    """Rotate the first rope_dim numbers of vectors (T, heads, d) by their positions, in place."""
     half = np.arange(0, rope_dim, 2)
     angle = np.arange(len(vectors))[:, None, None] * base ** (-half / max(rope_dim, 1))
     cos, sin = ((factor * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
@@ -26,7 +26,7 @@ def rotate(vectors, rope_dim, base, factor, rotate_half):
 
 
 def hidden_keys(length, limits, hidden_from, window, chunked, reach):
-    """Return the mask (rows, keys) of what each row may not attend to."""
+    """Return the mask (rows, keys) of the keys that each row must not attend to."""
     keys = np.arange(length)
     rows = keys[:, None]
     hidden = keys > (rows if limits is None else np.asarray(limits)[:, None])
@@ -48,8 +48,8 @@ def textbook(
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
 
-    sinks (heads,): a score more for each head, whose token has no value
-    value_dim: values are so many numbers of the keys, from value_first on; 0: they are not
+    sinks (heads,): an additional score for each head, without a value
+    value_dim: values are this many numbers of the keys, from value_first on; 0: separate values
     hidden_from (T,): for each position the first later one whose row does not attend to it
     """
     length, d = len(qkv), head_dim
@@ -90,7 +90,7 @@ def in_order(length, sequences=1):
 def check(
     shape, length, *, tiers=TIERS, cuts=(512,), threads=1, kv="f16", limits=None, hidden_from=None
 ):
-    """One sequence: the textbook's numbers on the first of the tiers, and its bits on all."""
+    """Check one sequence: the first tier has the textbook's numbers, all tiers have equal bits."""
     qkv = random_qkv(shape, length)
     more = {"limits": limits, "hidden_from": hidden_from}
     expected = textbook(qkv[0], **shape, **more, kv=kv)

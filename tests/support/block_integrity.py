@@ -1,4 +1,4 @@
-"""Whether a BlockManager's books agree with each other, and with what its callers hold."""
+"""Check that a BlockManager's counts agree with each other and with its callers' blocks."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
@@ -11,9 +11,9 @@ from cutaway.engine.memory.states import States
 def check_blocks(
     blocks: BlockManager, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)
 ) -> None:
-    """RuntimeError unless the reference counts agree with ``held``: every id list of callers.
+    """Raise RuntimeError unless the reference counts agree with ``held``, all callers' id lists.
 
-    outside: how many of each list's first blocks are out of the window
+    outside: number of first blocks of each list that are out of the window
     """
     lists, nodes = list(held), blocks._nodes
     if blocks.windows:
@@ -33,7 +33,7 @@ def check_blocks(
 
 
 def _is_chain(blocks: BlockManager, ids: Sequence[int]) -> bool:
-    """Whether published blocks come first, each the child of the one before."""
+    """Return whether published blocks come first, each the child of the block before."""
     parent: int | None = ROOT
     for node in map(blocks._nodes.get, ids):
         if node and node.key[0] != parent:
@@ -53,7 +53,7 @@ def _check_windows(
 
 
 def check_states(states: States, read: Iterable[int], known: Container[int]) -> None:
-    """RuntimeError unless the books agree with ``read``, the block of each state that is held.
+    """Raise RuntimeError unless the counts agree with ``read``, the block of each held state.
 
     known: blocks that are published or held
     """

@@ -1,4 +1,4 @@
-"""The page in a browser: what tests do with it, and what it must not do."""
+"""The page in a browser: actions of a test, and checks that always hold."""
 
 import json
 import os
@@ -16,14 +16,14 @@ CHROMIUM = (
     or shutil.which("chromium")
 )
 HOW_TO_HAVE_CHROMIUM = "apt-get install chromium-headless-shell, or set CHROMIUM"
-DEADLINE_MS = 60_000  # on a machine that does much else
+DEADLINE_MS = 60_000  # enough on a busy machine
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}
 LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
 class Page:
-    """One tab in a context of its own, which goes to its address when it is first looked at."""
+    """One tab in a context of its own, which opens its address at the first use of ``tab``."""
 
     def __init__(self, context, url):
         self.context, self.url = context, url
@@ -49,7 +49,7 @@ class Page:
             self.complaints.append(message.text)
 
     def close(self):
-        """Check that it was open, without an error, and without a request to another origin."""
+        """Check that the tab was used, had no error and sent no request to another origin."""
         assert "tab" in vars(self)
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self.context.close()
@@ -70,7 +70,7 @@ class Page:
         self.ended()
 
     def fork(self, step):
-        """Continue with the likeliest other token there."""
+        """Fork at a step, with the likeliest other token."""
         self.press("Home", *["ArrowRight"] * step)
         self.settle()
         self.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
@@ -79,14 +79,14 @@ class Page:
         self.ended()
 
     def saved(self, path):
-        """The selected run as the page saves it."""
+        """Download the selected run as a trace, and return it."""
         with self.tab.expect_download() as download:
             self.tab.get_by_role("button", name="Download").click()
         download.value.save_as(path)
         return Trace.read(path)
 
     def go(self, **state):
-        """Open the page in this state, again where it is open."""
+        """Open the page, or open it again, in this state."""
         fragment = "&".join(
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in state.items()
@@ -97,12 +97,12 @@ class Page:
 
     def ended(self):
         """Wait until every run has ended."""
-        self.tab.evaluate("() => new Promise(requestAnimationFrame)")  # what was clicked is drawn
+        self.tab.evaluate("() => new Promise(requestAnimationFrame)")  # the click's effect is drawn
         self.tab.wait_for_function("() => document.querySelector('token-strip .chip')")
         self.tab.get_by_role("button", name="Stop").first.wait_for(state="hidden")
 
     def press(self, *keys):
-        """Keys, on the page itself."""
+        """Press keys on the page."""
         for key in keys:
             self.tab.keyboard.press(key)
 
@@ -112,7 +112,7 @@ class Page:
         self.tab.evaluate("() => new Promise(requestAnimationFrame)")
 
     def barriers(self, context=None):
-        """What axe calls serious or critical: the rule, and the elements."""
+        """Return (rule, elements) of each violation that axe calls serious or critical."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
         violations = axe.Axe().run(self.tab, context=context).response["violations"]
         serious = [v for v in violations if v["impact"] in ("serious", "critical")]
@@ -138,7 +138,7 @@ class Page:
 
 
 def loaded(page):
-    """Wait until the model of a page without a server can be asked, on a busy machine, too."""
+    """Wait until the model of a page without a server answers, even on a busy machine."""
     page.tab.set_default_timeout(90_000)
     page.tab.get_by_text("SmolLM2").last.wait_for()
     page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.fetchAbout())")

@@ -1,4 +1,4 @@
-"""What ``cutaway generate --input`` wrote: records, and what of them must not change."""
+"""Records that ``cutaway generate --input`` wrote, and their parts that must not change."""
 
 import json
 import sys

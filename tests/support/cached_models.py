@@ -1,4 +1,4 @@
-"""Models for the cache of models, which are loaded and unloaded when the test says so."""
+"""Models for the cache of models; the test controls their loading and unloading."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ LIMIT = 10
 
 
 class Fake:
-    """A model that is loaded and unloaded when the test says so, and knows what may not be."""
+    """A model whose loading and unloading a test controls; it asserts valid transitions."""
 
     def __init__(self, name, memory):
         self.name, self.memory = name, memory
@@ -50,7 +50,7 @@ class Fake:
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """Time passes when the test says so."""
+    """An event loop whose time only the test advances."""
 
     now = 0.0
 
@@ -64,20 +64,20 @@ async def turns(count=10):
 
 
 async def asks(slot):
-    """Somebody who wants to use it."""
+    """Start a task that waits for the use of a slot."""
     task = asyncio.ensure_future(slot.use())
     await turns()
     return task
 
 
 async def goes_on(slot):
-    """End its load or unload."""
+    """End the slot's load or unload."""
     slot.model.doing.set_result(None)
     await turns()
 
 
 async def used(slot):
-    """Use it, loading it where it must be."""
+    """Use a slot, and load its model if necessary."""
     task = await asks(slot)
     while slot.model.doing:
         await goes_on(slot)

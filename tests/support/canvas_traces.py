@@ -24,7 +24,7 @@ RULES = [
 
 
 def token_of(token_id):
-    """A token of the mock model."""
+    """Return a token of the mock model."""
     return Token(token_id, b"" if token_id == MASK else token_bytes(token_id))
 
 
@@ -38,7 +38,7 @@ def events_of(
     model=noise,
     seed=11,
 ):
-    """(head, passes and steps in their order, end) of a canvas."""
+    """Return (head, passes and steps in their order, end) of a canvas."""
     params = SamplingParams(temperature=0.8, top_p=0.9, seed=seed)
     observe = Observe(top=4, track=(END,), stages=True)
     decoder = Denoise(rule, MASK, suffix)
@@ -60,7 +60,7 @@ def events_of(
 
 
 def file_of(head, events, end=None):
-    """The bytes of the trace."""
+    """Return the bytes of the trace file."""
     lines = TraceLines(token_of)
     parts = lines.head(head)
     for event in events:

@@ -31,14 +31,14 @@ FORMS = (
 
 @cache
 def template(name: str) -> ChatTemplate:
-    """One of the test templates, or of a published family."""
+    """Return a test template, or the template of a published family."""
     folder = FOLDER / "families" if name in FORMS else FOLDER
     return ChatTemplate((folder / f"{name}.jinja").read_text(), "<s>", "</s>")
 
 
 @cache
 def byte_tokenizer(control: bool = True) -> Tokenizer:
-    """A token for each byte, and the families' control tokens."""
+    """Return a tokenizer of the 256 bytes and the families' control tokens."""
     extra = [(text, CONTROL) for text in (CONTROLS if control else CONTROLS[:4])]
     return Tokenizer.from_gguf(byte_level(extra=extra))
 

@@ -6,13 +6,13 @@ ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
 
 
 def recorded(llm, path, **more):
-    """Write a whole trace."""
+    """Write a complete trace."""
     path.unlink(missing_ok=True)
     return llm.generate("ab ba", trace=path, **ASKED | more)
 
 
 def cut_at(llm, path, part, **more):
-    """A trace with its head and this part of its steps, in bytes."""
+    """Write a trace, and cut it after its head and this share of the bytes of its steps."""
     recorded(llm, path, **more)
     data = path.read_bytes()
     first = data.index(b"\n") + 1
@@ -21,7 +21,7 @@ def cut_at(llm, path, part, **more):
 
 
 def lines_of(path, *less):
-    """Records without times, what was found in the cache, and ``less``."""
+    """Return the records without times, cached tokens and the fields ``less``."""
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     for record in records:
         if record["kind"] == "end":
@@ -32,7 +32,7 @@ def lines_of(path, *less):
 
 
 def altered(path, index, name):
-    """Give a step (negative: from the last) another token or fingerprint; (index, bytes)."""
+    """Give a step (negative: from the last) another token or fingerprint; return (index, bytes)."""
     records = [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
     step = [record for record in records if record["kind"] == "step"][index]
     other = next(i for i in step["candidates"]["id"] if i != step["token_id"])

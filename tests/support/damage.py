@@ -1,4 +1,4 @@
-"""What can happen to the bytes of a file, and to the fields of its records."""
+"""Damage to the bytes of a file, and to the fields of its records."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 
 def damage(draw, raw, pieces):
-    """The bytes after one to four replacements, insertions, deletions or cuts."""
+    """Return the bytes after one to four replacements, insertions, deletions or cuts."""
     places = st.integers(0, len(raw))
     for _ in range(draw(st.integers(1, 4))):
         at, piece = draw(places), draw(pieces)

@@ -1,8 +1,8 @@
 """Tiny random masked diffusion models, saved as folders: the bodies that transformers has.
 
-No such model is in transformers (5.23), so each is the body that it shares with another one, asked
-with a mask that says what its tokens see; `save` then writes what it is called in its own files.
-MDLM's body is written out in `tiny_mdlm`, LLaDA 2's in `tiny_ling`.
+transformers (5.23) has none of these models. So each is the body of another model, called with the
+attention mask of its own; `save` then writes the names of its own files. `tiny_mdlm` has MDLM's
+body, `tiny_ling` LLaDA 2's.
 """
 
 import json
@@ -20,10 +20,10 @@ TOKENS = 40
 
 
 class Row(NamedTuple):
-    """A row of ``random_models.FAMILIES``, and what another model has in its place.
+    """A row of ``random_models.FAMILIES``, with the differences of its masked diffusion model.
 
-    keys: config.json's -> what they are called, or what is written beside them; names: patterns in
-    the names of tensors -> what is there instead
+    keys: key of the body's config.json -> key of the model's; more: additional keys; names: pattern
+    in the body's tensor names -> its replacement
     """
 
     body: str
@@ -101,13 +101,13 @@ def context(_name: str) -> None:
 
 
 def row(name: str) -> families.row.Row:
-    """Which config of transformers the body has, and GGUF's name of the architecture."""
+    """Return the row of the body, with GGUF's name of the model's architecture."""
     body = FAMILIES.get(DIFFUSION[name].body, families.row.Row("not there", {}, ""))
     return body._replace(architecture=DIFFUSION[name].architecture)
 
 
 def save(name: str, folder: Path, **options: Any) -> Any:
-    """Write a model as ``random_models.save``; the body remembers what a token of it sees."""
+    """Write a model as ``random_models.save`` does; the body keeps the model's attention."""
     from safetensors.numpy import load_file, save_file
 
     row = DIFFUSION[name]
@@ -136,7 +136,7 @@ def _called(name: str, names: Mapping[str, str]) -> str:
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Rotary positions as these models' own code writes them, where they are plain."""
+    """Write plain rotary positions as these models' own configs do."""
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "default":
         config = {k: v for k, v in config.items() if k != "rope_parameters"}
@@ -145,7 +145,7 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def logits(body: Any, ids: list[int]) -> Any:
-    """transformers' own, each row seeing what the model's tokens see: float32 (n, vocab)."""
+    """Return transformers' logits under the model's attention: float32 (n, vocab)."""
     import torch
 
     if isinstance(body, dict):

@@ -1,6 +1,6 @@
-"""The pages of the documentation, the blocks of code on them, and the commands in those.
+"""The pages of the documentation, their blocks of code, and the commands in these.
 
-Knows which pages there are, and what a shell makes of a line. Refuses to know what a block does.
+Knows the list of pages, and how a shell splits a line. Does not know the effect of a block.
 """
 
 import re
@@ -20,18 +20,18 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
     if path.parent != NOTEBOOKS
 }
-"""Name -> text of each page but the notebooks."""
+"""Name -> text of each page except the notebooks."""
 
 _INLINE = re.compile(r"`(cutaway [^`]*)`")
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+    """Yield the fenced blocks of a page, in order."""
     return blocks_of(PAGES[page], page)
 
 
 def calls(command: str) -> Iterator[list[str]]:
-    """The words of each ``cutaway`` in a command of a shell, without that one."""
+    """Yield the words of each ``cutaway`` command in a shell command, without "cutaway"."""
     read = shlex.shlex(command.replace("\\\n", ""), posix=True, punctuation_chars="|;&<>")
     read.whitespace_split = True
     words: list[str] = []
@@ -48,14 +48,14 @@ def calls(command: str) -> Iterator[list[str]]:
 
 
 def named_in_prose(page: str) -> Iterator[list[str]]:
-    """The words of each command that a page names between backticks, without "cutaway"."""
+    """Yield the words of each command that a page has between backticks, without the first."""
     prose = without_blocks(PAGES[page])
     for code in _INLINE.findall(prose):
         yield shlex.split(code)[1:]
 
 
 def parser_of(words: list[str]) -> tuple[Parser, list[str]]:
-    """The parser of a command that a line begins with, and what it is to read."""
+    """Return (the parser of the command that a line begins with, the words for the parser)."""
     commands: list[tuple[Parser, list[str]]] = []
 
     def keep(parser, argv):

@@ -1,4 +1,4 @@
-"""All that an OpenAPI document offers, asked for by schemathesis."""
+"""Requests for every operation of an OpenAPI document, by schemathesis."""
 
 import json
 from collections.abc import Iterator
@@ -21,13 +21,14 @@ PHASES = ("examples", "coverage", "fuzzing", "stateful")
 def ask_for_everything(
     document, url: str, key: str, examples: int, *, each_at: str
 ) -> Iterator[tuple[Any, Any]]:
-    """The operation and the response, of all that were good; AssertionError where a check failed.
+    """Yield (operation, response) of each good request; AssertionError if a check fails.
 
-    examples  at most, of each operation, beside every value at its limits and of another type
-    each_at   where these are tried of a field that several requests have: "all" of them, or "one",
-              and there of every fourth field
+    examples  the most random examples of each operation; values at their limits and of other types
+              are tried in addition
+    each_at   where to try these for a field of several requests: in "all" requests, or in "one",
+              and then for every fourth field only
     """
-    phases = ["examples", "fuzzing"]  # not stateful: nothing made here is asked for later
+    phases = ["examples", "fuzzing"]  # not stateful: no request refers to an earlier one
     if each_at == "all":
         yield from _asked(document, url, key, examples, [*phases, "coverage"])
     else:
@@ -36,7 +37,7 @@ def ask_for_everything(
 
 
 def _every_fourth_field(document):
-    """The document with a quarter of its fields, none twice: requests and fields are all unlike."""
+    """Return the document with a quarter of its fields, each in one request only."""
     smaller, seen = deepcopy(document), set[str]()
 
     def came(*what) -> bool:
@@ -92,7 +93,7 @@ def _config(url: str, key: str, examples: int, phases) -> schemathesis.Config:
 
 
 def map_case(_, case):
-    """Leave out what has no sense without another field, or nearly all would be refused."""
+    """Leave out fields that need an absent field; otherwise nearly all requests are refused."""
     body = case.body
     if case.meta.generation.mode.is_positive and isinstance(body, dict):
         pairs = {"candidates": "trace", "track": "trace", "stream_options": "stream"}

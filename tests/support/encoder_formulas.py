@@ -1,4 +1,4 @@
-"""What encoders are made of, in float64, and the checks of those that transformers has not."""
+"""The parts of encoders, in float64, and checks for encoders that transformers lacks."""
 
 from math import erf
 
@@ -17,7 +17,7 @@ def softmax(x):
 
 
 def layers_of(weights, eps):
-    """A layer norm and a linear layer, each by its name: (x, name) -> x."""
+    """Return a layer norm and a linear layer, both (x, name of the weights) -> x."""
 
     def norm(x, name):
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -45,7 +45,7 @@ def assert_vectors(path, ids, expected, cosine):
 
 
 def assert_same_bits(path, texts, each_tier, place):
-    """Over company, threads, tiers, and files."""
+    """Check equal bits alone and in a batch, and over threads, tiers and file formats."""
     with LLM(path, threads=2) as llm:
         expected = np.concatenate([llm.embed([text]).vectors for text in texts])
     with open_model(path) as folder:

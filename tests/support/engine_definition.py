@@ -1,4 +1,4 @@
-"""What a sequence must write: the whole loop without engine, batch, blocks and automata."""
+"""The definition of a sequence's text: the loop without engine, batch, blocks and automata."""
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.sampling import History, build_chain
@@ -10,7 +10,7 @@ from support.mock_backend import END, Model, token_bytes
 
 
 def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
-    """The text before the stop that is completed first (the longest of those), and that stop."""
+    """Return (text before the first completed stop, that stop); the longest wins a tie."""
     for end in range(1, len(data) + 1):
         completed = [stop for stop in stops if data[:end].endswith(stop.encode())]
         if completed:
@@ -20,7 +20,7 @@ def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
 
 
 def write_by_definition(request: MockRequest, model: Model, *, context: int) -> Written:
-    """The finished text of a request."""
+    """Return the finished text of a request, by definition."""
     tokens, fingerprints, data = list(request.prompt), [START], b""
     stops = tuple(request.stops.stop)
     while True:

@@ -1,4 +1,4 @@
-"""An engine on the mock backend, and what sequences wrote on it."""
+"""An engine on the mock backend, and the texts of its sequences."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def make_engine(
     attention: str | int = "causal", shift: bool = False, tells_places: bool = False,
     has_state: bool = False, **policy,
 ) -> Engine:  # fmt: skip
-    """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
+    """policy: fields of Policy; ``rows`` bounds every step, also while sequences decode."""
     rows = policy.pop("rows", 512)
     limits = Limits(
         context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), attention=attention,
@@ -59,7 +59,7 @@ def make_engine(
 
 
 def check(engine: Engine) -> None:
-    """The integrity of the blocks, whatever happened before."""
+    """Check the integrity of the engine's blocks."""
     running = engine.running
     check_blocks(
         engine.blocks,
@@ -80,13 +80,13 @@ def check(engine: Engine) -> None:
 
 
 def forget_cached(blocks: BlockManager) -> None:
-    """Empty the prefix cache, which counts as no eviction."""
+    """Empty the prefix cache, without a count of evictions."""
     evictions = blocks.evictions
     blocks.release(blocks.allocate(blocks.free))
     blocks.evictions = evictions
 
 
-# -- what a sequence wrote ---------------------------------------------------------------------
+# -- the text of a sequence --------------------------------------------------------------------
 
 
 class Written(NamedTuple):
@@ -100,7 +100,7 @@ class Written(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request that ran to its end: its sequence, and all events of the engine meanwhile."""
+    """A request that ran to its end: its sequence, and all events of the engine during the run."""
 
     sequence: Sequence
     events: list[Event]
@@ -128,7 +128,7 @@ class Finished(NamedTuple):
 
 
 def run_to_end(engine: Engine, events: list[Event] | None = None) -> list[Event]:
-    """Step until nobody is left; every step must compute something."""
+    """Step until no sequence is left; every step must compute something."""
     events = [] if events is None else events
     assert isinstance(engine.backend, MockBackend)
     backend = engine.backend
@@ -142,7 +142,7 @@ def run_to_end(engine: Engine, events: list[Event] | None = None) -> list[Event]
 
 
 def steps_of(events: Iterable[Event], sequence: Sequence | None = None) -> list[Step]:
-    """The steps among some events, of one sequence or of all."""
+    """Return the steps among events, of one sequence or of all."""
     return [
         event
         for event in events
@@ -151,14 +151,14 @@ def steps_of(events: Iterable[Event], sequence: Sequence | None = None) -> list[
 
 
 def end_of(events: Iterable[Event], sequence: Sequence) -> Ended | None:
-    """The end of a sequence, which comes once."""
+    """Return the end of a sequence, None if it has not ended; there must be no second end."""
     ends = [event for event in events if isinstance(event, Ended) and event.id == sequence.id]
     assert len(ends) < 2
     return ends[0] if ends else None
 
 
 def written(sequence: Sequence, events: Iterable[Event]) -> Written:
-    """What the events tell of a sequence that wrote to its end, or until now."""
+    """Return a sequence's text from its events, finished or so far."""
     events = list(events)
     mine, ended = steps_of(events, sequence), end_of(events, sequence)
     return Written(
@@ -195,7 +195,7 @@ class MockRequest:
         return sequence
 
     def finish(self, engine: Engine | None = None) -> Finished:
-        """Run it to its end, on an engine of its own if none is given."""
+        """Run the request to its end, on an engine of its own if none is given."""
         engine = engine or make_engine()
         return Finished(self.add_to(engine), run_to_end(engine))
 
@@ -209,7 +209,7 @@ def add(engine: Engine, prompt, params=GREEDY, stops=StopParams(), run=RunParams
 
 
 def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
-    """Teacher-forced logits, computed beside whatever else is in the engine."""
+    """Return teacher-forced logits, computed next to the engine's other sequences."""
     [sequence] = engine.add(Request(prompt_token_ids=token_ids, decoder=Score(logits_from=start)))
     events: list[Event] = []
     while sequence.finish_reason is None:
@@ -219,6 +219,6 @@ def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
 
 
 def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) -> Written:
-    """One text from a fresh engine."""
+    """Write one text on a new engine."""
     request = MockRequest(tuple(prompt), params, StopParams(**stops))
     return request.run_on(make_engine(model, context=context))

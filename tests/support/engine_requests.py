@@ -55,7 +55,7 @@ WAYS = {
     "few states": ({"speculate": "jacobi"}, {"kv_blocks": 6, "has_state": True}),
     "windows": ({"speculate": "ngram"}, {"kv_blocks": 40, "block": 4, "window": 7}),
 }
-"""How a constrained text may be computed: run parameters, and what the engine is made with."""
+"""Ways to compute a constrained text: run parameters, and arguments of ``make_engine``."""
 
 
 def often_wrong(tokens):

@@ -1,4 +1,4 @@
-"""Tests by hypothesis that draw few examples here, and many where slow tests run."""
+"""Hypothesis tests with few examples in the usual run, and many in the slow run."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 def few_or_many(
     few: int, many: int, *strategies: SearchStrategy[Any]
 ) -> Callable[[Callable[..., None]], Any]:
-    """Make two tests, as ``given``: one of few examples, and a slow one of many."""
+    """Make two tests, as ``given`` makes one: with few examples, and a slow one with many."""
 
     def decorate(test: Callable[..., None]) -> Any:
         def run(examples: int, **fixtures: object) -> None:

@@ -1,8 +1,8 @@
-"""Stands in for pip: ``python fake_pip.py download ... --dest FOLDER REQUIREMENT ...``.
+"""Replaces pip: ``python fake_pip.py download ... --dest FOLDER REQUIREMENT ...``.
 
-It takes its wheels from $FAKE_WHEELS, writes a line to $FAKE_LOG per run and its process id to
-$FAKE_LOG.pid, waits half-way until nobody holds the lock of $FAKE_GATE, and fails with the text of
-$FAKE_ERROR.
+The program takes its wheels from $FAKE_WHEELS, and writes a line per run to $FAKE_LOG and its
+process id to $FAKE_LOG.pid. Half-way it waits until no process holds the lock of $FAKE_GATE. It
+fails with the text of $FAKE_ERROR, if that is set.
 """
 
 import fcntl

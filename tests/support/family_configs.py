@@ -1,10 +1,10 @@
-"""Random configs of every family, and what is read of each: the ModelConfig, or that it is refused.
+"""Random configs of every family, and the result of reading each: a ModelConfig, or a refusal.
 
 ``PYTHONPATH=tests python -m support.family_configs`` writes tests/data/family_configs.json; with
-``--whole FILE`` all that is read goes there, line by line, to be compared with another tree's.
-Configs begin with those of tests/data/absent_keys.json, or of the few that transformers has not,
-and have some keys changed. GGUF's metadata of what is read is changed likewise, and read again.
-Knows names of keys, and nothing of how families are written down.
+``--whole FILE`` all results go there, line by line, for comparison with another tree's. Configs are
+those of tests/data/absent_keys.json, or of the few families that transformers lacks, with some keys
+changed. GGUF metadata of each result is changed likewise, and read again. Knows names of keys.
+Does not know the tables of families.
 """
 
 import json
@@ -29,7 +29,7 @@ from support.tiny_ling import CONFIGS as LING
 
 PATH = absent_keys.PATH.with_name("family_configs.json")
 USUAL, SLOW = 6, 400
-"""Configs of a family in the usual run, and in the slow one."""
+"""Number of configs of a family in the usual run, and in the slow one."""
 Values = dict[str, Any]
 
 # -- configs to begin with -------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def _configs_of(model_type: str) -> list[Values]:
 
 
 def sound_configs() -> Mapping[str, list[Values]]:
-    """Sound configs of each kind, by model_type or by what makes it another family's."""
+    """Return valid configs by kind: by model_type or by the key that changes the family."""
     configs: dict[str, list[Values]] = {}
     for full in _FULL:
         configs.setdefault(full["model_type"], []).append(full)
@@ -137,7 +137,7 @@ _ODD: tuple[Any, ...] = (0, 1, -1, 3, 0.5, 1e30, "x", [], {}, True, False)
 
 
 def change(values: Values, rng: Random, seen: Mapping[str, list[Any]], limit: int) -> Values:
-    """A copy with up to so many keys changed, added or taken out. seen: sound values by key."""
+    """Change, add or remove at most ``limit`` keys of a copy. seen: key -> valid values."""
     values, keys = json.loads(json.dumps(values)), sorted({*seen, *_ALTERNATIVES})
     for _ in range(rng.randrange(limit + 1)):
         part = values[TEXT] if TEXT in values and rng.random() < 0.8 else values
@@ -158,7 +158,7 @@ def change(values: Values, rng: Random, seen: Mapping[str, list[Any]], limit: in
 
 
 def _seen(configs: Mapping[str, list[Values]]) -> dict[str, list[Any]]:
-    """Each key's values, without repetition and in an order that does not change."""
+    """Return each key's distinct values, in a fixed order."""
     values_of: dict[str, dict[str, Any]] = {}
     for full in (full for fulls in configs.values() for full in fulls):
         for key, value in full.get(TEXT, full).items():
@@ -168,7 +168,7 @@ def _seen(configs: Mapping[str, list[Values]]) -> dict[str, list[Any]]:
 
 
 def _change_metadata(metadata: Values, rng: Random) -> Values:
-    """GGUF's, with some keys taken out or changed, and sometimes of a llama without a folder."""
+    """Change or remove some keys of GGUF metadata, or return that of a llama without a folder."""
     name = metadata["general.architecture"]
     copy = {k: v for k, v in metadata.items() if rng.random() > 0.06 or k.startswith("general")}
     keys = sorted(k for k in copy if k.startswith(f"{name}."))
@@ -205,11 +205,11 @@ _GGUF_KEYS: tuple[tuple[Any, ...], ...] = (
 
 
 _XIELU = {"xielu.alpha_p": 0.5, "xielu.alpha_n": 0.25, "xielu.beta": 0.5, "xielu.eps": -1e-6}
-"""What a folder has in tensors, which are not read here."""
+"""Values that a folder has in tensors, which these tests do not read."""
 
 
 def read(folder: Path, values: Values, rng: Random) -> str:
-    """What is read of a config, and of its metadata changed, in one form: a text."""
+    """Return the result of reading a config and its changed metadata, as one text."""
     (folder / CONFIG).write_text(json.dumps(values))
     tensors = rng.choice(_TENSORS) if rng.random() < 0.3 else ()
     try:
@@ -237,12 +237,12 @@ def _model(metadata: Values) -> Any:
 
 
 def facts(config: model.ModelConfig) -> Values:
-    """A model's numbers by name, but for those that are neutral."""
+    """Return a model's numbers by name, without the neutral ones."""
     return {k: v for k, v in asdict(config).items() if v or v == 1}
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold; of arrays, as many digits as every machine's powers agree in."""
+    """Return a value for JSON; floats have six digits, in which all machines agree."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -253,7 +253,7 @@ def plain(value: Any) -> Any:
 
 
 def texts(name: str, count: int) -> Iterator[str]:
-    """What is read of the first so many configs of a kind."""
+    """Yield the results of the first ``count`` configs of a kind."""
     with TemporaryDirectory() as folder:
         for seed in range(count):
             rng = Random(f"{name} {seed}")
@@ -267,7 +267,7 @@ SEEN = _seen(CONFIGS)
 
 
 def digest(name: str, count: int) -> str:
-    """How many of a kind are accepted, and a hash of all that is read of them."""
+    """Return the number of accepted configs of a kind, and a hash of all results."""
     all_read, sha = [*texts(name, count)], sha256()
     for text in all_read:
         sha.update(text.encode())

@@ -1,4 +1,4 @@
-"""Figures by their definition, from the full logits of a text."""
+"""Probabilities by definition, from the full logits of a text."""
 
 import numpy as np
 

@@ -22,7 +22,7 @@ COLUMNS = 768
 
 
 def library():
-    """libggml-base of llama-cpp-python; None where that is not installed."""
+    """Load libggml-base of llama-cpp-python; None if that is not installed."""
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return None
@@ -35,7 +35,7 @@ def library():
 
 
 def quantise(ggml, numbers, to, importance=None):
-    """Quant blocks of rows, (n, columns) float32, as ggml writes them: uint8."""
+    """Quantise rows, (n, columns) float32, to ggml's quant blocks: uint8."""
     numbers = np.ascontiguousarray(numbers, np.float32)
     out = np.zeros(FORMATS[to].nbytes(numbers.size), np.uint8)
     weights = None if importance is None else np.ascontiguousarray(importance, np.float32)
@@ -47,7 +47,7 @@ def quantise(ggml, numbers, to, importance=None):
 
 
 def rows():
-    """Name and numbers, (4, COLUMNS) float32, of rows that differ in kind; the same everywhere."""
+    """Return name -> numbers, (4, COLUMNS) float32, of several kinds; equal on all machines."""
     random, shape = np.random.RandomState(32), (4, COLUMNS)
     normal = random.standard_normal
     sizes = np.repeat(10.0 ** random.randint(-20, 3, 96), 32).reshape(shape)
@@ -76,7 +76,7 @@ def rows():
 
 
 def importances():
-    """What matrices of importance say of COLUMNS columns; None is no matrix."""
+    """Return name -> importance of COLUMNS columns; None: no importance."""
     random = np.random.RandomState(33)
     spread = np.exp(2 * random.standard_normal(COLUMNS))
     hashes = {

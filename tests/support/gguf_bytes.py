@@ -1,4 +1,4 @@
-"""GGUF files by hand, byte for byte: what no well-behaved writer would write."""
+"""GGUF files written byte by byte, invalid ones included."""
 
 import struct
 
@@ -41,7 +41,7 @@ def gguf(pairs=(), tensors=(), data=b"", version=3, alignment=32):
 
 
 def small(alignment=64):
-    """A sound file with every part a reader walks through; no byte of it is beyond the last."""
+    """Return a sound file with every part that a reader reads, and no byte after the last part."""
     pairs = [
         pair("general.architecture", STRING, string("llama")),
         pair("general.alignment", U32, u32(alignment)),

@@ -1,4 +1,4 @@
-"""What transformers makes of SmolLM2: ids, logits and greedy texts of some prompts."""
+"""SmolLM2's ids, logits and greedy texts of some prompts, by transformers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Plans of our choice on a GPU and on the CPU, whose results must be equal bit for bit."""
+"""Plans of a test's choice on a GPU and on the CPU; their results must be equal bit for bit."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ CONTEXT = 512
 
 
 def run_both(device, plan, matrices, batches, *, kv="f16", blocks=24):
-    """The outputs of each batch, on the CPU and on the GPU; matrices: (format, packed)."""
+    """Return the outputs of each batch, on the CPU and on the GPU. matrices: (format, packed)."""
     cpu = _native.Plan(_native.Pool(1), "", blocks, CONTEXT, "", kv)
     cpu.add(calls.plain(plan), [packed for _, packed in matrices])
     weights = DeviceWeights(device)
@@ -37,7 +37,7 @@ def assert_same(pairs):
 
 
 def rows_apart(count):
-    """Token i as row i, each a sequence of its own at position 0, all with outputs."""
+    """Return a batch with token i as row i; each is a sequence of its own at position 0."""
     rows = np.arange(count, dtype=np.int32)
     zeros = np.zeros(count, np.int32)
     return Batch(rows, zeros, rows, np.zeros((count, 1), np.int32), rows)

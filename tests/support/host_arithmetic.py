@@ -1,7 +1,7 @@
-"""A host that rounds in its own way, and hashes of all that a model computes in its process.
+"""A host that changes the floating-point mode, and hashes of all results of a model in it.
 
-``python -m support.host_arithmetic MODE FOLDER NAME…`` prints them as JSON, for each model that
-was loaded before and after the host chose its arithmetic. Only on Linux with glibc, on x86-64.
+``python -m support.host_arithmetic MODE FOLDER NAME…`` prints the hashes as JSON, for each model
+loaded before and after the host changed the mode. Only on Linux with glibc, on x86-64.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ PROMPT = "The old house by the sea was"
 
 
 def is_known() -> bool:
-    """Whether this machine's arithmetic can be changed here."""
+    """Return whether this module can change the machine's arithmetic."""
     return platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 
 @contextmanager
 def arithmetic(mode: str) -> Iterator[Callable[[], tuple[int, int]]]:
-    """Compute as the mode says; what the block is given tells how the thread computes now."""
+    """Compute in a mode; yield a function that returns the thread's present mode."""
     libm, before, now = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)(), (ctypes.c_uint32 * 8)()
 
     def state() -> tuple[int, int]:
@@ -58,7 +58,7 @@ def arithmetic(mode: str) -> Iterator[Callable[[], tuple[int, int]]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value without what differs from run to run."""
+    """Return a value without the parts that differ between runs."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
-    """What can be asked of a model, by name."""
+    """Yield (name, function) of each result of a model."""
     text, other = PROMPT, "A house near the water"
     for pooling in ("mean", "cls", "last", "weighted"):
         yield (
@@ -120,7 +120,7 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 async def asked_asynchronously(llm: LLM) -> list[Any]:
-    """Return figures of a model whose engine has a thread of its own, made by this one."""
+    """Return results of a model whose engine has a thread of its own, started by this one."""
     async with AsyncLLM(llm) as model:
         vectors, fills, done = await asyncio.gather(
             model.embed([PROMPT, "A house"], pooling="mean"),
@@ -131,7 +131,7 @@ async def asked_asynchronously(llm: LLM) -> list[Any]:
 
 
 def traced(write: Callable[..., Any], prompt: str, folder: Path, **options: Any) -> list[Any]:
-    """A text and what its trace says, and the figures that follow from it."""
+    """Return a text, its trace, and the figures computed from the trace."""
     path = folder / "run.jsonl"
     done = write(prompt, trace=path, **options)
     trace = Trace.read(path)
@@ -144,7 +144,7 @@ def traced(write: Callable[..., Any], prompt: str, folder: Path, **options: Any)
 
 
 def hashes(llm: LLM, folder: Path, state: Callable[[], Any]) -> dict[str, str]:
-    """Hash each figure that this model has; after each the thread computes as before."""
+    """Hash each result that this model supports; the thread's mode must not change."""
     hashes, before = {}, state()
     for name, ask in figures(llm, folder):
         with suppress(InputError):

@@ -1,6 +1,6 @@
-"""Programs that host cutaway: those of docs/embedding.md as files, and servers of them.
+"""Programs that host cutaway: those of docs/embedding.md, as files and as running servers.
 
-Knows which right answer each must give: what ``LLM`` writes in this process.
+Knows the right answer of each: the text that ``LLM`` generates in this process.
 """
 
 import socket
@@ -20,7 +20,7 @@ PROMPT = "Mr. Darcy"
 
 
 def write_example(title, folder, name):
-    """The program of a section of the page, as a file."""
+    """Write the program of a section of the page to a file."""
     path = folder / f"{name}.py"
     path.write_text("\n\n".join(blocks("embedding.md", title, "python", "")))
     return path
@@ -28,7 +28,7 @@ def write_example(title, folder, name):
 
 @cache
 def right(seed=1):
-    """(text, fingerprint) of the prompt that programs are asked for."""
+    """Return (text, fingerprint) of the programs' prompt."""
     with LLM("toy-writer", threads=1, progress=False) as llm:
         done = llm.generate(PROMPT, max_tokens=40, seed=seed)
         return done.text, done.fingerprint
@@ -41,7 +41,7 @@ def free_port():
 
 @contextmanager
 def hosted(folder, port, *command):
-    """``python -m COMMAND`` in a folder, once it answers: its URL and its process."""
+    """Run ``python -m COMMAND`` in a folder; yield its URL and process once it answers."""
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("w+") as log:
         child = subprocess.Popen(
@@ -59,7 +59,7 @@ def hosted(folder, port, *command):
 
 
 def answered(url, child, folder):
-    """Wait until the program answers."""
+    """Wait until the program answers, and return the answer."""
     until = monotonic() + 60
     while True:
         try:
@@ -71,7 +71,7 @@ def answered(url, child, folder):
 
 
 def check_answers(url, *, times=24, seed=1):
-    """Ask from 12 threads at once: every answer, and a stream, is what ``LLM`` writes."""
+    """Ask from 12 threads at once: every answer, and a stream, must be the text of ``LLM``."""
 
     def ask(_):
         return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=60).raise_for_status()

@@ -1,4 +1,4 @@
-"""Servers that answer whatever they like, byte by byte: by name, what they send to any request."""
+"""Servers with hostile answers, byte by byte: name -> the pieces sent to any request."""
 
 import json
 import socket
@@ -12,12 +12,12 @@ DEEP = b"[" * 100_000
 
 
 def plain(body, head=b""):
-    """A whole answer."""
+    """Return a function that gives a complete answer."""
     return lambda: [_OK + head + b"Content-Length: %d\r\n\r\n" % len(body) + body]
 
 
 def endless(piece, head=_OK + b"\r\n", pause=0.0):
-    """The head, and the piece for ever."""
+    """Return a function that gives the head, then the piece without end."""
 
     def send():
         yield head
@@ -110,7 +110,7 @@ ENDLESS = {
     "a byte of a head now and then": endless(b"x", b"HTTP/1.1 2", pause=0.05),
     "silence": endless(b"", pause=0.05),
 }
-"""The same, of answers that never end."""
+"""Name -> a function whose answer never ends."""
 
 KINDS = {
     "of any kind": {},
@@ -120,12 +120,12 @@ KINDS = {
     "of llama-server": {"/v1/models": {"data": [{"id": "m"}]}, "/props": {"total_slots": 1}},
     "of Ollama": {"/v1/models": {"data": [{"id": "m"}]}, "/api/tags": {"models": []}},
 }
-"""What a server is taken for -> its answers by path; all else is as it likes."""
+"""Kind of server -> its valid answers by path; all other answers are hostile."""
 
 
 @contextmanager
 def hostile(send, known=()) -> Iterator[str]:
-    """A server that sends these pieces to every request but to the paths that it knows; its URL."""
+    """Yield the URL of a server that sends these pieces to every path not in ``known``."""
     listening = socket.create_server(("127.0.0.1", 0))
     done = list[bool]()
 
@@ -149,7 +149,7 @@ def hostile(send, known=()) -> Iterator[str]:
                         return
                     connection.sendall(piece)
             except OSError:
-                return  # who asked has seen enough
+                return  # the client closed the connection
 
     thread = Thread(target=serve, daemon=True)
     thread.start()
@@ -163,7 +163,7 @@ def hostile(send, known=()) -> Iterator[str]:
 
 
 def _path_of(connection):
-    """The path of a request, which is read whole."""
+    """Read a whole request, and return its path."""
     data = b""
     while b"\r\n\r\n" not in data:
         if not (more := connection.recv(65536)):

@@ -1,4 +1,4 @@
-"""Values that a caller may give where a prompt or an option is wanted: sound, wrong and hostile."""
+"""Values that a caller may give as a prompt or an option: sound, wrong and hostile."""
 
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -12,11 +12,11 @@ from cutaway import CutawayError
 
 
 class Mistake(Exception):
-    """The caller's own."""
+    """An exception of the caller's own."""
 
 
 class Hostile:
-    """Whatever is asked of it, it raises."""
+    """An object whose methods all raise."""
 
     def __repr__(self) -> str:
         raise Mistake("repr")
@@ -34,7 +34,7 @@ class Hostile:
 
 
 class Endless(Sequence[int]):
-    """A sequence that says it is long, and is short."""
+    """A sequence whose length is larger than its contents."""
 
     def __len__(self) -> int:
         return 10**6

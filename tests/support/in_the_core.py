@@ -1,4 +1,4 @@
-"""Texts drawn by the page's core in Node, beside those of the native tiers."""
+"""Texts drawn by the page's core in Node, compared with those of the native tiers."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ STAGE = ("survivors", "removed_mass", "log_sum_exp", "top_removed")
 
 
 def write_page(path, folder):
-    """A model's plan and packed weights, in a folder."""
+    """Write a model's plan and packed weights into a folder."""
     folder.mkdir()
     model = LoadedModel(path, Setup(), weights=False, progress=False)
     with model.open_file() as file:
@@ -39,7 +39,7 @@ def write_page(path, folder):
 
 
 def traces_of(path, folder, prompts):
-    """What the native tier makes of the prompts, with all settings."""
+    """Return the native tier's traces of the prompts, with all settings."""
     folder.mkdir()
     with LLM(path, threads=2, context=CONTEXT, progress=False) as llm:
         for i, prompt in enumerate(prompts):
@@ -52,7 +52,7 @@ def traces_of(path, folder, prompts):
 
 
 def stages_of(head):
-    """The chain as the core takes it: names, and the numbers of the rules."""
+    """Return the chain in the core's form: names, and the numbers of the rules."""
     rules = [
         (stage["stage"], {k: v for k, v in stage.items() if k != "stage"})
         for stage in head["chain"]
@@ -61,7 +61,7 @@ def stages_of(head):
 
 
 def drawn(page, traces, asked, relaxed):
-    """What the core draws where the traces were drawn."""
+    """Return the core's draws at the steps of the traces."""
     heads = [records[0] for records in traces]
     texts = [
         {
@@ -87,7 +87,7 @@ def in_core(core, page, asked, flags=()):
 
 
 def check(path, folder, prompts):
-    """Hashes of the logits, tokens, luck, and what each stage removed are those of native tiers."""
+    """Check that logit hashes, tokens, luck and removed tokens equal those of the native tiers."""
     traces = traces_of(path, folder / "traces", prompts)
     page, asked = write_page(path, folder / "page"), folder / "asked.json"
     drawn_by_core = drawn(page, traces, asked, relaxed=False)

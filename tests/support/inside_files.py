@@ -1,4 +1,4 @@
-"""The inside of a step as a page asks for it and reads it, beside what this engine has."""
+"""The inside of a step as a page requests and reads it, compared with the engine's."""
 
 import json
 
@@ -23,7 +23,7 @@ def asked(trace, step, rival=None):
 
 
 def arrays(file):
-    """A safetensors file: its metadata, and its arrays."""
+    """Return (metadata, arrays by name) of a safetensors file."""
     length = int.from_bytes(file[:8], "little")
     header, kinds = json.loads(file[8 : 8 + length]), {"F32": "<f4", "I32": "<i4", "U8": "u1"}
     metadata, body = header.pop("__metadata__"), file[8 + length :]
@@ -36,8 +36,8 @@ def arrays(file):
 
 
 def check_same(file, llm, trace, step, rival=None):
-    """Ids, ranks, draws and the bytes of weights are equal; sums of doubles are added in another
-    order, so that they may differ in the last digits of a float32."""
+    """Check that ids, ranks, draws and bytes of weights are equal. Sums of doubles have another
+    order, so they may differ in the last digits of a float32."""
     said, there = arrays(file)
     look = inside(llm, trace, step)
     figures = look, look.logit_attribution(rival), look.lens(1)

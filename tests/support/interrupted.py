@@ -1,4 +1,4 @@
-"""Exceptions that come at a chosen line of the package, as an interrupt may, and what is left then.
+"""Exceptions raised at a chosen line of the package, as by an interrupt, and checks after them.
 
 A tracer (``sys.settrace``) sees every line of the package that a thread runs, and raises at one.
 """
@@ -21,7 +21,7 @@ Line = tuple[str, int]
 
 
 class Interrupt(BaseException):
-    """What is thrown in."""
+    """The exception that the tracer raises."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def tracing(seen: Callable[[Line], object]) -> Iterator[None]:
 
 
 def lines_of(work: Callable[[], object]) -> Counter[Line]:
-    """How often each line of the package is run by some work."""
+    """Return how often some work runs each line of the package."""
     lines: Counter[Line] = Counter()
     with tracing(lambda line: lines.update([line])):
         work()
@@ -53,7 +53,7 @@ def lines_of(work: Callable[[], object]) -> Counter[Line]:
 
 
 def interrupt_at(line: Line, time: int, work: Callable[[], object]) -> bool:
-    """Do some work, into which an interrupt is thrown before a line runs for the n-th time."""
+    """Do some work; raise an interrupt before a line runs for the n-th time."""
     left = time
 
     def seen(at: Line) -> None:
@@ -72,12 +72,12 @@ def interrupt_at(line: Line, time: int, work: Callable[[], object]) -> bool:
 
 
 def bits(completion: Any) -> Any:
-    """What must not differ."""
+    """Return the parts of a completion that must not differ."""
     return completion.token_ids, completion.text, completion.fingerprint
 
 
 def check_nothing_is_left(llm: LLM) -> None:
-    """No sequence, block or state of a text that nobody reads; the next turn clears them."""
+    """Check that no sequence, block or state of an unread text is left after the next step."""
     engine = llm.engine
     llm.owner.call(bool)
     if engine._sequences:  # a reader in a cycle, which only the collector ends

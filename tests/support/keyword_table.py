@@ -11,7 +11,7 @@ _FACES = ("chat", "completions", "responses", "messages")
 
 
 def keyword_table() -> str:
-    """Each field that is a keyword and is not OpenAI's, with the requests that have it."""
+    """Return a row for each keyword that is not OpenAI's, with the requests that have it."""
     lines = ["| field | what it does | requests |", "|---|---|---|"]
     for name, row in KEYWORDS.items():
         if isinstance(row.fields, Fields) and row.fields.faces and not row.fields.openai:
@@ -25,7 +25,7 @@ def keyword_table() -> str:
 
 
 def written() -> str:
-    """What the page has between its markers."""
+    """Return the page's text between its markers."""
     match = _BETWEEN.search(PAGE.read_text())
     return match.group() if match else ""
 

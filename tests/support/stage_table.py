@@ -10,7 +10,7 @@ _BETWEEN = re.compile(r"(?<=<!-- stages -->\n).*(?=<!-- end -->)", re.DOTALL)
 
 
 def stage_table() -> str:
-    """Each stage with its settings, then each preset's order."""
+    """Return the table of each stage with its settings, then of each preset's order."""
     lines = ["| | stage | what it does | settings | source |", "|---|---|---|---|---|"]
     for name, spec in STAGES.items():
         params = ", ".join(f"`{p}`{_range(p)}" for p in spec.params)
@@ -25,7 +25,7 @@ def _range(name: str) -> str:
 
 
 def written() -> str:
-    """What the page has between its markers."""
+    """Return the page's text between its markers."""
     match = _BETWEEN.search(PAGE.read_text())
     return match.group() if match else ""
 

@@ -1,4 +1,4 @@
-"""Models that write, each layer of which attends and has one MLP."""
+"""Models that generate text; each layer has attention and one MLP."""
 
 from collections.abc import Mapping
 

@@ -21,7 +21,7 @@ _SIGMOID_ROUTER = {
 }  # fmt: skip
 _LATENT = {
     "kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 64,
-    "num_key_value_heads": 6,  # as many as there are others
+    "num_key_value_heads": 6,  # as many as attention heads
 }  # fmt: skip
 
 MIXTURES: Mapping[str, Row] = {

@@ -1,4 +1,4 @@
-"""A row of these tables, and what rows share."""
+"""A row of these tables, and values that rows share."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ def theta(theta: float, **more: Any) -> dict[str, Any]:
 
 
 def reads_pictures(config: str, architecture: str, vision: Mapping[str, Any], **values: Any) -> Row:
-    """The text's values, in a model that has a part for pictures."""
+    """Return the row of a model with a vision part; ``values`` are those of its text part."""
     text = {**SIZES, **values}
     whole = {"text_config": text, "vision_config": vision, "tie_word_embeddings": False}
     return Row(config, whole, architecture, "AutoModelForImageTextToText")

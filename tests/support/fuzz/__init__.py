@@ -1,7 +1,7 @@
-"""What strangers' files and requests may do: end whole, or in a sentence of the package's own.
+"""Fuzzing of strangers' files and requests: each input must work, or raise a CutawayError.
 
-Knows how inputs are made from a seed, tried and counted, and what each format is.
-``tools/fuzz.py`` runs them as long as is wanted, ``tests/files/test_fuzz.py`` for a second each.
+Knows how inputs are made from a seed, tried and counted, and the format of each kind.
+``tools/fuzz.py`` runs all formats for a given time, ``tests/files/test_fuzz.py`` for a second each.
 """
 
 from support.fuzz.format import Format

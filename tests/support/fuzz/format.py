@@ -1,4 +1,4 @@
-"""What a format is to be fuzzed: sound files, damaged inputs, and what a user does with them."""
+"""The interface of a fuzzed format: sound files, damaged inputs, and their use."""
 
 import os
 from abc import ABC, abstractmethod
@@ -11,16 +11,16 @@ from typing import ClassVar
 from cutaway.errors import CutawayError
 
 LONGEST = 2000
-"""Characters of a refusal: what it quotes is cut. The longest lists all families."""
+"""The most characters of a refusal, whose quotations are cut. The longest lists all families."""
 
 
 class Format(ABC):
     """A kind of input that strangers send.
 
-    name     as commands and folders of the corpus have it
-    inputs   how many the usual run tries: about a second
-    kernels  whether it runs models, so that each instruction set has a turn
-    folder   what its sound files, in ``seeds/``, were made with
+    name     its name in commands and folders of the corpus
+    inputs   number of inputs in the usual run: about a second
+    kernels  whether it runs models, so that each instruction set is tried
+    folder   has the sound files, in ``seeds/``, and the models that made them
     """
 
     name: ClassVar[str]
@@ -31,7 +31,7 @@ class Format(ABC):
         self.folder = folder / self.name
 
     def write_seeds(self) -> None:
-        """Write sound files, where they are not there yet."""
+        """Write the sound files, unless they exist."""
         if not (whole := self.folder / "whole").exists():
             (self.folder / "seeds").mkdir(parents=True, exist_ok=True)
             self.make()
@@ -43,37 +43,37 @@ class Format(ABC):
 
     @cached_property
     def seeds(self) -> list[Path]:
-        """The sound files, in an order that does not change."""
+        """The sound files, in a fixed order."""
         return sorted((self.folder / "seeds").iterdir())
 
     def scratch(self, name: str) -> Path:
-        """A path for a file or folder of one input; of each process its own."""
+        """Return a path for a file or folder of one input, different in each process."""
         folder = self.folder / f"scratch-{os.getpid()}"
         folder.mkdir(exist_ok=True)
         return folder / name
 
     def written(self, ending: str, data: bytes) -> Path:
-        """A file with these bytes."""
+        """Write a file with these bytes, and return its path."""
         path = self.scratch(f"input{ending}")
         path.write_bytes(data)
         return path
 
     def close(self) -> None:
-        """End the model that inputs are tried with."""
+        """Close the model that tries inputs."""
         if llm := self.__dict__.pop("llm", None):
             llm.close()
 
     @abstractmethod
     def draw(self, rng: Random) -> bytes:
-        """An input; the same for a generator in the same state."""
+        """Return an input, the same for a generator in the same state."""
 
     @abstractmethod
     def use(self, data: bytes) -> None:
-        """What a user does with it. CutawayError where it is refused; all else is a finding."""
+        """Use an input as a user does. A CutawayError is a refusal, any other error a finding."""
 
 
 def check_sentence(error: CutawayError) -> None:
-    """AssertionError unless a refusal is one line that a terminal can show."""
+    """Raise AssertionError unless a refusal is one line that a terminal can show."""
     sentence = str(error)
     assert sentence and sentence.isprintable(), (
         f"a refusal that cannot be shown: {sentence[:200]!r}"
@@ -82,7 +82,7 @@ def check_sentence(error: CutawayError) -> None:
 
 
 def use_any(*uses: Callable[[], object]) -> None:
-    """Try all; raise the first refusal where none ran whole."""
+    """Try all uses; raise the first refusal if all were refused."""
     refused: list[CutawayError] = []
     for use in uses:
         try:

@@ -1,4 +1,4 @@
-"""A GGUF file taken apart, changed part by part, and written again; nothing of it is checked."""
+"""Read a GGUF file into parts, change single parts, and write it again, without any check."""
 
 import struct
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ _FLOATS = (
 
 @dataclass
 class Tensor:
-    """dims: in the order of the file, innermost first. shift: how far its offset is wrong."""
+    """dims: in the file's order, innermost first. shift: error of the tensor's offset, in bytes."""
 
     name: bytes
     dims: list[int]
@@ -38,7 +38,7 @@ class Tensor:
 
 @dataclass
 class Parts:
-    """Metadata as (key, type, value), an array's value being (type, values); and tensors."""
+    """Metadata as (key, type, value), and tensors. The value of an array is (type, values)."""
 
     pairs: list[tuple[bytes, int, Any]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Parts:
         return parts
 
     def write(self) -> bytes:
-        """Return the bytes of a file, in version 3 and with an alignment of 32."""
+        """Return the bytes of a file of version 3, with an alignment of 32."""
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.pairs))
         head += b"".join(
             _text(key) + struct.pack("<I", kind) + _value(kind, v) for key, kind, v in self.pairs
@@ -120,13 +120,13 @@ def _value(kind: int, value: Any) -> bytes:
 
 
 class Mutation:
-    """A few changes of a file's parts, some of them with what another file has."""
+    """A few changes of a file's parts, some of them to parts of another file."""
 
     def __init__(self, rng: Random, parts: Parts, other: Parts) -> None:
         self.rng, self.parts, self.other = rng, parts, other
 
     def run(self) -> bytes:
-        """The changed file."""
+        """Change the parts, and return the bytes of the file."""
         changes = (
             *[self.value] * 4, self.pair, self.array, self.text, self.kind, self.dims,
             *[self.shape] * 2, self.format, self.place, self.tensor, *[self.weights] * 2,
@@ -136,18 +136,18 @@ class Mutation:
         return self.parts.write()
 
     def _pair(self, *kinds: int) -> int | None:
-        """Where a pair of one of these kinds is."""
+        """Return the index of a random pair of one of these kinds; None if no pair has one."""
         among = [i for i, (_, kind, _) in enumerate(self.parts.pairs) if not kinds or kind in kinds]
         return self.rng.choice(among) if among else None
 
     def value(self) -> None:
-        """A number becomes another."""
+        """Change a number."""
         if (at := self._pair(*_SCALARS)) is not None:
             key, kind, value = self.parts.pairs[at]
             self.parts.pairs[at] = key, kind, odd_number(self.rng, value)
 
     def pair(self) -> None:
-        """A pair is lost, there twice, or the other file's."""
+        """Remove or repeat a pair, or take the other file's."""
         pairs = self.parts.pairs
         if not pairs:
             return
@@ -162,7 +162,7 @@ class Mutation:
             pairs[:] = [each for each in pairs if each[0] != pair[0]] + [pair]
 
     def array(self) -> None:
-        """An array is shorter, longer, or has another element."""
+        """Shorten or lengthen an array, or change an element."""
         if (at := self._pair(ARRAY)) is None:
             return
         key, kind, (inner, values) = self.parts.pairs[at]
@@ -182,7 +182,7 @@ class Mutation:
         self.parts.pairs[at] = key, kind, (inner, values)
 
     def text(self) -> None:
-        """A text or a name becomes another."""
+        """Change a text or a name."""
         texts = [v for _, kind, v in (*self.parts.pairs, *self.other.pairs) if kind == STRING]
         texts += [
             b"",
@@ -196,7 +196,7 @@ class Mutation:
             self.parts.pairs[at] = key, kind, self.rng.choice(texts)
 
     def kind(self) -> None:
-        """A number, or the numbers of an array, get another type."""
+        """Change the type of a number, or of an array's numbers."""
         if (at := self._pair(*_SCALARS)) is not None:
             key, _, value = self.parts.pairs[at]
             other = self.rng.choice((*_SCALARS, STRING, ARRAY, 77))
@@ -214,12 +214,12 @@ class Mutation:
         return self.rng.choice(self.parts.tensors) if self.parts.tensors else None
 
     def dims(self) -> None:
-        """A tensor says another shape than its bytes have."""
+        """Change a tensor's shape, but not its bytes."""
         if (tensor := self._tensor()) is not None:
             self._another_shape(tensor)
 
     def shape(self) -> None:
-        """A tensor has another shape, and as many bytes as that takes."""
+        """Change a tensor's shape, and its number of bytes likewise."""
         if (tensor := self._tensor()) is not None:
             self._another_shape(tensor)
             self._refit(tensor)
@@ -248,21 +248,21 @@ class Mutation:
             dims[at] = int(dims[at]) if abs(dims[at]) < 2**64 else 1
 
     def _refit(self, tensor: Tensor) -> None:
-        """Give a tensor as many bytes as its shape and format take."""
+        """Give a tensor the number of bytes that its shape and format need."""
         format, count = FORMATS_BY_ID.get(tensor.type_id), prod(tensor.dims)
         if format is not None and 0 < count < 1 << 18:
             nbytes = format.nbytes(count)
             tensor.data = (tensor.data * (nbytes // max(len(tensor.data), 1) + 1))[:nbytes]
 
     def format(self) -> None:
-        """A tensor is of another format, mostly with the bytes that it takes."""
+        """Change a tensor's format, and mostly its number of bytes likewise."""
         if (tensor := self._tensor()) is not None:
             tensor.type_id = self.rng.choice((*FORMATS_BY_ID, 4, 15, 36, 99))
             if self.rng.random() < 0.8:
                 self._refit(tensor)
 
     def place(self) -> None:
-        """A tensor lies elsewhere, or has another's name or bytes."""
+        """Move a tensor, or give it another's name or bytes."""
         if (tensor := self._tensor()) is None:
             return
         other = self.rng.choice(self.parts.tensors)
@@ -277,7 +277,7 @@ class Mutation:
             )
 
     def tensor(self) -> None:
-        """A tensor is lost, there twice, or the other file's, too."""
+        """Remove or repeat a tensor, or add one of the other file."""
         tensors = self.parts.tensors
         if tensors and self.rng.random() < 0.5:
             del tensors[self.rng.randrange(len(tensors))]
@@ -286,7 +286,7 @@ class Mutation:
             tensors.extend(replace(tensor) for tensor in self.rng.sample(among, min(1, len(among))))
 
     def weights(self) -> None:
-        """Some bytes of a tensor become others: anything, NaN, infinities."""
+        """Change some bytes of a tensor to anything, NaN or infinities."""
         if (tensor := self._tensor()) is None or not tensor.data:
             return
         rng, data = self.rng, bytearray(tensor.data)

@@ -1,4 +1,4 @@
-"""Tries inputs, here or in a process that may die, and counts what becomes of them."""
+"""Tries inputs, in this process or in one that may die, and counts the outcomes."""
 
 import faulthandler
 import json
@@ -23,17 +23,17 @@ from support.fuzz.format import Format, check_sentence
 
 Outcome = Literal["whole", "refused", "failed"]
 MOST_S, MOST_BYTES = 120, 1 << 30
-"""The limits of one input: what takes longer hangs, what takes more memory is a hole."""
+"""The limits of one input, in seconds and bytes: a longer one hangs, a larger one has failed."""
 SANITIZER = ("ERROR: AddressSanitizer", "runtime error:")
 
 
 def input_of(format: Format, seed: int) -> bytes:
-    """The input with a number."""
+    """Return the input of a seed."""
     return format.draw(Random(f"{format.name} {seed}"))
 
 
 def attempt(format: Format, data: bytes) -> tuple[Outcome, str]:
-    """What becomes of an input, and how it was refused or failed."""
+    """Return the outcome of an input, and the text of its refusal or failure."""
     before = _peak()
     try:
         format.use(data)
@@ -54,7 +54,7 @@ def attempt(format: Format, data: bytes) -> tuple[Outcome, str]:
 
 
 def _peak() -> int:
-    """The most memory that this process has had, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
@@ -78,10 +78,10 @@ def work(format: Format, first: int, seconds: float) -> None:
 
 @dataclass
 class Report:
-    """What became of a format's inputs, on one instruction set.
+    """The outcomes of a format's inputs, on one instruction set.
 
-    slowest  the input that took most processor time: its seed and seconds
-    kinds    what failed: its last line and place, with the first seed of each kind
+    slowest  (seed, seconds) of the input that took the most processor time
+    kinds    kind of failure (last line and place) -> the first seed with it
     """
 
     format: str
@@ -99,11 +99,11 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether every input ended whole or in a sentence."""
+        """Whether every input worked or was refused."""
         return self.inputs == self.whole + self.refused
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         return asdict(self)
 
 
@@ -111,7 +111,7 @@ def run(
     format: Format, command: Sequence[str], *, tier: str, first: int, seconds: float,
     findings: Path, environment: Mapping[str, str],
 ) -> Report:  # fmt: skip
-    """Try inputs for so long, in processes that ``command`` starts: one more after each end.
+    """Try inputs for ``seconds``, in processes that ``command`` starts, one after the other.
 
     findings: a folder for the first input of each kind of failure
     """
@@ -137,7 +137,7 @@ def run(
 
 
 def _count(report: Report, format: Format, lines: Any, findings: Path) -> int | None:
-    """Count what a process says; the last seed that it tried."""
+    """Count the outcomes that a process prints; return the last seed that it tried."""
     seed = None
     for seed, outcome, reason, took in _answers(lines):
         report.inputs += 1
@@ -150,7 +150,7 @@ def _count(report: Report, format: Format, lines: Any, findings: Path) -> int | 
 
 
 def _answers(lines: Any) -> Iterator[tuple[int, str, str, float]]:
-    """(seed, outcome, why, seconds); the outcome is "" where the process ended before."""
+    """Yield (seed, outcome, reason, seconds); outcome "": the process ended during the input."""
     seed = None
     for line in lines:
         answer = json.loads(line)
@@ -173,7 +173,7 @@ def _count_end(report: Report, log: str) -> None:
 
 
 def _keep(report: Report, format: Format, seed: int, reason: str, findings: Path) -> None:
-    """Write the input and what it did, where it is the first of its kind."""
+    """Write an input and its failure, if the failure is the first of its kind."""
     kind = kind_of(reason)
     if kind in report.kinds:
         return
@@ -187,7 +187,7 @@ def _keep(report: Report, format: Format, seed: int, reason: str, findings: Path
 
 
 def kind_of(reason: str) -> str:
-    """What happened and where: of two inputs with the same, one is enough."""
+    """Return the error and its place, by which failures of one kind are recognised."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     for line in lines:
         if any(words in line for words in SANITIZER):
@@ -199,7 +199,7 @@ def kind_of(reason: str) -> str:
 
 
 def main(table: Mapping[str, type[Format]], folder: Path, arguments: Sequence[str]) -> None:
-    """The other process: FORMAT FIRST SECONDS."""
+    """Run the other process, with the arguments FORMAT FIRST SECONDS."""
     faulthandler.enable()
     warnings.simplefilter("error")
     name, first, seconds = arguments

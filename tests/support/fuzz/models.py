@@ -32,7 +32,7 @@ KV = ("f16", "f16", "q8_0", "q5_1", "q4_0", "q8_0,q4_0")
 
 
 def use_model(path: Path, **setup: Any) -> None:
-    """Open a model and ask it all that it may be asked for."""
+    """Open a model and call every method that a user may call."""
     with LLM(path, progress=False, **setup) as llm:
         use_any(
             lambda: llm.generate(TEXT, max_tokens=4, n=2, seed=1, temperature=1.0, ignore_eos=True),
@@ -45,12 +45,12 @@ def use_model(path: Path, **setup: Any) -> None:
 
 
 class Gguf(Format):
-    """Files of all kinds of models and formats; how one is opened follows from its bytes."""
+    """Files of all kinds of models and formats; a file's bytes decide how it is opened."""
 
     name, inputs, kernels = "gguf", 60, True
 
     def make(self) -> None:
-        """Tiny models of seven architectures, then a llama in each format."""
+        """Write tiny models of seven architectures, then a llama in each format."""
         at, chat = self.folder / "seeds", {"tokenizer.chat_template": TEMPLATE}
         write_tiny_llama(at / "llama.gguf", metadata=chat, rope_factors=[1.0, 1.5, 2.0, 4.0])
         write_tiny_llama(
@@ -73,7 +73,7 @@ class Gguf(Format):
             )  # fmt: skip
 
     def draw(self, rng: Random) -> bytes:
-        """A file with changed parts, one of five with changed bytes, too; a few unchanged."""
+        """Return a file with changed parts, or changed bytes, or both; a few are unchanged."""
         raw, other = (rng.choice(self.seeds).read_bytes() for _ in range(2))
         if rng.random() < 0.03:
             return raw
@@ -82,7 +82,7 @@ class Gguf(Format):
         return raw if rng.random() < 0.85 else in_bytes(rng, raw)
 
     def use(self, data: bytes) -> None:
-        """Open it, some with --quantize and --kv, and have it write."""
+        """Open a file, some with --quantize and --kv, and generate text."""
         rng = Random(crc32(data))
         use_model(
             self.written(".gguf", data), threads=rng.choice((1, 2)), kv=rng.choice(KV),
@@ -91,12 +91,12 @@ class Gguf(Format):
 
 
 class Quantise(Format):
-    """What ``cutaway quantize`` reads: rows of whole and of broken quant blocks, odd weights."""
+    """Input of ``cutaway quantize``: rows of whole and of partial quant blocks, odd weights."""
 
     name, inputs, kernels = "quantise", 4, True
 
     def make(self) -> None:
-        """Llamas and a mixture with rows of 256, 512 and 288 weights."""
+        """Write llamas and a mixture with rows of 256, 512 and 288 weights."""
         for format in ("F32", "F16", "BF16"):
             for hidden, feed_forward in ((256, 512), (288, 256), (512, 96)):
                 write_tiny_llama(
@@ -114,7 +114,7 @@ class Quantise(Format):
         )
 
     def draw(self, rng: Random) -> bytes:
-        """Most are sound but for finite weights of odd sizes; of some, other parts, too."""
+        """Return a file with odd weights in some tensors, sometimes with other changed parts."""
         raw = rng.choice(self.seeds).read_bytes()
         change = Mutation(rng, Parts.read(raw), Parts())
         for tensor in rng.sample(change.parts.tensors, rng.choice((0, 1, 3, 6))):
@@ -122,7 +122,7 @@ class Quantise(Format):
         return change.run() if rng.random() < 0.1 else change.parts.write()
 
     def use(self, data: bytes) -> None:
-        """Quantise all of it, half of the times with importance, then load it so and write."""
+        """Quantise every tensor, half of the times with importance, then generate with that mix."""
         rng, path = Random(crc32(data)), self.written(".gguf", data)
         mix = rng.choice((*MIXES,))
         with GGUFFile(path) as file:
@@ -134,7 +134,7 @@ class Quantise(Format):
 
 
 def _odd_weights(rng: Random, tensor: Tensor) -> bytes:
-    """A stretch of the weights, whole rows or a few numbers, becomes zeros, equals or extremes."""
+    """Change a stretch of weights, rows or a few numbers, to zeros, equal numbers or extremes."""
     name, numbers = FORMATS_BY_ID[tensor.type_id].name, np.random.default_rng(rng.randrange(2**32))
     dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[name]
     weights = np.frombuffer(tensor.data, dtype).copy()
@@ -168,7 +168,7 @@ class Folder(Format):
     name, inputs = "folder", 25
 
     def make(self) -> None:
-        """A llama, a Mixtral and a BERT with tokenizers of four kinds."""
+        """Write a llama, a Mixtral and a BERT with tokenizers of four kinds."""
         kinds = [*tiny_tokenizers.KINDS.values()][:4]
         for number, kind in enumerate(kinds):
             files = _llama() if number % 2 == 0 else _mixtral()
@@ -190,7 +190,7 @@ class Folder(Format):
         (self.folder / "seeds" / f"{name}.zip").write_bytes(_zipped(files))
 
     def draw(self, rng: Random) -> bytes:
-        """A value of a JSON file or of the header of tensors becomes another, or bytes do."""
+        """Change a value of a JSON file or of a tensor file's header, or change bytes."""
         with ZipFile(rng.choice(self.seeds)) as seed:
             files = {name: seed.read(name) for name in seed.namelist()}
         for _ in range(rng.choice((1, 1, 2, 3))):
@@ -209,7 +209,7 @@ class Folder(Format):
         return _zipped(files)
 
     def use(self, data: bytes) -> None:
-        """Open the folder, and have it write or embed."""
+        """Open the folder, and generate text or embed."""
         folder = self.scratch("folder")
         folder.mkdir(exist_ok=True)
         for path in folder.iterdir():
@@ -224,7 +224,7 @@ def _json(document: Any) -> bytes:
 
 
 def _changed(rng: Random, raw: bytes) -> bytes:
-    """JSON with a few odd values; what is no JSON any more stays."""
+    """Return JSON with a few odd values; return other bytes unchanged."""
     try:
         return _json(in_json(rng, json.loads(raw)))
     except ValueError:
@@ -232,7 +232,7 @@ def _changed(rng: Random, raw: bytes) -> bytes:
 
 
 def _zipped(files: dict[str, bytes]) -> bytes:
-    """Equal files, equal bytes."""
+    """Return a zip; equal files give equal bytes."""
     out = BytesIO()
     with ZipFile(out, "w") as zip:
         for name, raw in files.items():
@@ -241,7 +241,7 @@ def _zipped(files: dict[str, bytes]) -> bytes:
 
 
 def _tensors(rng: Random, raw: bytes) -> bytes:
-    """A safetensors file with another header, or with damaged weights."""
+    """Return a safetensors file with a changed header, or with damaged weights."""
     (length,) = struct.unpack_from("<Q", raw)
     head, data = raw[8 : 8 + length], raw[8 + length :]
     try:

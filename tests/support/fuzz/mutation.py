@@ -31,12 +31,12 @@ PIECES = (
 
 
 def a_few(rng: Random) -> int:
-    """How many changes are made: one to four, mostly one."""
+    """Return a number of changes: one to four, mostly one or two."""
     return rng.choice((1, 1, 1, 2, 2, 3, 4))
 
 
 def odd_number(rng: Random, value: Any = 1) -> Any:
-    """Another number: a limit, or one close to that which stood there."""
+    """Return another number: a limit, or a number close to ``value``."""
     near = isinstance(value, int | float) and abs(value) < 2**63 and rng.random() < 0.5
     return (
         rng.choice((value + 1, value - 1, value * 2, value // 2, -value))
@@ -62,7 +62,7 @@ def in_bytes(rng: Random, raw: bytes) -> bytes:
 
 
 def in_text(rng: Random, text: str, words: Sequence[str]) -> str:
-    """Return a text with a few words of a language put in, taken out, repeated or nested."""
+    """Return a text with a few words of a language inserted, removed, repeated or nested."""
     for _ in range(rng.choice((1, 2, 2, 3, 5))):
         text = text[:400_000]
         a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
@@ -77,7 +77,7 @@ def in_text(rng: Random, text: str, words: Sequence[str]) -> str:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a document where a value stands; of long lists, a few."""
+    """Return the path of every value in a document; of long lists, a few."""
     words_left = [path]
     if isinstance(value, dict | list):
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
@@ -87,7 +87,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def in_json(rng: Random, document: Any, odd: Sequence[Any] = ODD) -> Any:
-    """A copy with a few values replaced, taken out, added or moved."""
+    """Return a copy with a few values replaced, removed, added or moved."""
     document = copy.deepcopy(document)
     for _ in range(a_few(rng)):
         if everywhere := places(document)[1:]:
@@ -98,7 +98,7 @@ def in_json(rng: Random, document: Any, odd: Sequence[Any] = ODD) -> Any:
 
 
 def _change(rng: Random, place: Any, key: Any, other: Any) -> None:
-    """Change what stands there, or put another value there or beside it."""
+    """Change or replace the value at a key, or add another value next to it."""
     value, kind = place[key], rng.randrange(8)
     if kind == 0:
         del place[key]
@@ -117,7 +117,7 @@ def _change(rng: Random, place: Any, key: Any, other: Any) -> None:
 
 
 def near_json(rng: Random, document: Any) -> Any:
-    """A copy with a few values replaced by others of their type, which may well be allowed."""
+    """Return a copy with a few values replaced by others of their type, which may be valid."""
     document = copy.deepcopy(document)
     everywhere = places(document)[1:]
     texts = [value for way in everywhere if isinstance(value := _at(document, way), str)]
@@ -125,7 +125,7 @@ def near_json(rng: Random, document: Any) -> Any:
         try:
             place = _at(document, way)
             place[key]
-        except LookupError:  # a list there is shorter now
+        except LookupError:  # an earlier change shortened a list
             continue
         match place[key]:
             case bool():

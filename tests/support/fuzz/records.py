@@ -1,4 +1,4 @@
-"""What runs leave behind: traces, receipts and their logs, saved prefixes, indexes of texts."""
+"""Files that runs write: traces, receipts and their logs, saved prefixes, indexes of texts."""
 
 import gzip
 import json
@@ -48,7 +48,7 @@ RUN: dict[str, Any] = {"max_tokens": 6, "seed": 3, "temperature": 1.0, "ignore_e
 
 
 class OfAModel(Format):
-    """Files that a tiny model's runs left; the model is asked again."""
+    """Files that a tiny model's runs wrote; the same model uses them."""
 
     @cached_property
     def llm(self) -> LLM:
@@ -56,7 +56,7 @@ class OfAModel(Format):
         return LLM(self.folder / "model.gguf", threads=1, progress=False)
 
     def make(self) -> None:
-        """The model."""
+        """Write the model."""
         write_tiny_llama(self.folder / "model.gguf", context=512)
 
 
@@ -66,7 +66,7 @@ class TraceFiles(OfAModel):
     name, inputs = "trace", 120
 
     def make(self) -> None:
-        """Return the traces of the tests, of text and of canvases, and one that can be replayed."""
+        """Write the tests' traces of texts and canvases, and one that the model can replay."""
         super().make()
         for path in sorted(DATA.glob("traces_v*/*.jsonl*")):
             raw = path.read_bytes()
@@ -85,7 +85,7 @@ class TraceFiles(OfAModel):
             )
 
     def draw(self, rng: Random) -> bytes:
-        """Fields of a few lines become others, or bytes do; lines are moved, lost and repeated."""
+        """Change fields of a few lines, or bytes; move, remove and repeat lines."""
         lines = rng.choice(self.seeds).read_bytes().splitlines(keepends=True)
         lines = lines[: rng.choice((3, 8, 200, 2000))]
         for _ in range(rng.choice((1, 1, 2, 4))):
@@ -108,7 +108,7 @@ class TraceFiles(OfAModel):
         return raw
 
     def use(self, data: bytes) -> None:
-        """Read it, look at it in every way, replay it where it is of the model."""
+        """Read a trace, compute every view of it, and replay it if it is the model's."""
         trace = Trace.read(path := self.written(".jsonl", data))
         json.dumps([step_view(trace, step).to_dict() for step in trace.steps])
         json.dumps([why(trace).to_dict(), diff_texts(trace, trace).to_dict(), to_openai(trace)])
@@ -124,17 +124,17 @@ class TraceFiles(OfAModel):
 
 
 class Receipts(OfAModel):
-    """Receipts, with and without a proof, and logs of them; half of them are signed again."""
+    """Receipts, with and without a proof, and logs of them; most are signed again."""
 
     name, inputs = "receipt", 150
 
     @cached_property
     def key(self) -> PrivateKey:
-        """Whoever sends a receipt has a key, too: the same in every run."""
+        """The sender's key, the same in every run."""
         return PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 
     def make(self) -> None:
-        """Three receipts, one with its proof, and their log."""
+        """Write three receipts, one with its proof, and their log."""
         super().make()
         log = ReceiptLog(self.folder / "log", self.key)
         for seed in range(3):
@@ -153,7 +153,7 @@ class Receipts(OfAModel):
         (self.folder / "seeds" / "log.json").write_text(json.dumps(kept))
 
     def draw(self, rng: Random) -> bytes:
-        """A document with odd values, signed again or not."""
+        """Return a document with odd values, signed again or not."""
         document = json.loads(rng.choice(self.seeds).read_bytes())
         if "heads" in document:
             return self._log(rng, document)
@@ -173,7 +173,7 @@ class Receipts(OfAModel):
             }
             document.update(signed)
         except (AttributeError, LookupError, TypeError, ValueError):
-            return  # nobody could sign it
+            return  # it cannot be signed
 
     def _log(self, rng: Random, document: dict[str, list[str]]) -> bytes:
         for name, lines in document.items():
@@ -210,18 +210,18 @@ class Receipts(OfAModel):
 
 
 class Prefixes(OfAModel):
-    """Saved prefixes, most of them with hashes that fit."""
+    """Saved prefixes, most of them with valid hashes."""
 
     name, inputs, kernels = "prefix", 60, True
 
     def make(self) -> None:
-        """Three blocks of a text, and of another."""
+        """Save the prefixes of two texts."""
         super().make()
         for name, text in (("a", TEXT), ("b", TEXT[1:])):
             self.llm.save_prefix(self.folder / "seeds" / f"{name}.prefix", text)
 
     def draw(self, rng: Random) -> bytes:
-        """Fields of the header, sizes and blocks become others."""
+        """Change fields of the header, sizes and blocks."""
         raw = rng.choice(self.seeds).read_bytes()
         if rng.random() < 0.2:
             return in_bytes(rng, raw)
@@ -258,7 +258,7 @@ class Prefixes(OfAModel):
         return _prefix(head, fields, ids, blocks)
 
     def use(self, data: bytes) -> None:
-        """Check it, take it, and go on from it."""
+        """Check a prefix, restore it, and continue from it."""
         path = self.written(".prefix", data)
         with PrefixReader(path) as file:
             file.check()
@@ -268,7 +268,7 @@ class Prefixes(OfAModel):
 
 
 def _prefix(head: PrefixHeader, fields: Any, ids: list[int], blocks: list[bytes]) -> bytes:
-    """The bytes of a file whose hashes all fit, with this JSON and these ids."""
+    """Return the bytes of a file with this JSON and these ids, and with valid hashes."""
     sizes = tuple(len(block) for block in blocks)
     digests = tuple(sha256(block).digest() for block in blocks)
     header, ids = json.dumps(fields).encode(), ids[: len(blocks) * head.block_tokens]
@@ -286,7 +286,7 @@ class Indexes(OfAModel):
     name, inputs = "index", 120
 
     def make(self) -> None:
-        """Four passages of a model for embeddings."""
+        """Write an index of four passages by an embedding model."""
         super().make()
         about = {
             "model": "model", "weights": self.llm.model.identity.weights, "arithmetic": "1",
@@ -299,7 +299,7 @@ class Indexes(OfAModel):
         Index(passages, vectors, about).save(self.folder / "seeds" / "four.npz")
 
     def draw(self, rng: Random) -> bytes:
-        """An array becomes another, its header lies, or bytes are changed."""
+        """Change an array, its header, or bytes."""
         with np.load(rng.choice(self.seeds)) as seed:
             arrays = dict(seed)
         documents = {name: json.loads(arrays[name].tobytes()) for name in ("about", "files")}
@@ -338,7 +338,7 @@ class Indexes(OfAModel):
         return in_bytes(rng, raw) if rng.random() < 0.15 else raw
 
     def use(self, data: bytes) -> None:
-        """Open it and search, as ``cutaway search`` does."""
+        """Open an index and search it, as ``cutaway search`` does."""
         index = Index.open(self.written(".npz", data))
         index.check(self.llm)
         for top in (1, 50):
@@ -359,7 +359,7 @@ def _other_shapes(array: Any) -> list[Any]:
 
 
 def _lying(rng: Random, raw: bytes) -> bytes:
-    """Give an array's header another shape, kind or order, and keep its length."""
+    """Change the shape, dtype or order in an array's header, whose length stays."""
     words = [
         (b"(4, ", b"(9, "),
         (b"'<f4'", b"'|O' "),

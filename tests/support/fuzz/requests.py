@@ -46,13 +46,13 @@ class Forms(Format):
 
     name, inputs = "form", 300
     most_seconds = 0.5
-    """The seconds for a body of up to 400 kB: what is quadratic takes longer."""
+    """The most seconds for a body of up to 400 kB: quadratic time takes longer."""
 
     def make(self) -> None:
-        """None: the form is in this file."""
+        """Write no file: the form is in this module."""
 
     def draw(self, rng: Random) -> bytes:
-        """A form after a few changes, some of them long."""
+        """Return a form after a few changes, some of them long."""
         body = _FORM if rng.random() < 0.3 else in_text(rng, _FORM.decode(), _FORM_WORDS).encode()
         if rng.random() < 0.02:
             word = rng.choice(_FORM_WORDS)
@@ -64,7 +64,7 @@ class Forms(Format):
         return kind.replace("\n", "").encode() + b"\n" + body[:400_000]
 
     def use(self, data: bytes) -> None:
-        """Read it; in time that grows with its length alone."""
+        """Read a form, in time that is linear in its length."""
         kind, _, body = data.partition(b"\n")
         began = time.process_time()
         try:
@@ -119,17 +119,17 @@ _GRAMMAR_WORDS = (
 
 
 class Grammars(Format):
-    """A request's grammars of all kinds, compiled as a server does, and written by."""
+    """Grammars of all kinds, compiled as a server does, which then constrain a text."""
 
     name, inputs = "grammar", 25
 
     def make(self) -> None:
-        """A tiny model, that writes by them."""
+        """Write the tiny model that generates text."""
         write_tiny_llama(self.folder / "model.gguf", context=128)
 
     @cached_property
     def llm(self) -> LLM:
-        """The model, with the process that tries strangers' grammars."""
+        """The model, with the process that compiles strangers' grammars first."""
         llm = LLM(self.folder / "model.gguf", threads=1, progress=False)
         llm.model.grammars.read = self._sandbox.source_of
         return llm
@@ -139,7 +139,7 @@ class Grammars(Format):
         return CompileSandbox()
 
     def close(self) -> None:
-        """End the process, too."""
+        """Close the model, and end the process."""
         super().close()
         self._sandbox.close()
 
@@ -159,5 +159,5 @@ class Grammars(Format):
         return json.dumps({field: value}).encode()
 
     def use(self, data: bytes) -> None:
-        """Write a few tokens by it."""
+        """Generate a few tokens under the grammar."""
         self.llm.generate("a", max_tokens=12, seed=1, temperature=1.0, **json.loads(data))
