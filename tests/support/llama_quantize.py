@@ -1,4 +1,4 @@
-"""llama.cpp's own quantising of a whole file, by llama-cpp-python, and models of many shapes.
+"""llama.cpp's quantisation of a whole file, by llama-cpp-python, and models of many shapes.
 
 ``PYTHONPATH=tests python -m support.llama_quantize`` prints tests/data/mixes.json anew.
 """
@@ -21,7 +21,7 @@ CHOSEN = Path(__file__).parents[1] / "data" / "mixes.json"
 
 
 def quantise(source, out, mix, weights=None):
-    """Write a mix of a GGUF file as llama.cpp does; weights: by tensor, of all experts' columns."""
+    """Write a mix of a GGUF file by llama.cpp. weights: tensor -> all experts' importance."""
     import llama_cpp  # type: ignore[import-not-found]  # where it is installed
     from llama_cpp import llama_cpp as bare
 
@@ -73,7 +73,7 @@ def _model(architecture, layers, heads, kv_heads, *, experts=0, tied=False, fuse
 
 
 def models():
-    """Metadata and tensors of models whose matrices get different formats, by name."""
+    """Return name -> (metadata, tensors) of models whose matrices get different formats."""
     return {
         "llama": _model("llama", 20, 8, 8),
         "llama, 4 queries to a key": _model("llama", 20, 8, 2, tied=True),
@@ -101,7 +101,7 @@ def _write(path, metadata, tensors):
 
 
 def by_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
-    """The format of each matrix, by name."""
+    """Return matrix -> format, as llama.cpp chooses."""
     source, out = folder / "source.gguf", folder / "out.gguf"
     _write(source, metadata, tensors)
     weights = {
@@ -114,7 +114,7 @@ def by_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
 
 
 def in_short(formats):
-    """Formats by tensor in a line: what most have, and of the others which layers have what."""
+    """Return formats as one line: the commonest, then the layers of each other format."""
     commonest, _ = Counter(formats.values()).most_common(1)[0]
     layers_of: dict[str, list[int]] = {}
     for name in sorted(name for name in formats if formats[name] != commonest):
@@ -126,7 +126,7 @@ def in_short(formats):
 
 
 def _runs(layers):
-    """0-2 5 of 0, 1, 2 and 5; nothing of what is in no layer."""
+    """Return "0-2 5" for 0, 1, 2 and 5; leave out -1, which is no layer."""
     runs: list[list[int]] = []
     for layer in sorted(layers):
         if runs and layer == runs[-1][1] + 1:
@@ -137,7 +137,7 @@ def _runs(layers):
 
 
 def chosen(by):
-    """The formats of all models in all mixes; by: mix, metadata, tensors, with_importance."""
+    """Return the formats of all models in all mixes. by: called with mix, metadata, tensors, ..."""
     return {
         name: {
             mix + ", importance" * weighs: in_short(by(mix, *model, with_importance=weighs))

@@ -1,4 +1,4 @@
-"""Traces of no run at all, as hypothesis makes them up: every figure is arbitrary, but fits."""
+"""Traces that hypothesis makes up without a run: their figures are arbitrary, but valid."""
 
 import json
 import re
@@ -56,7 +56,7 @@ ENDS = st.builds(
 
 @st.composite
 def observed(draw, head, token_id):
-    """What a step may look like under this head."""
+    """Draw a valid step's observation under this head."""
     ids = dict.fromkeys([*draw(SEVERAL), token_id, *head.tracked_ids])
     stages = len(head.chain)
     rows = [
@@ -83,7 +83,7 @@ def observed(draw, head, token_id):
 
 @st.composite
 def runs(draw, steps=4):
-    """A head, the steps that the engine would emit, and an end or none."""
+    """Draw a head, steps that the engine could emit, and an end or None."""
     head, made = draw(HEADS), []
     for index in range(draw(st.integers(0, steps))):
         token_id = draw(IDS)
@@ -99,14 +99,14 @@ def runs(draw, steps=4):
 
 
 def tell(token_id: int) -> Token:
-    """Half a character, a name, or a word."""
+    """Return the token of an id: a part of a character, a name, or a word."""
     if token_id % 3 == 0:
         return Token(token_id, bytes([0x80 + token_id]))
     return Token(token_id, b"", f"<{token_id}>") if token_id % 3 == 1 else Token(token_id, b" w")
 
 
 def write(path: Path, run) -> None:
-    """The file of such a run."""
+    """Write the trace file of a run."""
     head, steps, end = run
     with TraceWriter(path, head, tell) as writer:
         for step in steps:
@@ -116,11 +116,11 @@ def write(path: Path, run) -> None:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The lines of a plain trace."""
+    """Return the records of a trace that is not gzipped."""
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def embedded(page):
-    """The trace that a page holds, as a browser reads it."""
+    """Return the trace that a page contains, as a browser reads it."""
     (inside,) = re.findall(r'id="trace-1" data-name="[^"]*">(.*?)</script>', page, re.DOTALL)
     return Trace.parse(inside.encode())

@@ -1,4 +1,4 @@
-"""Lines in many scripts, made from a seed: what a normaliser and a Unigram tokenizer must bear."""
+"""Lines in many scripts, made from a seed, as input of normalisers and Unigram tokenizers."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ _ODD = (
 
 
 def lines(count: int, seed: int = 0) -> Iterator[str]:
-    """Return up to twelve words, each of one script's letters or of odd characters."""
+    """Yield lines of up to twelve words, each of one script's letters or of odd characters."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         yield "".join(_word(rng) + _gap(rng) for _ in range(rng.integers(1, 13)))
@@ -29,7 +29,7 @@ def _word(rng: np.random.Generator) -> str:
     if rng.random() < 0.12:
         return str(_ODD[rng.integers(len(_ODD))])
     first, last = _SCRIPTS[rng.integers(len(_SCRIPTS))]
-    # Letters that are often taken, so that some pieces are long.
+    # The first letters of a script are frequent, so that some pieces are long.
     codes = first + (rng.random(rng.integers(1, 9)) ** 2 * (last - first)).astype(int)
     return "".join(map(chr, codes.tolist()))
 

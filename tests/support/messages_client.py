@@ -1,4 +1,4 @@
-"""What tests make of the answers of /v1/messages, whole and streamed."""
+"""Answers of /v1/messages, whole and streamed, as tests compare them."""
 
 import json
 
@@ -9,7 +9,7 @@ ASK = {"messages": SAID, "max_tokens": 40, "temperature": 1.0, "seed": 118}
 
 
 def events_of(stream):
-    """The events of a stream, each with its name; comments there are none."""
+    """Return the events of a stream; each must have its name, and no comment may occur."""
     *blocks, end = stream.split("\n\n")
     assert end == ""
     bodies = []
@@ -21,7 +21,7 @@ def events_of(stream):
 
 
 def built(events):
-    """The message that the events make, in the order in which they may come."""
+    """Build the message of a stream's events, and check their order."""
     first, *middle, last, stop = [e for e in events if set(e) - {"type"} or e["type"] != "ping"]
     assert (first["type"], last["type"]) == ("message_start", "message_delta")
     assert stop == {"type": "message_stop"}
@@ -57,7 +57,7 @@ def built(events):
 
 
 def lasting(message):
-    """What does not depend on when it was asked."""
+    """Return the parts of a message that do not depend on the time of the request."""
     rest = {k: v for k, v in message.items() if k not in ("id", "usage", "cutaway")}
     rest["output_tokens"] = message["usage"]["output_tokens"]
     read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -69,28 +69,28 @@ def lasting(message):
 
 
 class Asker(httpx.Client):
-    """Asks for messages."""
+    """A client of /v1/messages."""
 
     def whole(self, **fields):
-        """The answer."""
+        """Return the whole answer."""
         answer = self.post("/v1/messages", json=fields)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def streamed(self, **fields):
-        """The events of the same."""
+        """Return the events of a streamed answer."""
         answer = self.post("/v1/messages", json={**fields, "stream": True})
         assert answer.status_code == 200, answer.text
         return events_of(answer.text)
 
     def counted(self, **fields):
-        """Tokens of the prompt."""
+        """Return the number of the prompt's tokens."""
         answer = self.post("/v1/messages/count_tokens", json=fields)
         assert answer.status_code == 200, answer.text
         return answer.json()["input_tokens"]
 
     def refused(self, status=400, path="/v1/messages", **fields):
-        """The sentence of a refusal, which has Anthropic's form."""
+        """Return the sentence of a refusal, which must have Anthropic's form."""
         answer = self.post(path, json=fields)
         assert answer.status_code == status, answer.text
         refusal = answer.json()

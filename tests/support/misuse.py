@@ -1,12 +1,12 @@
-"""A program that misuses the Python API at random, and says what came of it.
+"""A program that misuses the Python API at random, and reports the outcomes.
 
     PYTHONPATH=tests python -m support.misuse MODEL SEED CALLS
 
-Every call gets values of the wrong kinds, out of range, or hostile in themselves; streams are
-closed, dropped and read again in any order; processors raise, return junk and call the model that
-calls them. A call may give an answer or raise what `fault` finds no fault with. In between the
-model must write what a fresh one writes. The last line of standard output is JSON; what is being
-called is on standard error, so that a crash says where.
+Calls get values of wrong kinds, out of range, or hostile in themselves. Streams are closed, dropped
+and read again in any order. Processors raise, return junk and call the model that calls them. A
+call may return, or raise an error without a `fault`. Between calls the model must generate the text
+of a fresh one. The last line of standard output is JSON; standard error names each call before it
+is made, so that a crash has a place.
 """
 
 # mypy: disable-error-code="arg-type,assignment,call-overload"
@@ -36,7 +36,7 @@ from support.hostile_values import JUNK, SOUND, Mistake
 
 HANG_S = 120
 LONGEST = 660  # the names of all options fit
-"""Characters of an error's sentence: values that are quoted in it are cut."""
+"""The most characters of an error's sentence, whose quoted values are cut."""
 OPTIONS = [*KEYWORDS, "no_such_option"]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
            "max_num_seqs", "max_waiting", "step_ms", "quantize", "kv", "offload_folder",
@@ -46,7 +46,7 @@ EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}
 
 
 class Misuse:
-    """One model, the streams that are open on it, and what came of every call."""
+    """One model, its open streams, and the outcome of every call."""
 
     def __init__(self, path: str, seed: int) -> None:
         self.random, self.path = Random(seed), path
@@ -62,15 +62,15 @@ class Misuse:
             self.keep, self.score, self.score,
         ]  # fmt: skip
 
-    # -- what is called ----------------------------------------------------------------------
+    # -- the calls ---------------------------------------------------------------------------
 
     def pick(self, share: float = 0.5) -> Any:
-        """A value, sound in this share of all cases."""
+        """Return a value, which is sound with probability ``share``."""
         values = SOUND if self.random.random() < share else JUNK
         return self.random.choice(values)()
 
     def options(self) -> dict[str, Any]:
-        """Sound ones, with up to three of any kind."""
+        """Return sound options, with up to three of any kind."""
         names = self.random.choices(OPTIONS, k=self.random.randrange(4))
         return {"max_tokens": 4, "seed": 1} | {name: self.pick(0.1) for name in names}
 
@@ -85,7 +85,7 @@ class Misuse:
             self.open.append(self.llm.stream(self.pick(0.8), **self.options()))
 
     def read(self) -> object:
-        """Anything that a stream can do, whatever was done to it before."""
+        """Call any method of a stream, in any state."""
         if not self.open:
             return None
         stream = self.random.choice(self.open)
@@ -150,7 +150,7 @@ class Misuse:
         return LLM(model, **options | {name: self.pick(0.1)})
 
     def keep(self) -> object:
-        """Prompts to a file and back, one of which may be none."""
+        """Save a prefix to a file or restore it; the prompt may be no prompt."""
         place = Path(self.path).with_name("kept.prefix") if self.random.random() < 0.8 else None
         if place is None and isinstance(place := self.pick(0), (str, bytes, Path)):
             return None  # which might be a file's name here
@@ -163,7 +163,7 @@ class Misuse:
         return self.llm.save_prefix(place, prompt, **options)
 
     def look(self) -> object:
-        """Texts of all things, and attributes that they do not have."""
+        """Call repr, str, dir and bool of a model, a stream or settings."""
         target = self.random.choice([self.llm, *self.open, SamplingParams()])
         number = hash(target) if target is self.llm else None
         return repr(target), str(target), dir(target), number, bool(target)
@@ -176,7 +176,7 @@ class Misuse:
         return copy_it(target)
 
     def process(self) -> object:
-        """A processor that misbehaves."""
+        """Generate with a processor that misbehaves."""
         count = iter(range(self.random.randrange(4), 1000))
         deed = self.random.choice(
             [self.deed_raise, self.deed_exit, self.deed_junk, self.deed_shape, self.deed_generate,
@@ -225,7 +225,7 @@ class Misuse:
         logits[:] = 0
 
     def asynchronous(self) -> None:
-        """An engine of its own thread, left in any state."""
+        """Use an engine with a thread of its own, and leave it in any state."""
         model = AsyncLLM(LLM(self.path, threads=1, context=64, progress=False))
         prompt, options, way = self.pick(0.7), self.options(), self.random.randrange(5)
 
@@ -254,7 +254,7 @@ class Misuse:
             asyncio.run(model.aclose())
 
     def close(self) -> object:
-        """A model that is closed while it writes, and used after that."""
+        """Close a model while it generates, and use it afterwards."""
         llm = LLM(self.path, threads=1, context=64, progress=False)
         stream = llm.stream("ab")
         for _ in range(self.random.randrange(3)):
@@ -266,7 +266,7 @@ class Misuse:
         )  # fmt: skip
         return use()
 
-    # -- what comes of it --------------------------------------------------------------------
+    # -- the outcomes ------------------------------------------------------------------------
 
     def call(self, number: int) -> None:
         action = self.random.choice(self.actions)
@@ -302,7 +302,7 @@ class Misuse:
 
 
 def fault(error: BaseException) -> str | None:
-    """What is wrong with an error; None where it is the caller's own, or one short sentence."""
+    """Return the fault of an error; None if it is the caller's own, or one short sentence."""
     expected_errors = (Mistake, SystemExit, StopIteration, GeneratorExit)
     if isinstance(error, expected_errors) or isinstance(error.__cause__, expected_errors):
         return None

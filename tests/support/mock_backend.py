@@ -27,7 +27,7 @@ Model = Callable[[tuple[int, ...]], np.ndarray]
 
 
 def token_bytes(token_id: int) -> bytes:
-    """A byte per token; the end token has bytes too, so that a text that shows them is caught."""
+    """Return a token's bytes: one byte, but "<end>" for the end token, which no text may show."""
     return b"<end>" if token_id == END else bytes([token_id])
 
 
@@ -58,20 +58,20 @@ def GRAMMARS() -> GrammarCompiler:
 
 
 def noise(tokens: tuple[int, ...]) -> np.ndarray:
-    """Any token may come next."""
+    """Give all tokens random logits."""
     digest = shake_128(np.array(tokens, np.int32).tobytes()).digest(2 * VOCAB)
     return (np.frombuffer(digest, np.uint16).astype(np.float32) - 32768) / 8192
 
 
 def narrow(tokens: tuple[int, ...]) -> np.ndarray:
-    """Almost only LETTERS come: stop strings, split characters and ends are common."""
+    """Make almost only LETTERS likely: stop strings, split characters and ends are common."""
     logits = noise(tokens)
     logits[LETTERS] += 20
     return logits
 
 
 def scripted(script: list[int], prompt_length: int) -> Model:
-    """Writes the script after any prompt of that length, and then zeros."""
+    """Return a model that writes the script after any prompt of that length, and then token 0."""
 
     def model(tokens: tuple[int, ...]) -> np.ndarray:
         logits, done = noise(tokens), len(tokens) - prompt_length
@@ -82,7 +82,7 @@ def scripted(script: list[int], prompt_length: int) -> Model:
 
 
 def broken_after(tokens: tuple[int, ...], value: float) -> Model:
-    """Noise, but that one logit after exactly these tokens is ``value``."""
+    """Return ``noise``, except that one logit after exactly these tokens is ``value``."""
 
     def model(history: tuple[int, ...]) -> np.ndarray:
         logits = noise(history)
@@ -99,10 +99,10 @@ def broken_after(tokens: tuple[int, ...], value: float) -> Model:
 class MockBackend(HostSampling):
     """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says.
 
-    With a window it keeps them twice, and reads the last ones of a row from where they can be let
-    go of: whatever is read too late or from another block changes the logits, or fails.
-    Where it tells places, the model is called with that of a row that sees what is behind it.
-    With states it reads what was before a sequence's rows from its state alone, a text of tokens.
+    With a window the mock keeps tokens twice, and reads a row's last ones from blocks that the
+    engine may release: a read that is too late or of another block changes the logits, or fails.
+    If it tells places, the model also gets the position of a row that attends to later tokens.
+    With states it reads the tokens before a sequence's rows from the sequence's state alone.
     """
 
     name = tier = "mock"
@@ -116,10 +116,10 @@ class MockBackend(HostSampling):
         groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
         state = StateGroup((2,), "tokens", 4) if has_state else None
         self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],), state)
-        self.states: dict[int, tuple[int, ...]] = {}  # by slot, until it is let go of
+        self.states: dict[int, tuple[int, ...]] = {}  # by slot, until the slot is released
         self.most_states = 0
         self.most_rows, self.tells_places = 512, False
-        self.windows: dict[int, np.ndarray] = {}  # by block, until it is let go of
+        self.windows: dict[int, np.ndarray] = {}  # by block, until the block is released
         self.most_windows = 0
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
         self.runs: list[int] = []
@@ -150,7 +150,7 @@ class MockBackend(HostSampling):
         return self.model((*history, AT, position))
 
     def _rows_with_state(self, batch, tokens) -> list[np.ndarray]:
-        """The wanted rows, in order; the states are stored once all is read."""
+        """Return the wanted rows, in order; store the states after all reads."""
         assert batch.states is not None
         asked_rows, rows, after = {*batch.logit_rows.tolist()}, [], {}
         history: tuple[int, ...] = ()
@@ -190,7 +190,7 @@ class MockBackend(HostSampling):
         raise NotImplementedError
 
     def hidden(self, batch):
-        """The first numbers of the rows' logits, exactly."""
+        """Return the first WIDTH logits of each row as its hidden state."""
         return self.run(batch)[:, :WIDTH].copy()
 
     def with_graph(self, graph, file):
@@ -200,7 +200,7 @@ class MockBackend(HostSampling):
         raise NotImplementedError
 
     def finish(self, x):
-        """Nothing comes after pooling."""
+        """Return pooled rows unchanged."""
         return x
 
     def _slot(self, batch, row, position) -> tuple[int, int]:
@@ -225,7 +225,7 @@ class MockBackend(HostSampling):
         return np.full(self.block, NEVER_WRITTEN, np.int32)
 
     def _hand_out(self, rows) -> np.ndarray:
-        """Read-only, and spoiled by the next call, as the protocol allows."""
+        """Return read-only rows; the next call overwrites them with NaN, as the protocol allows."""
         self._result.flags.writeable = True
         self._result.fill(np.nan)
         self._result = np.array(rows, np.float32).reshape(len(rows), VOCAB)
@@ -261,7 +261,7 @@ class MockBackend(HostSampling):
         return self.run(batch), {}
 
     def run_edited(self, batch, edits):
-        """There is one tensor, the token as a number, and it is what is stored."""
+        """Apply edits to the only tensor: the token as a number, which is stored."""
         assert edits
         tokens = batch.tokens.astype(np.float32)[:, None]
         for edit in edits:

@@ -1,4 +1,4 @@
-"""Small native plans for the tests: one op that reads numbers of our choice; batches of texts.
+"""Small native plans for the tests: one op that reads given numbers; batches of texts.
 
 The first op of a plan is a look-up, so its table holds the rows that the op under test reads.
 """
@@ -21,7 +21,7 @@ NO_WEIGHT = np.empty(0, np.float32)
 
 
 def random_bytes(rng, name, rows, cols):
-    """A matrix's bytes as a file has them: random codes, ordinary finite scales."""
+    """Return a matrix's bytes as in a file: random codes, ordinary finite scales."""
     return np.ascontiguousarray(random_matrix(rng, name, (rows, cols), 1.0)).view(np.uint8).ravel()
 
 
@@ -40,7 +40,7 @@ def new_plan(tier, threads=1, kv_blocks=1, context=32, prefetch="", kv="f16"):
 
 
 def add(plan, *more, matrices=()):
-    """Calls into a plan; matrices: what they name by number."""
+    """Add calls to a plan. matrices: those that the calls name by number."""
     plan.add(calls.plain(more), [*matrices])
 
 
@@ -49,7 +49,7 @@ def int32(values):
 
 
 def fed(rows, tier, threads=1, *, width=None, **options):
-    """(plan, source, out): a plan that looks up row i for token i, and returns what is put in out.
+    """Return (plan, source, out): the plan looks up row i for token i, and returns the buffer out.
 
     rows (count, n), looked up into source; out: `width` numbers a row, else n
     """
@@ -67,12 +67,12 @@ def fed(rows, tier, threads=1, *, width=None, **options):
 
 
 def linear(tier, name, raw, rows, x, threads=1, finish="store"):
-    """x (M, cols) times a matrix of `rows` rows in the format `name`: (M, rows)."""
+    """Return x (M, cols) times a matrix of `rows` rows in the format `name`: (M, rows)."""
     return run_apart(linear_plan(tier, name, raw, rows, x, threads, finish), len(x))
 
 
 def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""):
-    """A plan with which `run_apart` gives what `linear` does. A gate has the matrix twice."""
+    """Return the plan that `linear` runs. A gate has the matrix twice."""
     cols = x.shape[1]
     plan, source, out = fed(x, tier, threads, width=rows, prefetch=prefetch)
     act = quantised(plan, name, (source, 0), cols, cols + 64)  # buffers are shared: the widest
@@ -87,7 +87,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
 
 
 def quantised(plan, name, x, cols, width):
-    """The third buffer, x as quant blocks, where matrices of this format read those; else -1."""
+    """Return the buffer of x as quant blocks if matrices of this format read those; else -1."""
     if name not in QUANTISED:
         return -1
     to_blocks = calls.Normalise(False, x, cols, calls.Norm(), calls.Places(act=2))
@@ -96,7 +96,7 @@ def quantised(plan, name, x, cols, width):
 
 
 def run_apart(plan, count, first=0):
-    """Token first + i as row i, each a sequence of its own, all with logits."""
+    """Run token first + i as row i, each in a sequence of its own; return all outputs."""
     rows, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
     tables = np.zeros((count, 1), np.int32)
     return plan.run(Batch(rows + first, zeros, rows, tables, rows)).copy()
@@ -106,9 +106,9 @@ def attention(
     tier, qkv, shape, *, tables, cuts, threads=1, limits=None, kv="f16", stored=None,
     hidden_from=None,
 ):  # fmt: skip
-    """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
+    """Run qkv (sequences, T, width) through an attend op, `cuts` rows a call.
 
-    All sequences go through every call side by side, sequence s in the blocks tables[s].
+    Return (sequences, T, heads·d). Every call has all sequences, sequence s in blocks tables[s].
     limits, hidden_from (sequences, T): see `Batch`
     stored: a list that gets the bytes of every KV block
     """
@@ -136,7 +136,7 @@ def attention(
 
 
 def add_attend(plan, source, out, shape):
-    """Attention of queries, keys and values that lie side by side in the buffer source."""
+    """Add attention of queries, keys and values that are side by side in the buffer source."""
     more = {"rope_dim": 0, "rotate_half": False, "attention_factor": 1.0} | shape
     heads, kv_heads, d, dim = (more[key] for key in ("heads", "kv_heads", "head_dim", "rope_dim"))
     sizes = {"scale": d**-0.5, "softcap": 0.0, "window": 0, "reach": 0, "heads": heads}
@@ -151,7 +151,7 @@ def add_attend(plan, source, out, shape):
 
 
 def spans(length, cuts):
-    """(start, stop) of each call; the last of the cuts is repeated to the end."""
+    """Yield (start, stop) of each call; the last of the cuts repeats to the end."""
     start, i = 0, 0
     while start < length:
         stop = min(length, start + cuts[min(i, len(cuts) - 1)])
@@ -163,14 +163,14 @@ def spans(length, cuts):
 
 
 def batch_of(parts, limits=None):
-    """Rows of (first position, tokens, blocks) each, all with logits."""
+    """Return a batch of texts, each (first position, tokens, blocks), with logits of all rows."""
     rows = lay_rows(parts)
     logit_rows = np.arange(len(rows[0]), dtype=np.int32)
     return Batch(*rows, logit_rows, None if limits is None else int32(limits))
 
 
 def run_text(backend, start, tokens, blocks):
-    """Logits of every token of one text from a position on."""
+    """Return the logits of every token of one text, whose first position is ``start``."""
     return backend.run(batch_of([(start, tokens, [*blocks])])).copy()
 
 

@@ -33,14 +33,14 @@ extreme_rows = [
     pytest.mark.filterwarnings("ignore:invalid value"),
     pytest.mark.filterwarnings("ignore:divide by zero"),
 ]
-"""Marks of tests whose rows NumPy warns about."""
+"""Marks for tests on whose rows NumPy warns."""
 TIERS = _native.tiers().split(",") if _native else []
 
 # -- rows ------------------------------------------------------------------------------------
 
 
 def made(n: int, seed: int, scale: float, step: float | None, peaks: int) -> np.ndarray:
-    """Noise of this scale, on a grid of this step (ties), with some tokens far above the rest."""
+    """Return noise of this scale, rounded to a step (ties), with some tokens far above the rest."""
     rng = np.random.default_rng(seed)
     x = rng.normal(0, scale, n)
     x[rng.integers(0, n, peaks)] += 5 * scale
@@ -136,24 +136,24 @@ def row_draw(
 
 
 def by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
-    """The NumPy text, for every row."""
+    """Draw every row by the NumPy twin."""
     return sample(logits, draws, tier=TWIN)
 
 
 def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sampled | Exception]:
-    """The native routine, and a failure where it would pass a row on to the twin."""
+    """Draw by the native routine; fail if it would pass a row on to the twin."""
     results = _native.sample_rows(logits, list(draws), tier)
     assert [row.status for row in results] == [0] * len(draws)
     return sample(logits, draws, tier=tier)
 
 
 def assert_as_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> None:
-    """The native rows are the twin's on each tier, and none is passed on to the twin."""
+    """Check that every tier's native draws equal the twin's, and none is passed on to the twin."""
     expected = by_twin(logits, draws)
     for tier in TIERS:
         assert same(natively(logits, draws, tier), expected), tier
 
 
 def same(a: Sequence[object], b: Sequence[object]) -> bool:
-    """Equal to the last bit, and in the types of all values; NaN is itself."""
+    """Return whether values and types are equal to the last bit; NaN equals NaN."""
     return repr(a) == repr(b)

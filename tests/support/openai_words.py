@@ -1,4 +1,4 @@
-"""Answers of OpenAI's client: events put together, and what is left when clocks are taken out."""
+"""Answers of OpenAI's client: streams joined to whole answers, and parts without times."""
 
 import json
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ _CHANGES = (
 
 
 def clean(answer: Any) -> Any:
-    """All that neither a clock nor the cache decides, without nulls; a choice's parts by name."""
+    """Return an answer without nulls and without parts that depend on time or the cache."""
     data = json.loads(answer.model_dump_json()) if hasattr(answer, "model_dump_json") else answer
     if isinstance(data, dict):
         return {k: clean(v) for k, v in data.items() if k not in _CHANGES and v is not None}
@@ -20,7 +20,7 @@ def clean(answer: Any) -> Any:
 
 
 def joined(chunks: Any) -> Any:
-    """A stream as the whole answer that it stands for, with choices as attributes."""
+    """Join a stream to the whole answer, with attributes as the client's answers have."""
     chunks = list(chunks)
     head = json.loads(chunks[0].model_dump_json())
     whole: dict[str, Any] = {**head, "choices": [], "chunks": len(chunks)}
@@ -47,7 +47,7 @@ class Joined(SimpleNamespace):
 
 
 def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:
-    """One event's part of a choice; after its end nothing may come."""
+    """Add one event's part of a choice; no part may follow the choice's end."""
     assert not choice.get("finish_reason")
     if "delta" in part:
         message = choice.setdefault("message", {"content": "", "role": "assistant"})
@@ -80,7 +80,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _add_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
-    """The first piece of a call says who is called, the others have more of its arguments."""
+    """Add a piece of a call: the first names the tool, the others have more of the arguments."""
     if piece.get("id"):
         assert piece["index"] == len(calls)
         calls.append({name: value for name, value in piece.items() if name != "index"})
@@ -93,6 +93,6 @@ def _add_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
 
 
 def trace_of(choice: Any) -> Trace:
-    """Join records to the file that they make."""
+    """Return the trace of a choice's records."""
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in choice.cutaway["trace"]]
     return Trace.parse("".join(lines).encode())

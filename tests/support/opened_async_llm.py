@@ -1,4 +1,4 @@
-"""An AsyncLLM of which nothing may be left."""
+"""An AsyncLLM that must be empty at the end."""
 
 import gc
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ LONG = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
 
 @asynccontextmanager
 async def opened(path, more=None, **options):
-    """A model of its own; nothing may be left in it."""
+    """Yield an AsyncLLM of its own; at the end its engine must be empty."""
     llm = AsyncLLM(LLM(path, threads=1, progress=False, **(more or {})), **options)
     async with llm:
         yield llm

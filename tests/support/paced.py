@@ -1,10 +1,10 @@
-"""An engine that makes no more steps than it is allowed, so that a text is surely under way."""
+"""An engine that makes only allowed steps, so that a text is surely unfinished."""
 
 import threading
 
 
 class Paced:
-    """steps: that were made. allowed: a semaphore; each step takes one of it."""
+    """steps: number of steps made. allowed: a semaphore, which each step acquires."""
 
     def __init__(self, engine, steps: int, monkeypatch) -> None:
         self.engine, self.steps = engine, 0

@@ -1,4 +1,4 @@
-"""The page's modules in Node, with what they find in the page's document."""
+"""The page's modules in Node, with the catalogue that they find in the page's document."""
 
 import json
 import os
@@ -11,7 +11,7 @@ JS = Path(__file__).parents[1] / "trace" / "web" / "js"
 
 
 def in_node(*arguments: str | Path) -> str:
-    """What ``node`` prints with these arguments; where it fails, that is the failure."""
+    """Return the output of ``node`` with these arguments; fail with it if node fails."""
     done = subprocess.run(
         ["node", "--import", (JS / "catalogue.mjs").as_uri(), *map(str, arguments)],
         env={**os.environ, "CUTAWAY_CATALOGUE": json.dumps(catalogue())},

@@ -9,7 +9,7 @@ ADDRESS = "http://127.0.0.1:8000"
 
 
 def blocks(page: str, title: str, language: str, url: str) -> list[str]:
-    """The section's blocks of code in a language, with the address of a server that there is."""
+    """Return the section's blocks of code in a language, with ``url`` as the server's address."""
     text = doc_pages.PAGES[f"docs/{page}"]
     [section] = re.finditer(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", text, re.M | re.S)
     first, behind = (text.count("\n", 0, place) for place in section.span())

@@ -1,4 +1,4 @@
-"""The page's own tokenizer in Node, beside ours."""
+"""The page's own tokenizer in Node, compared with the Python one."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from cutaway.features.page.folder import WEB
 from support.page_modules import in_node
 
 MODULE = Path(str(WEB / "js/local/tokenizer.js")).as_uri()
-MARK = "\U00020000"  # that no text has
+MARK = "\U00020000"  # no text has this character
 _CUT = """import {{ readFileSync }} from "node:fs";
 const {{ Tokenizer }} = await import({module!r});
 const [vocabulary, texts] = JSON.parse(readFileSync({asked!r}, "utf8"));
@@ -24,8 +24,8 @@ console.log(JSON.stringify([ids, escaped, names]));
 
 
 def check_cuts_alike(vocabulary, ours, texts, tmp_path):
-    """The page has our ids of each text, or refuses it as we do; it hides special tokens where we
-    do, and its tokens add our bytes.
+    """Check that both tokenizers give the same ids of each text, or both refuse it; that both hide
+    the same special tokens; and that tokens have the same bytes.
 
     vocabulary: as the page reads it; ours: a Tokenizer
     """

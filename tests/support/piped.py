@@ -1,4 +1,4 @@
-"""A model without weights before a replica that has them, in one process, over real sockets."""
+"""A model without weights in front of a replica with weights, in one process, over sockets."""
 
 from cutaway import AsyncLLM
 from cutaway.compute.loading.model import LoadedModel
@@ -7,7 +7,7 @@ from support.replicas import InProcess, Killable, sent
 
 
 class Piped(ClusterLLM):
-    """What ``behind`` does, asked as from another process."""
+    """A model that passes its requests to ``behind``, as from another process."""
 
     def __init__(self, behind: AsyncLLM) -> None:
         own = behind.model
@@ -22,7 +22,7 @@ class Piped(ClusterLLM):
         return self.behind.engine
 
     def state(self):
-        """Return its state as it is now; a Front knows what its replicas said a second ago."""
+        """Return the present state of ``behind``; a Front's knowledge may be a second old."""
         return sent(self.behind.state())
 
     @property

@@ -1,4 +1,4 @@
-"""The sampler once more, as one would write it on paper: the oracle of the exercises."""
+"""The sampler written as on paper: the oracle of the exercises."""
 
 from math import exp, log2
 
@@ -19,7 +19,7 @@ def ranked(start):
 
 
 def shares(start, temperature=1.0, top_k=0, top_p=1.0):
-    """Row -> probability of those that stay."""
+    """Return row -> probability of the surviving tokens."""
     logits = [z / temperature for z in start.logits]
     order, survivors = ranked(start), []
     whole = softmax(logits, order)
@@ -31,7 +31,7 @@ def shares(start, temperature=1.0, top_k=0, top_p=1.0):
 
 
 def pick(start, temperature=1.0, **filters):
-    """The row that is drawn."""
+    """Return the row that is drawn."""
     if temperature == 0:
         return ranked(start)[0]
     survivors = shares(start, temperature, **filters)
@@ -44,7 +44,7 @@ def entropy(start):
 
 
 def solutions(start):
-    """What is right, for the exercises of the QUICK topics."""
+    """Return the right answers to the exercises of the QUICK topics."""
     rows, name = range(len(start.names)), start.names.__getitem__
     all_of, best = shares(start), ranked(start)[0]
     return [
@@ -63,6 +63,6 @@ def solutions(start):
 
 
 def start_of(logits, seed=35, position=5):
-    """Tokens with ids that are far apart and in no order."""
+    """Return a start whose token ids are far apart and unordered."""
     ids = [(7919 * (n + 1)) % 501 for n in range(len(logits))]
     return Start("x", tuple(ids), tuple(f"t{i}" for i in ids), tuple(logits), seed, position)

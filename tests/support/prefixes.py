@@ -1,4 +1,4 @@
-"""A text whose keys and values are saved, and what goes on from there."""
+"""A text whose keys and values are saved, and models that continue from the file."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -25,7 +25,7 @@ def taken_back(path, place, **setup):
 
 
 def forge(place, change):
-    """Rewrite a file's blocks, with hashes that are right. change: (block, its bytes) -> bytes"""
+    """Rewrite a file's blocks, with valid hashes. change: (index, bytes) -> bytes"""
     with PrefixReader(place) as file:
         head, blocks = file.head, []
         for i, nbytes in enumerate(head.block_bytes):

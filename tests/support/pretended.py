@@ -1,4 +1,4 @@
-"""A server that answers what a test says, and keeps what it was asked."""
+"""A server with the answers of a test, which records its requests."""
 
 import json
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from cutaway.rerun.asking import Server
 
 @contextmanager
 def pretended(answers):
-    """A server with these answers by path, or functions of the body; it keeps what it was asked."""
+    """Run a server; answers: path -> an answer, or a function of the body. It records requests."""
     requests = []
 
     class Handler(BaseHTTPRequestHandler):

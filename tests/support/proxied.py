@@ -1,4 +1,4 @@
-"""A proxy that has a server at a sub-path."""
+"""A proxy that shows a server under a sub-path."""
 
 import re
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ HOP = {"connection", "transfer-encoding", "content-length", "content-encoding", 
 
 @contextmanager
 def proxy(target: str, *, takes_off: bool):
-    """The address of a proxy that has a server below ROOT, and nothing else."""
+    """Yield the address of a proxy that shows a server below ROOT, and nothing else."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

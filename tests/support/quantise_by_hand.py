@@ -16,7 +16,7 @@ def codes_of(x, factor):
 
 
 def weighted(x, codes):
-    """The two sums that say how well codes fit, added one after another."""
+    """Return the two sums that measure how well codes fit, added one after another."""
     along, square = F(0), F(0)
     for value, code in zip(x, codes, strict=True):
         w = value * value
@@ -25,7 +25,7 @@ def weighted(x, codes):
 
 
 def best_scale(x):
-    """(scale, codes) of 16 weights: of nineteen factors the one with the least weighted error."""
+    """Return (scale, codes) of 16 weights, by the factor (of 19) with the least weighted error."""
     extreme = x[np.argmax(np.abs(x))]
     if abs(extreme) < F(1e-15):
         return F(0), np.full(16, -32, F)
@@ -43,7 +43,7 @@ def best_scale(x):
 
 
 def quant_block(x):
-    """One quant block of 256 weights."""
+    """Return one quant block of 256 weights."""
     out = np.zeros(1, Q6_K.layout)
     groups = x.reshape(16, 16)
     scales, codes = zip(*map(best_scale, groups), strict=True)
@@ -66,6 +66,6 @@ def quant_block(x):
 
 
 def q6_k(x):
-    """float32 (n * 256,) -> uint8 (n * 210,)."""
+    """Quantise float32 (n * 256,) to uint8 (n * 210,)."""
     with np.errstate(under="ignore"):
         return np.concatenate([quant_block(block) for block in x.reshape(-1, 256)]).view(np.uint8)

@@ -1,8 +1,8 @@
 """Folders of a small random llama whose matrices are quantised by each method, and their twins.
 
-Codes, zeros and scales are drawn; each method packs them as its own program does, and says by its
-definition, one weight at a time where that is short, which matrix they are. A twin has these
-matrices as they are, in float32.
+Codes, zeros and scales are drawn. Each method packs them as its own program does, and computes
+their matrix by its definition, one weight at a time where that is short. A twin has these matrices
+in float32.
 """
 
 import json
@@ -25,17 +25,17 @@ IDS: list[int] = np.random.default_rng(1).integers(6, VOCAB, 60).tolist()
 
 
 def write_folder(folder: Path, method: Method, seed: int = 0, **config: Any) -> Path:
-    """A folder whose numbers follow from the seed; config: changes of config.json."""
+    """Write a folder with numbers from the seed. config: changes of config.json."""
     return _write(folder, method, seed, config, twin=False)
 
 
 def write_twin(folder: Path, method: Method, seed: int = 0, **config: Any) -> Path:
-    """The twin of ``write_folder``'s."""
+    """Write the twin of ``write_folder``'s folder."""
     return _write(folder, method, seed, config, twin=True)
 
 
 def shapes(hidden: int, inner: int) -> dict[str, tuple[int, int]]:
-    """The shape (out, in) of each matrix of a layer."""
+    """Return name -> shape (out, in) of a layer's matrices."""
     head = hidden // HEADS
     return {
         "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (KV_HEADS * head, hidden),
@@ -81,7 +81,7 @@ def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) 
 
 
 def quantise_folder(source: Path, target: Path, method: Method, *, twin: bool) -> Path:
-    """A copy of a folder with other numbers in its linear layers: quantised, or the same in F32."""
+    """Copy a folder, with new numbers in its linear layers: quantised, or the same in F32."""
     shutil.copytree(source, target)
     rng, tensors = np.random.default_rng(0), dict[str, Array | Typed]()
     for name, tensor in read_tensors(source / "model.safetensors").items():
@@ -143,4 +143,4 @@ METHODS: Mapping[str, Method] = {
     "nf4-block-128": nf4(block=128),
     "llm-int8": llm_int8(),
 }
-"""Every method in every variant that is read, by name."""
+"""Name -> method, in every variant that cutaway reads."""

@@ -1,4 +1,4 @@
-"""Writes small EAGLE-3 heads as folders, named as their publishers name them."""
+"""Writes small EAGLE-3 heads as folders, with their publishers' tensor names."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ _DTYPES = {"float32": "F32", "int64": "I64", "bool": "BOOL"}
 def eagle_tensors(
     target: int, hidden: int = 64, tokens: int = 100, seed: int = 1, vocab: int = 264
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Random ones by the names of the paper's authors; target: numbers that fc reads."""
+    """Return random tensors by the paper's names. target: number of inputs of fc."""
     rng = np.random.default_rng(seed)
     shapes = {
         "fc": (hidden, target), "norm": (hidden,), "lm_head": (tokens, hidden),
@@ -43,7 +43,7 @@ def write_eagle(
     folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], naming: str = "midlayer",
     **config: Any,
 ) -> Path:  # fmt: skip
-    """The folder. config: keys of config.json, beside those of the sizes; None removes one."""
+    """Write the folder. config: more keys of config.json; None removes a key."""
     folder.mkdir()
     renamed, outside = {}, "model." if naming == "layers" else ""
     for name, x in tensors.items():

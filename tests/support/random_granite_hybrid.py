@@ -16,7 +16,7 @@ def write_tiny_granite_hybrid(
     kv_heads: int = 2, hidden: int = 64, feed_forward: int = 96, taps: int = 4, context: int = 256,
     seed: int = 0, format: str = "Q8_0",
 ) -> Path:  # fmt: skip
-    """attends: the layers with attention; format: of every matrix but the convolutions'."""
+    """attends: the layers with attention; format: of all matrices except the convolutions'."""
     writer = gguf.GGUFWriter(path, "granitehybrid")
     writer.add_context_length(context)
     writer.add_embedding_length(hidden)

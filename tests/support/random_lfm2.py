@@ -14,7 +14,7 @@ def write_tiny_lfm2(
     kv_heads: int = 2, hidden: int = 64, feed_forward: int = 96, taps: int = 3, context: int = 256,
     seed: int = 0, format: str = "Q8_0",
 ) -> Path:  # fmt: skip
-    """attends: the layers with attention; format: of every matrix but the convolutions'."""
+    """attends: the layers with attention; format: of all matrices except the convolutions'."""
     writer = gguf.GGUFWriter(path, "lfm2")
     writer.add_context_length(context)
     writer.add_embedding_length(hidden)

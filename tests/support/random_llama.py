@@ -26,10 +26,10 @@ def write_tiny_llama(
 ) -> Path:  # fmt: skip
     """head_dim differs from hidden / heads, and heads from kv_heads, on purpose.
 
-    metadata: keys to set, whatever they were (None removes one); rows: those of the embedding
-    experts: of each layer, in place of one MLP; two of them compute a token
+    metadata: keys to set (None removes a key); rows: number of the embedding's rows
+    experts: number in each layer, instead of one MLP; two of them compute each token
     format: of every matrix; formats: of the matrices with these last names ("ffn_down", "output")
-    vectors: more tensors, by their whole names
+    vectors: more tensors, by their full names
     """
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)
@@ -66,7 +66,7 @@ def write_tiny_llama(
 
 
 def write_tiny_late(path: Path) -> Path:
-    """Late interaction: 8 numbers for each token but "a"; queries are marked by "b"."""
+    """Write a late-interaction model: 8 numbers per token, none for "a"; "b" marks a query."""
     late = LateInteraction(
         query_id=WORDS.index("b") + 3, document_id=WORDS.index("ab") + 3, query_length=10,
         document_length=20, filled_to=10, filler=2, fillers_are_seen=True,
@@ -79,7 +79,7 @@ def write_tiny_late(path: Path) -> Path:
 
 
 def write_tiny_ranker(path: Path) -> Path:
-    """A head that scores what the last token's row tells of two texts."""
+    """Write a reranker, which scores two texts by the row of their last token."""
     matrix = np.random.default_rng(4).normal(size=(1, 32)).astype(np.float32)
     return write_tiny_llama(
         path, tied=True, metadata={"cutaway.embedding.rank_pooling": "last"},
@@ -88,7 +88,7 @@ def write_tiny_ranker(path: Path) -> Path:
 
 
 def written(writer: gguf.GGUFWriter, path: Path) -> Path:
-    """The file, with all that was added."""
+    """Write the file of everything added to a writer."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -97,7 +97,7 @@ def written(writer: gguf.GGUFWriter, path: Path) -> Path:
 
 
 def add_tokens(writer: gguf.GGUFWriter) -> None:
-    """A tokenizer of VOCAB tokens."""
+    """Add a tokenizer of VOCAB tokens."""
     writer.add_tokenizer_model("llama")
     writer.add_token_list(["<unk>", "<s>", "</s>", *WORDS])
     writer.add_token_scores([0.0] * 3 + [0.0] * 256 + [-1.0, -2.0, -3.0, -4.0, -5.0])
@@ -107,7 +107,7 @@ def add_tokens(writer: gguf.GGUFWriter) -> None:
 
 
 def _layer(hidden: int, queries: int, keys: int, feed_forward: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a layer's tensors, in the order in which they are drawn."""
+    """Return the shapes of a layer's tensors, in the order of drawing."""
     return {
         "attn_norm": (hidden,), "ffn_norm": (hidden,),
         "attn_q": (queries, hidden), "attn_k": (keys, hidden), "attn_v": (keys, hidden),
@@ -121,7 +121,7 @@ def add_tensors(
     writer: gguf.GGUFWriter, rng: np.random.Generator, shapes: Mapping[str, tuple[int, ...]],
     format: str, formats: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Random tensors of these shapes, by their names without ".weight"."""
+    """Add random tensors of these shapes, which have names without ".weight"."""
     for name, shape in shapes.items():
         kind = formats.get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
         scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])
@@ -148,7 +148,7 @@ def _set(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
 def random_matrix(
     rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
 ) -> np.ndarray[Any, Any]:
-    """Normally distributed numbers in a format: float32 for F32, else the bytes of each row."""
+    """Return normally distributed numbers in a format: float32 for F32, else bytes of rows."""
     if format not in _WRITTEN:
         return random_blocks(rng, format, shape, scale)
     numbers = (rng.normal(size=shape) * scale).astype(np.float32)

@@ -11,7 +11,7 @@ HIDDEN, HEADS, KEYS, VALUES, LAYERS = 64, 4, 16, 32, 2
 
 
 def write_tiny_mamba2(path: Path) -> Path:
-    """Q8_0 matrices, two layers."""
+    """Write two layers with Q8_0 matrices."""
     writer, rng = gguf.GGUFWriter(path, "mamba2"), np.random.default_rng(1)
     writer.add_context_length(256)
     writer.add_embedding_length(HIDDEN)

@@ -1,11 +1,10 @@
 """Tiny random models of transformers, saved as folders: one or more of each family.
 
-`FAMILIES` is the table, of those of `families/`. Every row is a transformers config in shapes odd
-enough to catch a mistake: heads that are not kv heads, heads of a size of their own, windows
-shorter than a test's text, norms that are not one. `save` makes the model and writes it with a
-tokenizer.
+`FAMILIES` joins the tables of `families/`. Every row is a transformers config in shapes odd enough
+to catch a mistake: fewer kv heads than heads, a head size of its own, windows shorter than a test's
+text, norms other than one. `save` makes the model and writes it with a tokenizer.
 
-torch and transformers are imported when a model is made, so that the table can be read without.
+torch and transformers are imported when a model is made, so that the table needs neither.
 """
 
 import json
@@ -25,13 +24,13 @@ from support.families.row import VOCAB, Row
 IDS: list[int] = np.random.default_rng(1).integers(6, VOCAB, 80).tolist()  # no special tokens
 
 FAMILIES: Mapping[str, Row] = {**DENSE, **MIXTURES, **RECURRENT}
-"""The families that write."""
+"""The families that generate text."""
 
 FORMULAS: Mapping[str, Row] = {
     "ling": Row("not there", tiny_ling.CONFIGS["ling"], "bailingmoe"),
     "ling2": Row("not there", tiny_ling.CONFIGS["ling2"], "bailingmoe2"),
 }
-"""The families that transformers lacks: `tiny_ling` says what is right."""
+"""The families that transformers lacks; `tiny_ling` has their formulas."""
 
 ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **RANKERS}
 
@@ -42,9 +41,9 @@ def row(name: str) -> Row:
 
 
 def context(name: str) -> int | None:
-    """What makes cutaway choose as transformers does by the length of a test's text.
+    """Return the context with which cutaway takes the rope factors that transformers takes.
 
-    Texts that may be no longer than what a model was first trained for take its short factors.
+    A context within a model's first training length takes the short factors. None: the default.
     """
     return 64 if name in ("phi3-longrope", "phimoe") else None
 
@@ -58,10 +57,10 @@ def save(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Write the family's model into a folder; the answer is transformers' model, in eval mode.
+    """Write the family's model into a folder; return transformers' model, in eval mode.
 
-    dtype: of the saved weights, "float32", "bfloat16" or "float16"; the model answered with is
-    float32 and has exactly the saved numbers. options: of save_pretrained (max_shard_size).
+    dtype: of the saved weights, "float32", "bfloat16" or "float16"; the returned model is float32
+    and has exactly the saved numbers. options: of save_pretrained (max_shard_size).
     """
     family = row(name)
     if name in FORMULAS:
@@ -78,7 +77,7 @@ def save_row(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Write a model that is in no table, as `save`."""
+    """Write a model of a row that is in no table, as `save` does."""
     import torch
     import transformers
 
@@ -90,13 +89,13 @@ def save_row(
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tiny_tokenizers.save(tokenizer, folder)
-    # Read again: a model that is made smaller and larger again has lost digits of its rope table.
+    # Read again: conversion to a smaller dtype and back loses digits of the rope table.
     read = getattr(transformers, made.kind).from_pretrained(folder, dtype=torch.float32)
     return read.eval()
 
 
 def _shake(model: Any, rng: np.random.Generator) -> None:
-    """Other numbers than those that a model begins with: those hide scales, norms and biases."""
+    """Change initial numbers, which hide mistakes in scales, norms and biases."""
     import torch
 
     for name, weight in model.named_parameters():
@@ -116,7 +115,7 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 
 def _about_zero(model: Any) -> bool:
-    """Gemma's and Nemotron's norms are what is added to 1."""
+    """Return whether the model adds 1 to its norms' weights, as Gemma and Nemotron do."""
     name = str(model.config.model_type)
     if name in ("nemotron_h", "gemma4_text"):
         return False
@@ -124,7 +123,7 @@ def _about_zero(model: Any) -> bool:
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
-    """transformers' own: float32 (n, vocab)."""
+    """Return transformers' logits: float32 (n, vocab)."""
     import torch
 
     if isinstance(model, tiny_ling.Ling):

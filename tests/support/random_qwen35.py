@@ -19,10 +19,10 @@ def write_tiny_qwen35(
     context: int = 256, seed: int = 0, format: str = "Q8_0", draft_head: bool = False,
     made: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> Path:  # fmt: skip
-    """every: of so many layers the last attends; format: of every matrix but the convolutions'.
+    """every: every n-th layer attends; format: of all matrices except the convolutions'.
 
-    draft_head: whether one more layer guesses tokens ahead
-    made: matrices by their names without ".weight", in place of random ones
+    draft_head: whether another layer drafts tokens
+    made: matrices by their names without ".weight", instead of random ones
     """
     writer = gguf.GGUFWriter(path, "qwen35")
     writer.add_context_length(context)
@@ -62,11 +62,11 @@ def write_tiny_qwen35(
 
 
 def _add_sizes_of_heads(writer: gguf.GGUFWriter, head_dim: int, taps: int) -> None:
-    """Write what attention and the delta nets are made of."""
+    """Write the sizes of attention and of the delta nets."""
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim // 4)
-    writer.add_rope_dimension_sections([11, 11, 10, 0])  # as llama.cpp asks for
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # llama.cpp requires these
     writer.add_ssm_conv_kernel(taps)
     writer.add_ssm_state_size(KEYS)
     writer.add_ssm_group_count(K_HEADS)

@@ -1,4 +1,4 @@
-"""Texts that are read as a whole, all asked for at once."""
+"""Texts whose logits are all wanted, queued together."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from cutaway.engine import Engine, Request, ScoreBidirectional, Scored
 
 
 def read(engine: Engine, texts: list[list[int]]) -> tuple[list[NDArray[np.float32]], int]:
-    """The logits of all rows of each text, and the number of steps."""
+    """Return (logits of all rows of each text, number of steps)."""
     logits: dict[int, list[NDArray[np.float32]]] = {}
     for text in texts:
         decoder = ScoreBidirectional(tuple(range(len(text))))

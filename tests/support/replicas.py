@@ -20,16 +20,16 @@ NAMES = count()
 
 
 def sent(thing: Any) -> Any:
-    """Return an object as it arrives in another process."""
+    """Return an object as another process receives it."""
     return pickle.loads(pickle.dumps(thing))
 
 
 class Mortal(Replica):
-    """A replica that ends when it would tell another token, pass or scores, after so many.
+    """A replica that ends before it sends another token, pass or scores than ``lives`` of them.
 
-    lives  how many; None is for ever
-    ends   how: it dies as a process does, tells nothing more at all, or no more news
-    edit   what it makes of each step that it tells
+    lives  number of these that it sends; None: it never ends
+    ends   how it ends: it dies as a process does, sends nothing more, or sends no more news
+    edit   changes each step that it sends
     """
 
     lives: int | None = None
@@ -50,7 +50,7 @@ class Mortal(Replica):
         return front
 
     def _last_words(self, news: Update) -> Update:
-        """Keep as much of the news as it lives to send."""
+        """Return the part of the news that the replica still sends."""
         return Update(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
 
     def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
@@ -70,7 +70,7 @@ class Mortal(Replica):
 
 
 class Killable:
-    """A replica that can end as a process does: what it had not sent is lost."""
+    """A replica that can end as a process does: unsent messages are lost."""
 
     def __init__(self, llm: AsyncLLM, lives: int | None = None, ends="dies") -> None:
         self.replica = Mortal(llm, f"replica{next(NAMES)}")
@@ -96,10 +96,10 @@ class Killable:
 
 
 class InProcess:
-    """``Replicas`` of which the first that lives takes the job.
+    """``Replicas`` that give a job to the first living replica.
 
-    tells_deaths  whether a call at a replica that dies fails, as Ray's do; else only the
-                  connection says so
+    tells_deaths  whether a call at a dying replica fails, as Ray's do; else only the connection
+                  shows the death
     """
 
     def __init__(self, *, tells_deaths: bool = True) -> None:
@@ -127,7 +127,7 @@ class InProcess:
         )
 
     async def _done(self, replica: Killable, call):
-        """What the call at this replica comes to, which may die meanwhile."""
+        """Return the result of a call at a replica, which may die during the call."""
         doing = asyncio.ensure_future(call)
         dying = asyncio.ensure_future(replica.dead.wait())
         try:
@@ -144,7 +144,7 @@ class InProcess:
 
 
 async def _answered(call):
-    """What comes back of a call elsewhere."""
+    """Return the result of a call, or raise its exception as another process receives it."""
     try:
         return await call
     except Exception as error:
@@ -152,7 +152,7 @@ async def _answered(call):
 
 
 class Models:
-    """Loaded once: the weightless one of a Front, and as many as there are replicas."""
+    """Models that are loaded once: a Front's, without weights, and one for each replica."""
 
     def __init__(self, path, setup: Setup | None = None) -> None:
         self._path, self._setup = path, setup or Setup(threads=1)
@@ -178,9 +178,9 @@ async def cluster(
     tells_deaths=True,
     **options,
 ):
-    """A Front over so many replicas of a model; nothing of it is left.
+    """Yield a Front over replicas of a model; at the end nothing of it is left.
 
-    kills: before these one more for each, which ends when it has told so many tokens
+    kills: for each number, an additional first replica that ends after this many tokens
     """
     pool = InProcess(tells_deaths=tells_deaths)
     lives = [*kills, *[None] * replicas]

@@ -18,7 +18,7 @@ READY_S, END_S = 120, 60
 
 
 class Server:
-    """A server that is ready. lines: of its log, all that came so far."""
+    """A server that is ready. lines: its log so far."""
 
     def __init__(self, *argv) -> None:
         self.process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Server:
             self.lines.append(line.rstrip("\n"))
 
     def wait_for(self, pattern: str, seconds: float = READY_S) -> re.Match[str]:
-        """The last line of the log that has this; what was logged where it does not come."""
+        """Return the match in the log's last matching line; fail with the log if none comes."""
         until = monotonic() + seconds
         while monotonic() < until:
             for line in reversed(self.lines):
@@ -54,7 +54,7 @@ class Server:
     # -- processes ---------------------------------------------------------------------------
 
     def descendants(self) -> dict[int, str]:
-        """The processes that it started, and theirs, by what they call themselves."""
+        """Return pid -> command of all processes below the server."""
         parents = dict[int, int]()
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and (status := _read(entry / "stat")):
@@ -69,19 +69,19 @@ class Server:
         return children
 
     def pid(self, decision: str) -> int:
-        """The process of the replica that a text's sentence names."""
+        """Return the pid of the replica that a text's sentence names."""
         name = re.match(r"replica (\w+):", decision)
         assert name, decision
         return int(self.wait_for(rf"replica +replica={name[1]} .*pid=(\d+)")[1])
 
     def left(self) -> list[int]:
-        """Return those of all processes seen so far that are still there."""
+        """Return the pids of the processes seen so far that still exist."""
         return [pid for pid, born in self._seen if born and _born(pid) == born]
 
     # -- requests ----------------------------------------------------------------------------
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """An answer that is JSON."""
+        """Return an answer that is JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             _send(connection, path, body)
@@ -90,7 +90,7 @@ class Server:
             connection.close()
 
     def text(self, path: str) -> str:
-        """An answer that is text."""
+        """Return an answer that is text."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             _send(connection, path, None)
@@ -99,7 +99,7 @@ class Server:
             connection.close()
 
     def stream(self, path: str, body: dict[str, Any]):
-        """The events of an answer as they come."""
+        """Yield the events of an answer as they come."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             _send(connection, path, {**body, "stream": True})
@@ -113,7 +113,7 @@ class Server:
     # -- the end -----------------------------------------------------------------------------
 
     def end(self, number: int = signal.SIGTERM, *, spared: Collection[str] = ()) -> int:
-        """Signal it; its exit code. Of all that it started nothing is left then but these."""
+        """Signal the server; return its exit code. Only ``spared`` processes may be left then."""
         self.descendants()
         self.process.send_signal(number)
         code = self.process.wait(END_S)
@@ -127,7 +127,7 @@ class Server:
 
 @contextmanager
 def replicated(*argv):
-    """A server with replicas; all of its processes are gone afterwards, however that ends."""
+    """Yield a server with replicas; all of its processes end with the block."""
     server = Server(*argv)
     try:
         assert server.port
@@ -167,6 +167,6 @@ def _command(pid: int) -> str:
 
 
 def _born(pid: int) -> str:
-    """Return when a process began, by which its number is no other's; "" where none has it."""
+    """Return a process's start time, which tells reused pids apart; "" if the pid is free."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] != "Z" else ""

@@ -1,4 +1,4 @@
-"""OpenAI's client and what tests ask for with it; a request's seed decides how its text looks."""
+"""OpenAI's client, and the requests of tests; a request's seed decides the form of its text."""
 
 import openai
 
@@ -12,7 +12,7 @@ def client_of(served, make=openai.OpenAI):
 
 
 def asked(seed=LONG, input="ab", **more):
-    """The keywords of a request; ours go another way through OpenAI's client."""
+    """Return the keywords of a request; cutaway's own fields go into extra_body."""
     extension = {"seed": seed, **more.pop("ours", {})}
     fields = {"model": "tiny", "temperature": 1.0, "max_output_tokens": 60}
     return {**fields, "input": input, "extra_body": extension, **more}

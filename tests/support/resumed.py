@@ -1,4 +1,4 @@
-"""Texts that are written whatever becomes of the replicas, and all that must be equal of them."""
+"""Texts that are finished even if replicas end, and their parts that must be equal."""
 
 from cutaway.errors import CutawayError
 
@@ -7,7 +7,7 @@ LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 
 
 def told(generation):
-    """All of a text that is not about time, nor about who drafted what."""
+    """Return the parts of a text that depend neither on time nor on drafts."""
     started, ended = generation.started, generation.ended
     return {
         "seed": generation.seed,
@@ -22,7 +22,7 @@ def told(generation):
 
 
 async def write(front, options):
-    """The texts of a request, or why there are none."""
+    """Return the texts of a request, or the sentence of its error."""
     try:
         texts = await front.submit([PROMPT], front.parse(options))
         await texts.finish()

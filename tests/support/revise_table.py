@@ -1,4 +1,4 @@
-"""A model of a few tokens, of which every text can be enumerated; it answers as an engine does."""
+"""A model of a few tokens, whose texts can be enumerated, with the interface of an engine."""
 
 from itertools import product
 
@@ -13,7 +13,7 @@ TOKENS = np.flatnonzero(ALLOWED).tolist()
 
 
 def row(text: tuple[int, ...]) -> np.ndarray:
-    """Logits (1, 5) of what follows a text; uneven, and a function of all of it."""
+    """Return the logits (1, 5) after a text: uneven, and a function of the whole text."""
     scores = np.random.default_rng([7, *text]).normal(size=(1, len(ALLOWED)))
     return (1.5 * scores).astype(np.float32)
 
@@ -60,7 +60,7 @@ class Table:
         return total
 
     def power(self, head, count, alpha) -> dict[tuple[int, ...], float]:
-        """p^α over all texts of so many tokens that add text."""
+        """Return p^α, normalised, over all texts of ``count`` tokens that add text."""
         texts = [(*head, *values) for values in product(TOKENS, repeat=count)]
         weights = np.exp([alpha * self.logprob(text, len(head)) for text in texts])
         return dict(zip(texts, (weights / weights.sum()).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""A draft that is revised, and how likely each of its tokens is."""
+"""A revised draft, and the log-probability of each of its tokens."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ DRAFT = "ab ba abab a"
 
 
 def logprobs(llm, ids, first):
-    """Score each token from one on, by logits of the whole text."""
+    """Return the log-probability of each token from ``first`` on, by logits of the whole text."""
     rows = llm.logits(ids)[first - 1 : -1].astype(np.float64)
     tops = rows.max(axis=1)
     totals = tops + np.log(np.exp(rows - tops[:, None]).sum(axis=1))

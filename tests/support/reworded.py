@@ -1,4 +1,4 @@
-"""Errors that say something else: whatever finds a field in a sentence finds it no more."""
+"""Errors with other words, so that code which finds a field in a sentence fails."""
 
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -7,7 +7,7 @@ from cutaway.errors import InputError, Name
 
 
 def _reword(self, *words):
-    """Keep the names, and nothing else of what is said."""
+    """Keep the names of an error, and replace all other words."""
     fields = {0} if len(words) > 1 else set()
     reworded_words = (
         w if i in fields or isinstance(w, Name) else " 7" for i, w in enumerate(words)
@@ -17,6 +17,6 @@ def _reword(self, *words):
 
 @contextmanager
 def reworded():
-    """Let every InputError say " 7" beside its fields' names while the block runs."""
+    """Give every InputError within the block " 7" for all words except its fields' names."""
     with patch.object(InputError, "__init__", _reword):
         yield

@@ -1,11 +1,11 @@
-"""Safetensors files by hand, byte for byte: what no well-behaved writer would write."""
+"""Safetensors files written byte by byte, invalid ones included."""
 
 import json
 import struct
 
 
 def safetensors(header, data=b"", length=None):
-    """header: what JSON can hold, or bytes; length: what the file says of the header's."""
+    """header: a value for JSON, or bytes; length: header length in the file, None: the true one."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(raw) if length is None else length) + raw + data
 
@@ -15,7 +15,7 @@ def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
 
 
 def small():
-    """A sound file with every part a reader walks through."""
+    """Return a sound file with every part that a reader reads."""
     header = {
         "__metadata__": {"format": "pt"},
         "norm": entry(),

@@ -1,7 +1,7 @@
-"""Brute-force definitions of what the sampling room computes: plain loops over Python numbers.
+"""Brute-force definitions of the sampler's computations: plain loops over Python numbers.
 
 Slow on purpose. Real numbers are Decimals of 50 digits; float32 steps are rounded one by one.
-Where the truth lies within 1e-12 of a threshold a float64 cannot tell, so `assume` skips the case.
+Within 1e-12 of a threshold float64 cannot decide, so `assume` skips the case.
 """
 
 import math
@@ -22,7 +22,7 @@ Scores = dict[int, float]  # token id -> its float32 logit
 REAL = Context(prec=50)
 HAIR = Decimal("1e-12")
 
-# From ties (quarters) to anything a float32 can hold in a model's usual range.
+# Quarters, which tie, or any float32 in a model's usual range.
 LOGITS = st.one_of(st.integers(-24, 24).map(lambda n: n / 4), st.floats(-30, 30, width=32))
 
 
@@ -31,7 +31,7 @@ def rows(min_size: int = 1, max_size: int = 12) -> st.SearchStrategy[np.ndarray]
 
 
 def row(values: Iterable[float]) -> np.ndarray:
-    """A row as the model would hand it over, and it may not be written to."""
+    """Return a read-only row of logits, as a model gives it."""
     logits = np.array(list(values), np.float32)
     logits.setflags(write=False)
     return logits
@@ -71,7 +71,7 @@ def chain_of(**settings: Any) -> tuple[Stage, ...]:
 
 
 def philox_words(counter: Sequence[int], key: Sequence[int]) -> list[int]:
-    """Philox4x32-10 of Salmon et al. 2011, one counter, Python integers."""
+    """Return Philox4x32-10 (Salmon et al. 2011) of one counter, in Python integers."""
     (a, b, c, d), (k0, k1) = counter, key
     for n in range(10):
         left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
@@ -125,7 +125,7 @@ def top_k(scores: Scores, k: int) -> set[int]:
 
 
 def top_p(scores: Scores, p: float) -> set[int]:
-    """A token stays while those better than it hold less than p: the crossing token stays."""
+    """Keep a token if the better ones have a total below p: the token that crosses p stays."""
     mass, survivors = probabilities(scores), set()
     for t in scores:
         ahead = sum((mass[other] for other in scores if better(other, t, scores)), Decimal(0))
@@ -170,7 +170,7 @@ def penalties(scores: Scores, rule: dict[str, float], history: History) -> Score
 
 
 def stage_scores(stage: Stage, scores: Scores, history: History) -> Scores:
-    """The survivors of one stage, with their logits."""
+    """Return the survivors of one stage, with their logits."""
     rule: Any = stage.rule
     filters = {
         "top_k": lambda: top_k(scores, rule["k"]),
@@ -190,7 +190,7 @@ def stage_scores(stage: Stage, scores: Scores, history: History) -> Scores:
 
 
 def snapshots(chain: Sequence[Stage], logits: np.ndarray, history: History) -> list[Scores]:
-    """Who is in before the first stage, and after each."""
+    """Return the survivors before the first stage, and after each."""
     states = [scores_of(logits)]
     for stage in chain:
         states.append(stage_scores(stage, states[-1], history))
@@ -198,7 +198,7 @@ def snapshots(chain: Sequence[Stage], logits: np.ndarray, history: History) -> l
 
 
 def winner(scores: Scores, seed: int, position: int) -> int:
-    """argmax of logit + luck over the survivors, in real numbers."""
+    """Return the argmax of logit + luck over the survivors, in real numbers."""
     totals = {t: Decimal(score) + gumbel_of(seed, position, t) for t, score in scores.items()}
     ranked = sorted(totals, key=lambda t: totals[t], reverse=True)
     assume(len(ranked) == 1 or totals[ranked[0]] - totals[ranked[1]] > HAIR)

@@ -1,6 +1,6 @@
-"""Random pairs of a schema and a text that is often near it, and jsonschema's word on both.
+"""Random pairs of a schema and a text that is often nearly valid, and jsonschema's verdict.
 
-Patterns, numbers and formats weigh most, since masks read them in words of their own.
+Patterns, numbers and formats are most frequent, since masks have their own rules for them.
 """
 
 import json
@@ -129,7 +129,7 @@ def _combined(rng: Rng, depth: int) -> dict[str, Any]:
 
 
 def schema(rng: Rng, depth: int = 2) -> Any:
-    """A schema, most often of one string or number."""
+    """Return a schema, most often of one string or number."""
     leaves: list[Callable[[Rng], Any]] = [_string] * 5 + [_number] * 5 + [_formatted, _listed]
     deep: list[Callable[[Rng, int], Any]] = [_object, _array, _combined, _combined]
     if depth and rng.random() < 0.4:
@@ -173,7 +173,7 @@ def _some_number(rng: Rng, subschema: Any) -> str:
 
 
 def text(rng: Rng, subschema: Any, root: Any, depth: int = 4) -> str:
-    """JSON that may be one of the schema."""
+    """Return JSON that may be valid under the schema."""
     if not isinstance(subschema, dict) or depth == 0 or rng.random() < 0.04:
         return rng.choice(["null", "true", "0", '"a"', "{}", "[]"])
     if "$ref" in subschema:
@@ -214,7 +214,7 @@ def _some_object(rng: Rng, subschema: dict[str, Any], root: Any, depth: int) -> 
 
 
 def pairs(seed: int, count: int, texts_of_each: int = 8) -> Iterator[tuple[Any, list[str]]]:
-    """So many schemas in all, each with so many texts."""
+    """Yield schemas, each with ``texts_of_each`` texts; ``count`` texts in all."""
     rng = Rng(seed)
     for _ in range(-(-count // texts_of_each)):
         root = schema(rng)
@@ -224,7 +224,7 @@ def pairs(seed: int, count: int, texts_of_each: int = 8) -> Iterator[tuple[Any, 
 
 
 def arguments(rng: Rng) -> tuple[Any, Callable[[], str]]:
-    """The schema of a strict tool's arguments, and what writes some that may be of it."""
+    """Return (schema of a strict tool's arguments, function that gives possible arguments)."""
     kinds: list[Callable[[Rng], Any]] = [_string, _string, _number, _number, _formatted, _listed]
     keys = rng.sample(["a", "b", "ab"], rng.randint(1, 2))
     properties = {key: rng.choice(kinds)(rng) for key in keys}
@@ -253,7 +253,7 @@ def _pattern_is_found(validator: Any, pattern: str, instance: Any, _: Any) -> It
 
 
 def _search(pattern: str, instance: str) -> bool:
-    """Search as ECMA 262 has it: ``$`` is the end alone, ``\\d`` and ``\\w`` are ASCII."""
+    """Search as ECMA 262 does: ``$`` matches only the end, ``\\d`` and ``\\w`` are ASCII."""
     whole = re.sub(r"(?<!\\)\$$", r"\\Z", pattern)
     return re.search(whole, instance, re.ASCII) is not None
 
@@ -297,6 +297,6 @@ _Validator = validators.extend(
 
 
 def is_valid(root: Any, json_text: str) -> bool:
-    """Ask jsonschema, which gets all numbers as the decimals that are written."""
+    """Return jsonschema's verdict, with all numbers as exact decimals."""
     by_digits = json.loads(json.dumps(root), parse_float=Decimal)
     return bool(_Validator(by_digits).is_valid(json.loads(json_text, parse_float=Decimal)))

@@ -1,4 +1,4 @@
-"""JSON schemas of the keywords that are checked, and values that are often near them."""
+"""JSON schemas with the checked keywords, and values that are often nearly valid."""
 
 from hypothesis import strategies as st
 
@@ -10,7 +10,7 @@ _SCALARS = st.one_of(
 
 
 def values():
-    """Values of any kind, small enough to meet often."""
+    """Draw values of any kind, small enough to be often equal."""
     return st.recursive(
         _SCALARS,
         lambda child: (
@@ -25,7 +25,7 @@ def _names():
 
 
 def schemas():
-    """A schema with most of the keywords that are checked, and those that are masked."""
+    """Draw a schema with most of the checked keywords, and with masked ones."""
     leaves = st.one_of(
         st.booleans(),
         st.fixed_dictionaries({"type": st.sampled_from(

@@ -18,9 +18,9 @@ from cutaway.server.http.sockets import bind
 from support.piped import Piped
 
 BESIDE, ELSEWHERE = "beside its weights", "without weights"
-"""The two sides of ``tiny``."""
+"""The two kinds of server of ``tiny``."""
 PIPED = bool(os.environ.get("CUTAWAY_TEST_PIPED"))
-"""Whether also what is not of ``tiny`` is served without weights."""
+"""Whether servers of other models also have no weights."""
 
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
@@ -29,7 +29,7 @@ TEMPLATE = (
 
 
 class Served:
-    """A running server: where it is, and what is behind it."""
+    """A running server: its URL, and the model that it serves."""
 
     llm: LLM
 
@@ -43,7 +43,7 @@ class Served:
         return self.service.llm.engine.engine
 
     def free(self) -> bool:
-        """Whether every block is free, and nobody is in the engine."""
+        """Whether every block is free, and the engine has no sequence."""
         engine = self.engine
         nobody = not (engine.running or engine.waiting)
         return nobody and engine.blocks.free == engine.blocks.count
@@ -60,9 +60,9 @@ class Served:
 def serve(
     llm: LLM, settings: ServerSettings | None = None, *, piped: bool = PIPED, **options: Any
 ) -> Iterator[Served]:
-    """Serve a model until the block ends; everything must have ended by then.
+    """Serve a model until the block ends; all requests must have ended by then.
 
-    piped: by a server that has none of its weights
+    piped: serve from a model without weights, which passes requests on
     """
 
     def make() -> AsyncModel:
@@ -79,7 +79,7 @@ def serve_all(
     make: Callable[[], AsyncModel | Mapping[str, AsyncModel]],
     settings: ServerSettings | None = None,
 ) -> Iterator[Served]:
-    """Serve what is made in the event loop that serves it, as ``serve``."""
+    """Serve models that ``make`` returns in the server's event loop; see ``serve``."""
     [sock] = bind("127.0.0.1", 0)
     port, ready = sock.getsockname()[1], Event()
     server_and_app: list[Any] = []

@@ -1,4 +1,4 @@
-"""``cutaway serve``: in processes of its own, which can be killed, and what its arguments are."""
+"""``cutaway serve`` in a process of its own, which can be killed, and its parsed arguments."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from cutaway.cli.options.parser import Parser
 
 
 def serve_arguments(*words):
-    """The arguments of ``cutaway serve``, as it reads them."""
+    """Return the arguments of ``cutaway serve``, parsed."""
     parser = Parser("cutaway serve", "")
     serve.add_arguments(parser)
     return parser.parse(words)
@@ -19,7 +19,7 @@ def serve_arguments(*words):
 
 @contextmanager
 def server(model, *options, host="127.0.0.1", host_of_url="127.0.0.1"):
-    """A process that serves, and its URL; named: what the URL calls the host."""
+    """Yield a serving process and its URL. host_of_url: the host's name in the URL."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", str(port)]

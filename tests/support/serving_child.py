@@ -72,18 +72,18 @@ sys.exit(code)
 """
 
 SOON = 0.05
-NEVER = 3600  # of grace: a test that waits for it fails, as the child is killed long before
+NEVER = 3600  # seconds of grace: the child is killed long before, which fails the test
 LIMIT_S = 60
 
 
 class Child:
-    """A serving process, and what it says."""
+    """A serving process, and its output."""
 
     def __init__(self, popen: subprocess.Popen[str]) -> None:
         self.popen, self.port = popen, 0
 
     def line(self) -> str:
-        """The next line that it writes; empty at its end."""
+        """Return the next line of the process's output; "" at the end."""
         assert self.popen.stdout
         return self.popen.stdout.readline().rstrip("\n")
 
@@ -91,7 +91,7 @@ class Child:
         self.popen.send_signal(number)
 
     def end(self) -> tuple[list[str], int]:
-        """The lines to come, and the exit code."""
+        """Return (the remaining lines, the exit code)."""
         assert self.popen.stdout
         return self.popen.stdout.read().splitlines(), self.popen.wait()
 
@@ -111,7 +111,7 @@ class Answer:
         self.until(b"begun ")
 
     def until(self, marker: bytes | None) -> bytes:
-        """All so far, up to a marker or the connection's end."""
+        """Return all bytes up to a marker, or up to the connection's end."""
         while marker is None or marker not in self.received:
             try:
                 part = self._connection.recv(4096)
@@ -131,7 +131,7 @@ class Answer:
 def serving(grace: float = NEVER, cut: float = NEVER, mode: str = "", *, ready: bool = True):
     command = [sys.executable, "-c", CHILD, str(grace), str(cut), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as popen:
-        killer = Timer(LIMIT_S, popen.kill)  # its end fails the test, which would wait for ever
+        killer = Timer(LIMIT_S, popen.kill)  # a killed process fails the test
         killer.start()
         try:
             child = Child(popen)

@@ -1,4 +1,4 @@
-"""Commands on a terminal of their own, and what a person there types and sees."""
+"""Commands on a terminal of their own, and the input and output of a person there."""
 
 import fcntl
 import os
@@ -13,9 +13,9 @@ CUTAWAY = [sys.executable, "-m", "cutaway"]
 
 
 class Terminal:
-    """A command on a terminal; both of its outputs are there.
+    """A command whose input and outputs are a terminal.
 
-    env: its variables beside this process's
+    env: environment variables in addition to this process's
     """
 
     def __init__(self, *args, rows=30, columns=100, **env):
@@ -38,7 +38,7 @@ class Terminal:
         os.write(self._person, keys.encode())
 
     def until(self, text):
-        """What is written before this text, from where the last wait ended."""
+        """Wait for a text; return the output before it, from the end of the last wait."""
         while text not in self._seen:
             assert select.select([self._person], [], [], 100)[0], (text, self._seen)
             self._seen += os.read(self._person, 65536).decode("utf-8", "replace")
@@ -50,7 +50,7 @@ class Terminal:
         return self.until(then)
 
     def end(self):
-        """(exit code, all that was not waited for); the terminal must be as it was."""
+        """Return (exit code, remaining output); the terminal's settings must be as before."""
         while self.process.poll() is None or select.select([self._person], [], [], 0)[0]:
             if select.select([self._person], [], [], 0.05)[0]:
                 self._seen += os.read(self._person, 65536).decode("utf-8", "replace")
@@ -59,7 +59,7 @@ class Terminal:
         return self.process.returncode, self._seen
 
     def close(self):
-        """Kill what still runs."""
+        """Kill the command if it still runs, and close the terminal."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -16,7 +16,7 @@ def byte_level(
     pre: str = "gpt-2",
     **fields: Any,
 ) -> dict[str, Any]:
-    """256 byte tokens (id = byte), then one token for each merge, then ``extra`` (text, kind)."""
+    """Return 256 byte tokens (id = byte), a token for each merge, then ``extra`` (text, kind)."""
     tokens = [*byte_alphabet(), *(merge.replace(" ", "") for merge in merges)]
     kinds = [NORMAL] * len(tokens) + [kind for _, kind in extra]
     return {
@@ -34,7 +34,7 @@ def sentencepiece(
     byte_tokens: bool = True,
     **fields: Any,
 ) -> dict[str, Any]:
-    """<unk> <s> </s>, 256 byte tokens (id = 3 + byte), then ``pieces``, then ``extra``."""
+    """Return <unk> <s> </s>, 256 byte tokens (id = 3 + byte), ``pieces``, then ``extra``."""
     spelled = [f"<0x{byte:02X}>" for byte in range(256)] if byte_tokens else []
     head = ["<unk>", "<s>", "</s>", *spelled]
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * len(spelled), *[NORMAL] * len(pieces)]

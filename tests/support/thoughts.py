@@ -1,4 +1,4 @@
-"""What is asked of thinking in each of the four protocols, and what is read of an answer."""
+"""Fields of requests about thinking in each of the four protocols, and thoughts of answers."""
 
 ASK = [{"role": "user", "content": "a"}]
 FORMS = {
@@ -22,7 +22,7 @@ TWENTY = {
 
 
 def thought_and_count(path, answer):
-    """(what was thought, how many tokens it has) in one of the forms."""
+    """Return (thought, number of its tokens) of an answer in one of the protocols."""
     if path == "/v1/chat/completions":
         message = answer["choices"][0]["message"]
         count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]

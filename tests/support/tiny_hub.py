@@ -1,4 +1,4 @@
-"""A catalog of two tiny models, their wheels, and the fake pip: used in and across processes."""
+"""A catalog of two tiny models, their wheels, and the fake pip, for tests of several processes."""
 
 import os
 import sys
@@ -73,7 +73,7 @@ def install_packages(folder: Path) -> None:
         path = folder / part.member
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        # Whoever imports a model's package instead of looking at it is found out.
+        # An import of a model's package, instead of a look at its files, fails.
         (folder / part.module / "__init__.py").write_text("raise RuntimeError('imported')")
 
 
@@ -82,12 +82,12 @@ def fake_pip() -> list[str]:
 
 
 def main() -> int:
-    """Be the command ``cutaway`` with the tiny catalog; for tests with several processes."""
+    """Run the command ``cutaway`` with the tiny catalog; for tests with several processes."""
     from cutaway.cli.main import main as cutaway
 
     catalog.CATALOG.update(tiny=TINY, parts=PARTS)
     fetch.pip_command = fake_pip
-    # Whoever starts this waits for the file before it does anything to the process.
+    # The parent process waits for this file before it signals the process.
     Path(os.environ["CHILD_READY"]).touch()
     return cutaway(sys.argv[1:])
 

@@ -43,9 +43,10 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass
 class Ling:
-    """Of one row of CONFIGS; block: tokens that see each other, None where each sees those before.
+    """A model of one row of CONFIGS.
 
-    config: the row; weights: by the names of its files
+    config: the row; weights: by the tensor names of its files
+    block: tokens of a block attend to all of it; None: causal attention
     """
 
     config: Mapping[str, Any]
@@ -120,7 +121,7 @@ class Ling:
         return out
 
     def _chosen(self, scores: Array, p: str) -> tuple[Array, Array]:
-        """The experts of one row, and their weights."""
+        """Return the experts of one row, and their weights."""
         c, used = self.config, self.config["num_experts_per_tok"]
         if c.get("score_function") != "sigmoid":
             shares = np.exp(scores - scores.max())
@@ -138,7 +139,7 @@ def save(
     name: str, folder: Path, seed: int = 0,
     tokenizer: Callable[[], Any] = tiny_tokenizers.byte_level,
 ) -> Ling:  # fmt: skip
-    """Write its folder."""
+    """Write the model's folder."""
     from safetensors.numpy import save_file
 
     config, rng = CONFIGS[name], np.random.default_rng(seed)

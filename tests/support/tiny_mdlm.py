@@ -17,7 +17,7 @@ VOCAB, HIDDEN, HEADS, BLOCKS, COND, WAVES = 384, 64, 4, 3, 24, 32
 
 
 def tensors(seed: int = 0) -> dict[str, Any]:
-    """float32, by the names of its files."""
+    """Return float32 tensors, by the tensor names of MDLM's files."""
     rng = np.random.default_rng(seed)
 
     def drawn(*shape: int) -> Any:
@@ -48,7 +48,7 @@ def tensors(seed: int = 0) -> dict[str, Any]:
 def save(
     folder: Path, seed: int = 0, tokenizer: Callable[[], Any] = tiny_tokenizers.byte_level
 ) -> dict[str, Any]:
-    """Write its folder; the answer is what ``logits`` takes."""
+    """Write the model's folder; return the weights for ``logits``."""
     from safetensors.numpy import save_file
 
     weights = tensors(seed)
@@ -63,7 +63,7 @@ def save(
 
 
 def logits(weights: dict[str, Any], ids: list[int]) -> Any:
-    """Return the logits of all rows, each seeing all: float32 (n, vocab)."""
+    """Return the logits of all rows, under bidirectional attention: float32 (n, vocab)."""
     import torch
     from torch.nn import functional
 

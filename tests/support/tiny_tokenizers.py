@@ -33,7 +33,7 @@ def byte_level(
     specials: Sequence[str] = SPECIALS,
     texts: Iterable[str] = TEXTS,
 ) -> Tokenizer:
-    """words: a name in `text.pretokenizers`; texts: that it is trained on."""
+    """words: a name in `text.pretokenizers`; texts: the training data."""
     family = PRETOKENIZERS[words]
     tokenizer = Tokenizer(models.BPE(ignore_merges=family.whole_words))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in family.patterns]
@@ -75,7 +75,7 @@ def sentencepiece(
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=[*SPECIALS, *spelled], show_progress=False
     )
-    # Words with their spaces: pieces would otherwise be whole sentences.
+    # Train on words with their spaces: pieces would otherwise be whole sentences.
     tokenizer.train_from_iterator(
         (w for t in texts for w in t.replace(" ", " \0").split("\0")), trainer
     )
@@ -83,7 +83,7 @@ def sentencepiece(
 
 
 def _bytes_are_ordinary(tokenizer: Tokenizer) -> Tokenizer:
-    """The trainer knows special tokens only, and bytes are none."""
+    """Make byte tokens ordinary: the trainer can only add them as special tokens."""
     import json
 
     document = json.loads(tokenizer.to_str())
@@ -94,7 +94,7 @@ def _bytes_are_ordinary(tokenizer: Tokenizer) -> Tokenizer:
 def wordpiece(
     size: int = 384, texts: Iterable[str] = (*TEXTS, *SENTENCES), **normalizer: bool
 ) -> Tokenizer:
-    """BERT's. normalizer: what its normalizer does otherwise than by default."""
+    """Train BERT's tokenizer. normalizer: non-default settings of its normalizer."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -111,7 +111,7 @@ def wordpiece(
 
 
 def roberta(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
-    """RoBERTa's: GPT-2's words between <s> and </s>, a mask that eats the space before it."""
+    """Train RoBERTa's: GPT-2's words between <s> and </s>; the mask absorbs the space before it."""
     tokenizer = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"], texts)
     end, begin = (tokenizer.token_to_id(name) or 0 for name in ("</s>", "<s>"))
     tokenizer.post_processor = processors.RobertaProcessing(
@@ -123,7 +123,7 @@ def roberta(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
 
 
 def modern_bert(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
-    """ModernBERT's: GPT-2's words between BERT's tokens; runs of spaces are found first."""
+    """Train ModernBERT's: GPT-2's words between BERT's tokens; runs of spaces are found first."""
     tokenizer = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"], texts)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -138,7 +138,7 @@ def modern_bert(size: int = 384, texts: Iterable[str] = TEXTS) -> Tokenizer:
 
 
 def with_begin(tokenizer: Tokenizer) -> Tokenizer:
-    """Texts begin with <s>, as in llama's post-processor."""
+    """Make texts begin with <s>, as llama's post-processor does."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A",
         pair="<s> $A <s> $B",

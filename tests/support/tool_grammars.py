@@ -1,4 +1,4 @@
-"""llguidance over a vocabulary of bytes: what a grammar takes, and what it lets through."""
+"""llguidance over a vocabulary of bytes: accepted token sequences, and random walks."""
 
 import random
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from support.chat_templates import CONTROLS, END
 
 
 class _Vocabulary:
-    """What llguidance asks of a tokenizer."""
+    """A vocabulary of bytes with the interface that llguidance requires."""
 
     is_tokenizer_wrapper = True
     eos_token_id, bos_token_id = END, None
@@ -38,7 +38,7 @@ def matcher(grammar: str) -> LLMatcher:
 
 
 def ids(text: str, form: Dialect) -> list[int]:
-    """Tokens as a model writes them: its dialect's tags as tokens, all else as bytes."""
+    """Return the ids of a text: the dialect's tags as tokens, all else as bytes."""
     ids: list[int] = []
     in_string = False
     while text:
@@ -54,7 +54,7 @@ def ids(text: str, form: Dialect) -> list[int]:
 
 
 def accepts(grammar: str, ids: list[int]) -> bool:
-    """Whether the grammar lets a model write these tokens and end."""
+    """Return whether the grammar allows these tokens and then the end."""
     running = matcher(grammar)
     if running.validate_tokens(ids) < len(ids):
         return False
@@ -65,9 +65,9 @@ def accepts(grammar: str, ids: list[int]) -> bool:
 def walk(
     grammar: str, rng: random.Random, limit: int = 400, phrases: Sequence[list[int]] = ()
 ) -> tuple[list[int], bool]:
-    """(tokens drawn at random from the masks, whether the text ended by itself).
+    """Return (tokens drawn at random from the masks, whether the text ended by itself).
 
-    phrases: written now and then where they are allowed, since chance alone hardly finds them
+    phrases: token sequences written now and then where allowed; chance hardly finds them
     """
     running = matcher(grammar)
     ids: list[int] = []
@@ -93,7 +93,7 @@ def walk(
 
 
 def _likely(choices: list[int], rng: random.Random) -> int:
-    """Often one of the characters that close something, so that walks come to an end."""
+    """Draw a choice, often one that closes something, so that walks end."""
     signs = {*b'"}]<[{'}
     closing = [token for token in choices if token in signs or token > END]
     return rng.choice(closing if closing and rng.random() < 0.4 else choices)

@@ -1,4 +1,4 @@
-"""Answers with calls, read by a parser and put together again."""
+"""Answers with calls, read by a parser and joined again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def read_tokens(form: Dialect, tools: Sequence[Tool], tokens: Sequence[int]) -> 
 
 
 def put_together(deltas: Sequence[Delta]) -> tuple[str, list[list[Any]]]:
-    """(content, calls), each call [name, id, arguments, whether it ended]."""
+    """Return (content, calls), each call [name, id, arguments, whether it ended]."""
     content = ""
     calls: list[list[Any]] = []
     for delta in deltas:

@@ -1,4 +1,4 @@
-"""Traces made by hand, whose figures are computed here from whole rows of logits."""
+"""Traces made by hand, with figures computed from whole rows of logits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ TOP_K = {"stage": "top_k", "k": 2}
 
 
 def probabilities(row: Sequence[float]) -> np.ndarray:
-    """The definition. (VOCAB,)"""
+    """Return the softmax of a row by definition: float64 (VOCAB,)."""
     wide = np.exp(np.asarray(row, np.float64))
     shares: np.ndarray = wide / wide.sum()
     return shares
@@ -31,7 +31,7 @@ def made_step(
     own: int | None = None, luck: Mapping[int, float] | None = None, bits: str = "00",
     delta: float = 0.0,
 ) -> Step:  # fmt: skip
-    """A step through top-k alone. bits: what its hash consists of; delta: told, not applied."""
+    """Return a step through top-k alone. bits: digits of its hash; delta: recorded, not applied."""
     share, luck = probabilities(row), luck or {}
     order = sorted(range(VOCAB), key=lambda i: (-row[i], i))
     alive, lse = order[:k], float(np.log(np.exp(np.asarray(row, np.float64)).sum()))
@@ -68,7 +68,7 @@ def made_bytes(
     steps: Sequence[Step], reason: str | None = "max_tokens", *, matched: str | int | None = None,
     names: Mapping[int, str | bytes] = NAMES, **head: Any,
 ) -> bytes:  # fmt: skip
-    """The file. names: token id -> text or bytes."""
+    """Return the bytes of the trace file. names: token id -> text or bytes."""
     fields: dict[str, Any] = {
         "cutaway": "0", "model": "made", "weights": "0" * 64, "tokenizer": "1" * 64,
         "backend": "cpu", "tier": "generic", "threads": 1, "vocab_size": VOCAB, "prompt": None,
@@ -88,11 +88,11 @@ def made_bytes(
 
 
 def made_trace(steps: Sequence[Step], reason: str | None = "max_tokens", **more: Any) -> Trace:
-    """Read back, so that all of it is checked."""
+    """Return a trace read from its bytes, so that all of it is checked."""
     return Trace.parse(made_bytes(steps, reason, **more))
 
 
 def made_text(*token_ids: int, bits: str = "00", **more: Any) -> Trace:
-    """A text of these tokens."""
+    """Return a trace of these tokens."""
     steps = [made_step(i, token_id, bits=bits) for i, token_id in enumerate(token_ids)]
     return made_trace(steps, **more)

@@ -1,4 +1,4 @@
-"""One draw by the NumPy definitions, whatever was built."""
+"""One draw by the NumPy twin, even if the native sampler is built."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def draw(
     position: int,
     observe: Observe | None = None,
 ) -> Sampled:
-    """The token of one row, (vocab,); what went wrong is raised."""
+    """Return the draw of one row, (vocab,); raise the row's error."""
     chain = CompiledChain(build_chain(params), params, history.prompt_token_ids)
     (result,) = sample(logits[None], [RowDraw(chain, history, seed, position, observe)], tier=TWIN)
     if isinstance(result, Exception):

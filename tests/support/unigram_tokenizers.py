@@ -1,4 +1,4 @@
-"""tokenizer.json with a Unigram model, as XLM-RoBERTa's, ALBERT's and DeBERTa's folders have it.
+"""tokenizer.json with a Unigram model, as in XLM-RoBERTa's, ALBERT's and DeBERTa's folders.
 
 Pieces, scores and the map of characters are those of SentencePiece's own training.
 """
@@ -16,7 +16,7 @@ SPLIT = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, META
 
 
 def trained(size: int = 3000) -> tuple[list[list[Any]], str]:
-    """Pieces with scores, and the map of characters (nmt_nfkc); wants sentencepiece."""
+    """Train (pieces with scores, map of characters (nmt_nfkc)); needs the package sentencepiece."""
     sentencepiece = import_module("sentencepiece")
     proto = import_module("sentencepiece.sentencepiece_model_pb2")
     out = io.BytesIO()
@@ -35,7 +35,7 @@ def document(
     pieces: list[list[Any]], charsmap: str | None, pre_tokenizer: Any,
     *, byte_fallback: bool = False, normalizers: Any = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """tokenizer.json, as XLM-RoBERTa's is; charsmap None: without."""
+    """Return a tokenizer.json like XLM-RoBERTa's. charsmap None: without a map of characters."""
     first = [*([text, 0.0] for text in SPECIALS)]
     mapped = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * (charsmap is not None)
     bytes_ = [[f"<0x{i:02X}>", -20.0] for i in range(256)] if byte_fallback else []

@@ -1,4 +1,4 @@
-"""Waiting that ends: in what is awaited, or in a failure."""
+"""Waits that end, by their condition or by a failure."""
 
 import asyncio
 import time

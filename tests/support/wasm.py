@@ -12,7 +12,7 @@ NEEDS = "needs ziglang: pip install '.[test-wasm]'"
 
 
 def run(*command: object) -> str:
-    """What a command prints; where it fails, that is the failure."""
+    """Return a command's output; fail with it if the command fails."""
     environment = os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, env=environment, check=False
@@ -23,14 +23,14 @@ def run(*command: object) -> str:
 
 @cache
 def cores() -> Path:
-    """A folder of them."""
+    """Build the cores, and return their folder."""
     folder = Path(mkdtemp())
     run(NATIVE / "web/build.sh", folder)
     return folder
 
 
 def flags_of_relaxed() -> list[str]:
-    """Return Node's flags for relaxed instructions: without them Node 20 has none that is exact."""
+    """Return Node's flags for relaxed SIMD, without which Node 20 has no exact instruction."""
     old = ["--experimental-wasm-relaxed-simd", "--no-liftoff"]
     version = subprocess.run(["node", *old, "--version"], capture_output=True, check=False)
     return [] if version.returncode else old

@@ -1,8 +1,8 @@
-"""Ways to have one text written on a real engine that must not change a bit of it.
+"""Ways to generate one text on a real engine, which must not change a bit of the text.
 
-Knows how company, caches, drafts and lack of blocks are brought about, and how to tell that
-they were. Whatever is written on the way, by neighbours and by who pushes in, can be held
-against the same text written alone.
+Knows how to cause company, cache hits, drafts and lack of blocks, and how to check that they
+happened. All texts of a trial, also those of neighbours and of requests that preempt, can be
+compared with the same texts generated alone.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ from support.engine_mock import GREEDY, MockRequest, Written, check, forget_cach
 
 BLOCK = 32
 CHEAP = 0.05
-"""Cost of a draft model's step that makes every engine guess much."""
+"""Cost of a draft model's step at which every engine drafts many tokens."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How one text is written.
+    """One way to generate a text.
 
-    company     nobody else; others of other lengths from the first step; others who write already
-    prefix      what the cache has of the prompt: nothing, its whole blocks, all of those but one
-    preempted   whether others take every block while it is being written
-    speculate   who drafts: "itself" is a draft model with the target's own weights
-    n           samples of the prompt
+    company     no other text; others of other lengths from the first step; others already decoding
+    prefix      blocks of the prompt in the cache: none, all complete ones, all of these but one
+    preempted   whether other requests take every block during generation
+    speculate   the drafter: "itself" is a draft model with the target's own weights
+    n           number of samples of the prompt
     """
 
     company: Literal["alone", "beside", "late"]
@@ -52,7 +52,7 @@ class Way:
 
 @dataclass
 class Trial:
-    """An engine, and the texts that go through it: ``asked`` for, and the ``steps`` they took."""
+    """An engine, its requests (``asked``) and their events (``steps``)."""
 
     engine: Engine
     drafts: dict[str, DraftModel] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Trial:
         return sequence
 
     def add_samples(self, request: MockRequest, n: int) -> list[Sequence]:
-        """The n samples of a request."""
+        """Add the n samples of a request."""
         samples = self.engine.add(request.asked(), n)
         for i, sequence in enumerate(samples):
             seed = derive_seed(request.params.seed or 0, i)
@@ -81,7 +81,7 @@ class Trial:
         self.steps += self.engine.step()
 
     def finish(self) -> None:
-        """Turn the loop until nobody is left."""
+        """Step until no sequence is left."""
         most_steps = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.asked)
         for _ in range(most_steps):
             if not (self.engine.running or self.engine.waiting):
@@ -90,12 +90,12 @@ class Trial:
         raise AssertionError("the loop does not end")
 
     def texts(self) -> Iterator[tuple[MockRequest, Written]]:
-        """Everything that was asked for, and what was written."""
+        """Yield each request with its text."""
         for request, sequence in self.asked:
             yield request, written(sequence, self.steps)
 
     def write(self, way: Way, params: SamplingParams) -> Counter[str]:
-        """Write the prompt's samples in this way; counts of what happened."""
+        """Generate the prompt's samples in this way; return counts of what happened."""
         self.asked, self.steps = [], []
         self.engine.speculator.draft = self.drafts.get(way.speculate)
         before = self._counts()
@@ -116,10 +116,10 @@ class Trial:
         engine = self.engine
         return Counter(preempted=engine.scheduler.preemptions, evicted=engine.blocks.evictions)
 
-    # -- what is brought about -----------------------------------------------------------------
+    # -- the conditions of a way ---------------------------------------------------------------
 
     def _prepare(self, prefix: str) -> None:
-        """Have nothing of the prompt in the cache, its whole blocks, or all of them but one."""
+        """Put none of the prompt's complete blocks into the cache, all of them, or all but one."""
         blocks = self.engine.blocks
         forget_cached(blocks)
         if prefix != "cold":
@@ -127,7 +127,7 @@ class Trial:
             self.finish()
         if prefix == "evicted":
             taken_blocks = blocks.allocate(blocks.free - len(self.prompt) // BLOCK)
-            self.add(quick(self.prompt[::-1][: BLOCK - 1]))  # writes over the prompt's last block
+            self.add(quick(self.prompt[::-1][: BLOCK - 1]))  # overwrites the prompt's last block
             while self.engine.running or self.engine.waiting:
                 self.step()
             blocks.release(taken_blocks)
@@ -157,7 +157,7 @@ class Trial:
         return MockRequest(prompt, params, self.stops, run, constraint=self.constraint)
 
     def _send_away(self, leader: Sequence) -> None:
-        """Let others take every free block once the first sample has begun to write."""
+        """Let other requests take every free block once the first sample decodes."""
         while not leader.output_token_ids:
             self.step()
         block_ids, preempted = [], self.engine.scheduler.preemptions
@@ -170,7 +170,7 @@ class Trial:
         self.engine.blocks.release(block_ids)
 
     def _check_found(self, way: Way, samples: list[Sequence]) -> None:
-        """The cache had what it should, and the other samples shared the first one's blocks."""
+        """Check the number of cached tokens, and that samples share the first one's blocks."""
         before_last = len(self.prompt) - 1
         whole = before_last // BLOCK * BLOCK
         has_state = self.engine.blocks.states is not None  # after whole blocks, at the prompt's end
@@ -183,7 +183,7 @@ class Trial:
 
 
 class Alone:
-    """What each request writes when nobody else was ever there; worked out once."""
+    """The text of each request on an engine of its own, computed once."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -201,7 +201,7 @@ class Alone:
 
 
 def check_all_free(engine: Engine) -> None:
-    """Nobody is left, and nothing is left of anybody."""
+    """Check that the engine has no sequence, block or draft state left."""
     check(engine)
     assert engine.blocks.free == engine.blocks.count
     assert not engine.speculator._states
@@ -210,7 +210,7 @@ def check_all_free(engine: Engine) -> None:
 
 
 def quick(prompt: tuple[int, ...]) -> MockRequest:
-    """Reads a prompt and writes one token."""
+    """Return a request that generates one token."""
     return MockRequest(prompt, GREEDY, StopParams(max_tokens=1))
 
 
@@ -219,7 +219,7 @@ def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:
 
 
 def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
-    """Another engine on the model's backend, whose own must not be used meanwhile."""
+    """Return another engine on the model's backend; the model's own must not be used meanwhile."""
     assert llm.backend.kv.block_tokens == BLOCK
     engine_policy = Policy(max_rows=rows, max_prefill_rows_while_decoding=rows, **policy)
     limits, token_bytes = llm.engine.limits, llm.engine.token_bytes
@@ -231,6 +231,6 @@ def new_draft(llm: LLM) -> DraftModel:
 
 
 def repeating(seed: int, period: int, length: int) -> tuple[int, ...]:
-    """Random tokens that say the same again and again."""
+    """Return random tokens that repeat with a period."""
     tokens = np.random.default_rng(seed).integers(4, 264, period).tolist()
     return tuple((tokens * (length // period + 1))[:length])

@@ -1,6 +1,6 @@
-"""What the page's own tests are held against, as Python finds it.
+"""Expected values of the page's own tests, computed in Python.
 
-``first.jsonl`` is a run of SmolLM2 and ``six.jsonl`` a fork of it that has a run of its tokens:
+``first.jsonl`` is a run of SmolLM2, and ``six.jsonl`` a fork that shares a later run of tokens:
 
     cutaway generate "One, two, three," --max-tokens 30 --temperature 0.3 --top-k 20 \\
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
@@ -47,7 +47,7 @@ def difference() -> dict[str, Any]:
 
 
 def sentences() -> dict[str, Any]:
-    """``sentences.json``: why each trace ended, and every step of it, in words."""
+    """``sentences.json``: the end and every step of each trace, in words."""
     cases: dict[str, Any] = {}
     for name in ("first.jsonl", "six.jsonl", *(f"chains/{c}.jsonl" for c in CHAINS)):
         trace = Trace.read(DATA / name)
@@ -70,7 +70,7 @@ def sentences() -> dict[str, Any]:
 
 
 def common_runs() -> list[dict[str, Any]]:
-    """``common_runs.json``: texts of few words, edited copies, and loops, with what they share."""
+    """``common_runs.json``: texts of few words, edited copies and loops, with their common runs."""
     draw, cases = Random(7), []
     for size in range(60):
         words = 2 + size % 5
@@ -91,7 +91,7 @@ def common_runs() -> list[dict[str, Any]]:
 
 
 def _edited(text: list[int], draw: Random) -> list[int]:
-    """A copy with parts cut, put elsewhere or replaced."""
+    """Return a copy with parts removed, moved or replaced."""
     edited = list(text)
     for _ in range(3):
         i, j = sorted(draw.randrange(len(edited) + 1) for _ in range(2))
@@ -102,7 +102,7 @@ def _edited(text: list[int], draw: Random) -> list[int]:
 
 
 def canvas() -> dict[str, Any]:
-    """``canvas.json``: what of ``canvas.jsonl`` stands when, its figures, and each cell's life."""
+    """``canvas.json``: the states, figures and cell histories of ``canvas.jsonl``."""
     trace = Trace.read(DATA / "canvas.jsonl")
     first, figures = len(trace.head.prompt_token_ids), canvas_figures(trace)
     cells = range(figures.cells)

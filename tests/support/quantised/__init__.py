@@ -1,1 +1,1 @@
-"""Matrices quantised by each method, and what they are by its definition."""
+"""Matrices quantised by each method, and their numbers by the method's definition."""

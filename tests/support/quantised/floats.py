@@ -16,7 +16,7 @@ from support.quantised.method import (
 
 
 def _e4m3(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Typed, Array]:
-    """Bytes that are no NaN, and what each is by its definition."""
+    """Return bytes that are no NaN, and the number of each by definition."""
     codes = rng.integers(0, 256, shape).astype(np.uint8)
     codes[codes & 127 == 127] = 0
     exponent, fraction = (codes >> 3 & 15).astype(int), (codes & 7).astype(int)
@@ -27,7 +27,7 @@ def _e4m3(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Typed, Arra
 
 
 def fp8(block: int | None = 128, *, scale: str = "") -> Method:
-    """Blocks of both sides, as DeepSeek and Qwen have them; None: of a "tensor" or "channel"."""
+    """FP8 with a scale per square block (DeepSeek, Qwen); block None: per "tensor" or "channel"."""
     config: dict[str, Any]
     if block is not None:
         config = {
@@ -73,7 +73,7 @@ NF4_TABLE = np.array(
 
 
 def nf4(*, double: bool = True, block: int = 64) -> Method:
-    """bitsandbytes': the first of two codes in the high half; scales of scales of 256 blocks."""
+    """bitsandbytes' NF4: the first of two codes in the high half; a scale per 256 scales."""
     config = {
         "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
         "bnb_4bit_use_double_quant": double, "bnb_4bit_quant_storage": "uint8",
@@ -118,7 +118,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def mxfp4() -> Method:
-    """compressed-tensors': bytes of two codes, the first in the low half, and exponents + 127."""
+    """compressed-tensors' MXFP4: the first of two codes in the low half; exponents + 127."""
     weights = {
         "num_bits": 4, "type": "float", "symmetric": True, "group_size": 32, "strategy": "group",
         "scale_dtype": "torch.uint8",

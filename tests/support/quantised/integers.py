@@ -20,7 +20,7 @@ def gptq(
     bits: int = 4, group: int = 128, *, symmetric: bool = False, act_order: bool = False,
     version: str | None = "gptq", g_idx: bool = True,
 ) -> Method:  # fmt: skip
-    """AutoGPTQ's: words along the inputs; zeros along the outputs, less 1 in the first version."""
+    """AutoGPTQ's: words along the inputs; zeros along the outputs, minus 1 in the first version."""
     config: dict[str, Any] = {
         "quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order,
         "sym": symmetric,
@@ -34,7 +34,7 @@ def gptq(
         rows, cols = shape
         size = cols if group == -1 else group
         groups_of = np.arange(cols) // size
-        if act_order:  # the same for all that read the same
+        if act_order:  # the same order for all matrices with the same inputs
             groups_of = orders.setdefault(cols, rng.permutation(groups_of))
         groups = cols // size
         codes = drawn_codes(rng, shape, bits)
@@ -59,7 +59,7 @@ def gptq(
 
 
 def auto_round(packing: str) -> Method:
-    """AutoRound's, which names no matrix's columns."""
+    """AutoRound's, which stores no order of columns."""
     if packing.endswith("awq"):
         method = awq()
     else:

@@ -1,4 +1,4 @@
-"""A method of quantising, and what methods share: drawn codes and scales, and words of codes."""
+"""A method of quantisation, and shared parts: drawn codes and scales, and words of codes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ Array = NDArray[Any]
 
 
 class Typed(NamedTuple):
-    """Numbers whose dtype NumPy has not: their bytes, "BF16" or "F8_E4M3"."""
+    """Bytes of numbers whose dtype NumPy lacks: "BF16" or "F8_E4M3"."""
 
     dtype: str
     data: Array
 
 
 class Quantised(NamedTuple):
-    """The tensors of a matrix by their endings, and the matrix: float32 (out, in)."""
+    """The tensors of a matrix, by the endings of their names, and the matrix: float32 (out, in)."""
 
     parts: Mapping[str, Array | Typed]
     matrix: Array
@@ -27,8 +27,8 @@ class Method(NamedTuple):
     """A row of `METHODS`.
 
     config  config.json's quantization_config
-    draw    makes a matrix: (rng, shape, the orders of act-order by width) -> Quantised
-    format  what cutaway makes of most
+    draw    makes a matrix: (rng, shape, act-order's orders by width) -> Quantised
+    format  the format to which cutaway converts most matrices
     floats  whether activations stay unrounded
     """
 
@@ -49,13 +49,13 @@ def drawn_scales(rng: np.random.Generator, shape: tuple[int, ...], cols: int, bi
 
 
 def bf16(numbers: Array) -> tuple[Typed, Array]:
-    """Cut off to BF16: as a file has it, and as float32."""
+    """Truncate numbers to BF16; return them as a file stores them, and as float32."""
     upper = np.ascontiguousarray(numbers, np.float32).view(np.uint32) >> 16
     return Typed("BF16", upper.astype(np.uint16)), (upper << 16).view(np.float32)
 
 
 def packed_words(fields: Array, bits: int) -> Array:
-    """Codes (n, count) as words (n, count · bits / 32), lowest bits first, across words."""
+    """Pack codes (n, count) to words (n, count · bits / 32), lowest bits first, across words."""
     count = fields.shape[1]
     words = np.zeros((len(fields), -(-count * bits // 32)), np.uint64)
     for i in range(count):

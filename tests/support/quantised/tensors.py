@@ -1,4 +1,4 @@
-"""Files of safetensors with any dtype that a method has."""
+"""Safetensors files with any dtype that a method uses."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ _DTYPES = {"f4": "F32", "f2": "F16", "i4": "I32", "i8": "I64", "i1": "I8", "u1":
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array | Typed]) -> None:
-    """A safetensors file with any of the dtypes above."""
+    """Write a safetensors file, with any dtype of ``Typed`` or NumPy."""
     header, data = {}, b""
     for name, tensor in tensors.items():
         numbers = tensor.data if isinstance(tensor, Typed) else tensor
@@ -27,7 +27,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Array | Typed]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Array | Typed]:
-    """What ``write_tensors`` wrote."""
+    """Read a file that ``write_tensors`` wrote."""
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
     header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
