@@ -25,7 +25,7 @@ def sent(thing: Any) -> Any:
 
 
 class Mortal(Replica):
-    """A replica that ends before it sends another token, pass or scores than ``lives`` of them.
+    """A replica that sends ``lives`` tokens, passes or scores, and ends before the next.
 
     lives  number of these that it sends; None: it never ends
     ends   how it ends: it dies as a process does, sends nothing more, or sends no more news
@@ -178,7 +178,7 @@ async def cluster(
     tells_deaths=True,
     **options,
 ):
-    """Yield a Front over replicas of a model; at the end nothing of it is left.
+    """Yield (Front, its pool of replicas of a model); at the end no task is left.
 
     kills: for each number, an additional first replica that ends after this many tokens
     """
