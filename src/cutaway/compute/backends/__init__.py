@@ -70,12 +70,12 @@ __all__ = [
 
 
 def default() -> str:
-    """The backend where none is named: the native one where it was built."""
+    """The backend if none is named: cpu if native code was built, else reference."""
     return "cpu" if find_spec("cutaway.base._native") else "reference"
 
 
 def check_native() -> None:
-    """CutawayError where native code was built and cannot be used, as in a subinterpreter."""
+    """CutawayError if native code was built but cannot be imported, as in a subinterpreter."""
     try:
         import cutaway.base._native  # noqa: F401
     except ModuleNotFoundError:
@@ -85,11 +85,11 @@ def check_native() -> None:
 
 
 def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:
-    """How a backend keeps the keys and values of a graph.
+    """Return how a backend keeps the keys and values of a graph.
 
-    kv: as ``check_kv`` gave it; name: of BACKENDS, None takes the default
+    kv: as ``check_kv`` returned it; name: of BACKENDS, None takes the default
     """
-    if (name or default()) != "reference":  # a block has the same bytes in both
+    if (name or default()) != "reference":  # a block has the same bytes in cpu and gpu
         from cutaway.compute.backends import cpu
 
         return cpu.kv_layout(graph, kv)
@@ -99,7 +99,7 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
 
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
-    """Memory that a graph's weights take in a backend; name: of BACKENDS, None takes the default"""
+    """Bytes of memory that a graph's weights take; name: of BACKENDS, None takes the default."""
     if (name or default()) != "reference":
         from cutaway.compute.backends import cpu
 
@@ -108,7 +108,7 @@ def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
-    """Bytes of tensors that a backend reads from the file, and keeps no copy of."""
+    """Bytes of the tensors that a backend reads from the file without keeping a copy."""
     if (name or default()) != "reference":
         from cutaway.compute.backends import cpu
 
@@ -131,9 +131,10 @@ def load(
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend.
 
-    name: None takes the default, and logs a warning where that is the slow one
-    kv: how keys and values are stored, as ``check_kv`` gave it
-    beside: a backend of the same name that never runs at the same time, whose threads to use
+    name: None takes the default, and logs a warning if that is the reference backend
+    kv: how keys and values are stored, as ``check_kv`` returned it
+    beside: a backend of the same name that never runs at the same time; its threads, or its GPU,
+        are used
     offload: keep the weights in a file
     on_progress: called with the bytes of weights that are ready
     """
@@ -176,7 +177,7 @@ def load(
 
 
 def _check_orders(graph: Graph, file: ModelFile) -> None:
-    """FormatError where the order of a matrix's columns is none: memory is read by it."""
+    """FormatError if a matrix's column order is no permutation: memory is read by its numbers."""
     for name in graph.orders.values():
         order = file.dequantize(name)
         if not np.array_equal(np.sort(order), np.arange(len(order))):

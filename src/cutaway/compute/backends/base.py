@@ -1,4 +1,4 @@
-"""What every backend takes and gives: a Batch of rows in, logits out, tokens from the logits.
+"""The interface of every backend: a Batch of rows in, logits out, tokens from the logits.
 
 A backend computes the ops of a graph, keeps keys and values in KV blocks and recurrent states in
 slots, and samples the rows that it computed.
@@ -23,11 +23,11 @@ Bytes = NDArray[np.uint8]
 
 
 class Batch(NamedTuple):
-    """The rows of one step. All arrays are int32, but for two.
+    """The rows of one step. All arrays are int32 unless another type is named.
 
     tokens, positions  (M,)    the token of each row and its absolute position
-    sequences          (M,)    which row of ``block_tables`` holds the row's history; rows of
-                               one sequence are neighbours, in the order of their positions
+    sequences          (M,)    the row of ``block_tables`` for each row's sequence; rows of one
+                               sequence are neighbours, in the order of their positions
     block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
     limits             (M,)    the last position that each row sees; None: its own (causal)
@@ -38,16 +38,16 @@ class Batch(NamedTuple):
                                slot of its KV block
     types              (M,)    which of two texts a row's token is in, 0 or 1, where the model has a
                                vector for each (BERT); None: all are in the first
-    given              (M, width) float32: what a graph reads of each row beside its token, where it
-                               begins with that (``Graph.given_rows``); None elsewhere
+    given              (M, width) float32: the input that a graph reads for each row beside its
+                               token (``Graph.given_rows``); None if it reads none
 
-    A row's limit may lie before its position or after it, as far as keys and values are stored
-    by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
+    A row's limit may lie before or after its position, but the keys and values up to it must be
+    stored by earlier runs or by this batch; the caller ensures that. Where a layer has a window,
     the first position that a row sees is ``position - window + 1``, whatever its limit.
 
-    A slot is named as a KV block is; ``DRAFT_STATES`` more come after those. A sequence goes on
-    from the state in the slot of the KV block that has the position before its first row, which
-    must be the state after that position; one that begins at 0 begins with zeros.
+    Slots have the numbers of KV blocks, followed by ``DRAFT_STATES`` more. A sequence continues
+    from the state in the slot of the KV block with the position before its first row, which must
+    be the state after that position; a sequence that begins at 0 begins with a state of zeros.
     """
 
     tokens: Ints
@@ -78,7 +78,7 @@ class Edit(NamedTuple):
 
 
 class Computer(NamedTuple):
-    """A backend's fields of these names, as traces and metrics show them."""
+    """The fields of a backend that traces and metrics show."""
 
     name: str
     tier: str
@@ -95,10 +95,10 @@ class Backend(Protocol):
     tier: str
     """The instruction set that computes."""
     threads: int
-    """How many threads compute; 0 where a library decides."""
+    """How many threads compute; 0 if a library decides."""
 
     def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
-        """The same model with an adapter.
+        """Return a backend of the same model with an adapter.
 
         graph: made by ``model.add_adapter``; file: has the adapter's tensors
         Both backends share weights, threads, keys and values, so only one may run at a time.
@@ -106,7 +106,7 @@ class Backend(Protocol):
         ...
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
-        """The same model with the weights of these names from another file of equal shapes.
+        """Return a backend with the weights of these names from another file of equal shapes.
 
         Both backends share the other weights, threads, keys and values, so only one may run at a
         time.
@@ -114,62 +114,62 @@ class Backend(Protocol):
         ...
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:
-        """Another graph over the same KV blocks, such as a head that drafts for this model.
+        """Return a backend of another graph, such as a head that drafts for this model.
 
-        It shares threads and the weights that both graphs read. Its keys and values are its own, in
-        blocks of the same names. Only one of both may run at a time.
+        Both backends share threads and the weights that both graphs read. The new one has keys and
+        values of its own, in blocks of the same ids. Only one of both may run at a time.
         """
         ...
 
     def run(self, batch: Batch) -> Logits:
         """Compute the rows, store their keys and values, return logits (L, vocab).
 
-        A row attends to positions 0 … its limit in its sequence's blocks: those of earlier
-        runs and those of this batch. Nothing else is read, so a block's old content is harmless.
-        The result may be reused by the next call: copy what you keep.
-        ValueError where a limit is negative, outside the block table, or before the row's window,
-        or where a row sees a block, or a sequence continues from a state, that was freed.
+        A row attends to positions 0 … its limit in its sequence's blocks, stored by earlier runs
+        or by this batch. Nothing else is read, so a block's old content is harmless.
+        The next call may overwrite the result: copy what you keep.
+        ValueError if a limit is negative, outside the block table, or before the row's window, if
+        a row sees a block that was freed, or if a sequence continues from a state that was.
         """
         ...
 
     def hidden(self, batch: Batch) -> NDArray[np.float32]:
-        """Run without the head: return what it would read, (L, hidden).
+        """Run without the head; return the head's input, (L, hidden).
 
-        The result may be reused by the next ``hidden``.
+        The next ``hidden`` may overwrite the result.
         """
         ...
 
     def run_whole(
         self, batch: Batch, names: tuple[str, ...] = ()
     ) -> tuple[Logits, NDArray[np.float32]]:
-        """``run``, and what the head reads of all rows, (M, hidden).
+        """Return the logits of ``run``, and the head's input of all rows, (M, hidden).
 
-        names: tensors of all rows that are wanted instead, side by side
-        The logits have the bits of ``run``, and may be reused by the next ``run_whole``.
+        names: tensors to return instead of the head's input, side by side, (M, their widths)
+        The logits have the bits of ``run``. The next ``run_whole`` may overwrite them.
         """
         ...
 
     def finish(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Compute the ops after pooling on pooled rows (R, width): (R, n); without any, x itself.
 
-        Each row is computed as if it were alone. The result may be reused by the next call.
+        Each row is computed as if it were alone. The next call may overwrite the result.
         """
         ...
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
-        """A token for each row of logits (rows, vocab); see ``sampling.sample``."""
+        """Sample a token for each row of logits (rows, vocab); see ``sampling.sample``."""
         ...
 
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int
     ) -> list[ReadRow | Exception]:
-        """How likely each row found a known next token; see ``sampling.read_rows``."""
+        """Return how likely the known next token was in each row; see ``sampling.read_rows``."""
         ...
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy the keys and values of whole KV blocks: (source, target) ids.
 
-        ValueError where an id names no block, or a target is a source too or named twice.
+        ValueError if an id names no block, or a target is also a source or named twice.
         """
         ...
 
@@ -177,42 +177,42 @@ class Backend(Protocol):
         """Copy as ``copy_blocks`` does, but only in the layers with a window, pair after pair.
 
         The target -1 frees the source: other blocks may take its memory, and it must be written
-        again before a row sees it. ValueError where an id names no block.
+        again before a row sees it. ValueError if an id names no block.
         """
         ...
 
     def copy_states(self, pairs: list[tuple[int, int]]) -> None:
         """Copy states, pair after pair: (source, target) slots.
 
-        The target -1 frees the source's memory. Where the source has no state, the target has none
-        afterwards. ValueError where a number names no slot.
+        The target -1 frees the source's memory. If the source has no state, the target has none
+        afterwards. ValueError if a number names no slot.
         """
         ...
 
     def read_state(self, slot: int) -> Bytes | None:
-        """A state's bytes, valid until the next run; None where there is none.
+        """Return the bytes of a slot's state, valid until the next run; None if it has none.
 
-        ValueError where the number names no slot.
+        ValueError if the number names no slot.
         """
         ...
 
     def write_state(self, slot: int, state: Bytes) -> None:
-        """Write over a state, or make one, of ``kv.state.nbytes`` bytes, between two runs."""
+        """Overwrite or create a slot's state of ``kv.state.nbytes`` bytes, between two runs."""
         ...
 
     def read_block(self, block_id: int) -> list[Bytes]:
         """The bytes of a whole KV block, in pieces, valid until the next run.
 
-        Equal bytes mean the same in every backend of this layout. Those of the layers with a window
-        come last. They are missing where the block was freed; else all pieces together have
-        ``kv.bytes_per_token * kv.block_tokens`` bytes. ValueError where the id names no block.
+        Equal bytes mean the same in every backend of this layout. The bytes of layers with a window
+        come last, and are missing if the block was freed; else all pieces together have
+        ``kv.bytes_per_token * kv.block_tokens`` bytes. ValueError if the id names no block.
         """
         ...
 
     def write_block(self, block_id: int, pieces: Sequence[Bytes]) -> None:
-        """Write over a whole KV block between two runs, with as many bytes as ``read_block`` gives.
+        """Overwrite a whole KV block between two runs, with as many bytes as ``read_block`` gives.
 
-        Where bytes of the layers with a window are among them, the block has these from then on.
+        If they include the bytes of layers with a window, the block is no longer freed in these.
         """
         ...
 
@@ -224,10 +224,10 @@ class Inspectable(Protocol):
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
-        """``run``, and tensors of the graph by their names: (rows, width) each.
+        """Return the logits of ``run``, and tensors of the graph by name: (rows, width) each.
 
-        By the name of a mixture's output and ".inner", what the last matrix of each row's experts
-        reads, from the highest score to the lowest: (rows, used · inner).
+        The name of a mixture's output with ".inner" is the input of the down matrix of each row's
+        experts, from the highest score to the lowest: (rows, used · inner).
 
         Without edits the logits have the bits of ``run``. An edit is made as soon as its tensor has
         been computed, in the order given. KeyError for a name that the graph lacks.
@@ -235,13 +235,13 @@ class Inspectable(Protocol):
         ...
 
     def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
-        """The logits of ``tap``, of any number of rows: (L, vocab), valid until the next call."""
+        """Return the logits of ``tap`` for any number of rows: (L, vocab), until the next call."""
         ...
 
     def head(self, x: NDArray[np.float32]) -> Logits:
-        """The ops after ``logit_rows``, on rows (R, hidden): logits (R, vocab).
+        """Compute the ops after ``logit_rows`` on rows (R, hidden): logits (R, vocab).
 
-        Each row is computed as if it were alone. The result may be reused by the next call.
+        Each row is computed as if it were alone. The next call may overwrite the result.
         """
         ...
 
@@ -250,14 +250,14 @@ class Inspectable(Protocol):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
 
-        Exactly the numbers in the KV blocks of ``table``. ValueError where a block was freed.
+        Exactly the numbers in the KV blocks of ``table``. ValueError if a block was freed.
         """
         ...
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
         """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
 
-        The rows of experts follow each other. None: to the last.
+        The rows of experts follow each other. last: None is the end
         """
         ...
 
@@ -267,7 +267,7 @@ class Inspectable(Protocol):
 
 
 def inspectable(backend: Backend) -> Inspectable:
-    """The same backend. InputError where its numbers can be neither read nor edited."""
+    """Return the same backend. InputError if its tensors can be neither read nor edited."""
     if isinstance(backend, Inspectable):
         return backend
     raise InputError(
@@ -277,7 +277,7 @@ def inspectable(backend: Backend) -> Inspectable:
 
 
 def put(pieces: Sequence[Bytes], places: Sequence[Bytes]) -> None:
-    """Copy bytes, however they are cut, to where they belong."""
+    """Copy the bytes of all pieces, one after the other, into the places, of any other sizes."""
     whole, at = np.concatenate([np.empty(0, np.uint8), *pieces]), 0
     for place in places:
         place[:] = whole[at : at + len(place)]

@@ -1,7 +1,7 @@
-"""What a backend keeps of a text: keys and values in KV blocks, recurrent states in slots.
+"""The memory of a text in a backend: keys and values in KV blocks, recurrent states in slots.
 
-Knows how many, of how many bytes, and the formats of keys and values by their definition; not how a
-backend lays them out, nor who computes them.
+Knows how many blocks and states there are, their bytes, and the definitions of the formats of keys
+and values; not how a backend lays them out, nor who computes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from cutaway.errors import InputError
 KV_BLOCK = 32
 """Tokens per KV block."""
 STEP_ROWS = 512
-"""The most rows of a step, where nothing else is said: bounds a long prompt's activations."""
+"""The most rows of a step by default: bounds the memory of a long prompt's activations."""
 DRAFT_STATES = 64
-"""How many states there is room for beside those of KV blocks: after draft tokens."""
+"""How many slots there are beside those of KV blocks, for states after draft tokens."""
 STATE_TOKENS = 512
 """A long text's state is kept after every so many tokens."""
 _LEAST_STATES = 8
@@ -48,7 +48,7 @@ class KVGroup(NamedTuple):
 
 
 class StateGroup(NamedTuple):
-    """Layers that keep a recurrent state of a text, of one size whatever its length.
+    """Layers that keep a recurrent state of a text; its size does not depend on the text's length.
 
     layers  their numbers in the graph
     format  of one number: "F32"
@@ -61,7 +61,7 @@ class StateGroup(NamedTuple):
 
 
 class KVLayout(NamedTuple):
-    """What a backend keeps of a text: keys and values, and perhaps a recurrent state.
+    """How a backend keeps a text: keys and values, and perhaps a recurrent state.
 
     Keys and values are in blocks of ``block_tokens`` tokens, group by group: the layers that see
     the whole text are one group, those with a window another.
@@ -82,22 +82,22 @@ class KVLayout(NamedTuple):
         return max((group.window for group in self.groups), default=0)
 
     def bytes_read(self, tokens: int) -> int:
-        """Bytes that a row reads where it sees this many tokens, its own included."""
+        """Bytes of keys and values read by a row that sees this many tokens, its own included."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
 
     def window_blocks(self, rows: int = STEP_ROWS) -> int:
-        """How many KV blocks of a text are kept in the layers with a window: two windows.
+        """How many KV blocks of a text layers with a window keep: enough for two windows.
 
         One is for the text itself, the other for a later text that continues from its prefix.
-        rows: the most of one step, since blocks are freed between steps only
+        rows: the most rows of one step, since blocks are freed only between steps
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
     def kept_states(self, tokens: int) -> int:
-        """How many states are kept for later texts where keys and values of so many tokens fit.
+        """How many states are kept for later texts, if keys and values of this many tokens fit.
 
-        Two for each ``STATE_TOKENS``, but not more memory than keys and values take, and 8 at
-        least.
+        Two for each ``STATE_TOKENS``, in at most as much memory as keys and values take, and at
+        least 8.
         """
         if self.state is None:
             return 0
@@ -107,7 +107,7 @@ class KVLayout(NamedTuple):
     def bytes_stored(self, tokens: int) -> int:
         """The most bytes that a text of this many tokens takes, in whole blocks.
 
-        This includes its own state, that at the last block's end, and those kept for later texts.
+        States are included: its own, the one at the last block's end, those kept for later texts.
         """
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
@@ -115,11 +115,11 @@ class KVLayout(NamedTuple):
         return self.block_tokens * sum(sizes) + self.state_bytes(tokens)
 
     def state_bytes(self, tokens: int) -> int:
-        """The bytes of recurrent states among those of ``bytes_stored``."""
+        """The part of ``bytes_stored`` that recurrent states take."""
         return (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
 
     def __str__(self) -> str:
-        """All of it in words."""
+        """Return the layout as text: blocks, groups and state."""
         groups = (
             f"layers {_ranges(g.layers)} in {g.format_in_words}, {g.bytes_per_token} bytes a token"
             + (f", of the last {g.window} tokens" if g.window else "")
@@ -146,10 +146,9 @@ def _ranges(numbers: Sequence[int]) -> str:
 def kv_groups(
     graph: Graph, format: str, bytes_of: Callable[[int, int, int], int]
 ) -> tuple[KVGroup, ...]:
-    """A graph's groups.
+    """Return a graph's groups: of layers that see all, then of layers with a window.
 
-    bytes_of: (kv_heads, head_dim, 2; or 1 where keys alone are stored) -> bytes of a token in one
-    layer
+    bytes_of: (kv_heads, head_dim, 2; or 1 if only keys are stored) -> bytes of a token in one layer
     """
     groups = []
     for is_windowed in (False, True):
@@ -167,7 +166,7 @@ def kv_groups(
 
 
 def state_group(graph: Graph) -> StateGroup | None:
-    """Return the group of layers that keep a state, in float32; None where none does."""
+    """Return the group of layers that keep a state, in float32; None if no layer does."""
     if not graph.states:
         return None
     layers = tuple(dict.fromkeys(op.layer for op in graph.states))
@@ -177,7 +176,7 @@ def state_group(graph: Graph) -> StateGroup | None:
 # -- where each op's state lies in that of a text: one array of float32, op after op ---------------
 
 
-_STEP = 16  # numbers: each op's part begins at a multiple, as the kernels read registers of them
+_STEP = 16  # numbers: each op's part begins at a multiple, since kernels read registers of 16
 
 
 def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
@@ -194,7 +193,7 @@ def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
 
 
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")
-"""The formats that ``kv=`` names. f16: the cpu backend stores halves, and the reference float32."""
+"""The formats that ``kv=`` names. f16: the reference backend stores float32, the others float16."""
 PER_SCALE = 32
 _LARGEST_HALF = np.float32(65504)  # of a half
 
@@ -202,7 +201,7 @@ Floats = NDArray[np.float32]
 
 
 def check_kv(kv: Any) -> str:
-    """The name of ``kv``: of KV_FORMATS, or KEYS,VALUES of two that differ. InputError."""
+    """Return the name of one of KV_FORMATS, or KEYS,VALUES if two differ. InputError for others."""
     formats = kv.split(",") if isinstance(kv, str) else []
     if not 1 <= len(formats) <= 2 or not {*formats} <= {*KV_FORMATS}:
         raise InputError(
@@ -212,17 +211,17 @@ def check_kv(kv: Any) -> str:
 
 
 def keys_and_values(kv: str) -> tuple[str, str]:
-    """The formats of keys and of values that ``check_kv`` gave."""
+    """Split what ``check_kv`` returned into the format of keys and the format of values."""
     keys, _, values = kv.partition(",")
     return keys, values or keys
 
 
 class Coded(NamedTuple):
-    """Numbers (…, head_dim) as codes of that shape, and what goes with every 32 of them.
+    """Numbers (…, head_dim) as codes of that shape, with a scale and a minimum for every 32.
 
     scales, minima: (…, ceil(head_dim / 32)); a number is code · scale + minimum, rounded once,
-    which changes nothing where the minimum is 0 or, in q4_0, -8 · scale. A scale is NaN where one
-    of its numbers is, since no code says that.
+    which changes nothing if the minimum is 0 or, in q4_0, -8 · scale. If one of 32 numbers is NaN,
+    their scale is NaN, since no code stands for NaN.
     """
 
     codes: NDArray[np.int8]
@@ -230,7 +229,7 @@ class Coded(NamedTuple):
     minima: NDArray[np.float32]
 
     def numbers(self) -> Floats:
-        """Return the numbers that the codes mean: every format's numbers are exact in float64."""
+        """Decode the numbers to float32, from float64, in which every format's are exact."""
         dim = self.codes.shape[-1]
         scales, minima = (
             np.repeat(per_block.astype(np.float64), PER_SCALE, axis=-1)[..., :dim]
@@ -240,14 +239,17 @@ class Coded(NamedTuple):
 
 
 def q8_0(x: Floats) -> Coded:
-    """A scale is the half next to max|x| / 127; a code is -127 … 127."""
+    """Code numbers: a scale is the float16 next to max|x| / 127, and a code is -127 … 127."""
     blocks = _blocks(x)
     scales = (np.abs(blocks).max(-1) / np.float32(127)).astype(np.float16)
     return Coded(_codes(x, blocks, scales, -127, 127), scales, np.zeros(scales.shape, np.float32))
 
 
 def q5_1(x: Floats) -> Coded:
-    """The minimum is the half next to the least; a scale that next to (most - least) / 31."""
+    """Code numbers: a minimum is the float16 next to the least number.
+
+    A scale is the float16 next to (most - least) / 31, and a code is 0 … 31.
+    """
     blocks = _blocks(x)
     least = blocks.min(-1) + np.float32(0)  # -0 is 0
     scales = ((blocks.max(-1) - least) / np.float32(31)).astype(np.float16)
@@ -256,9 +258,9 @@ def q5_1(x: Floats) -> Coded:
 
 
 def q4_0(x: Floats) -> Coded:
-    """A scale is the half next to a -8th of the number farthest from 0, the positive of two.
+    """Code numbers: a scale is the float16 next to -x / 8, for the number x farthest from 0.
 
-    A code is 0 … 15, and stands for eight less.
+    Of two as far, x is the positive one. A code is 0 … 15, and stands for eight less.
     """
     blocks = _blocks(x)
     largest, smallest = blocks.max(-1), blocks.min(-1)
@@ -269,7 +271,7 @@ def q4_0(x: Floats) -> Coded:
 
 
 def _keeping_nan(coder: Callable[[Floats], Coded]) -> Callable[[Floats], Coded]:
-    """A coder whose scale of 32 numbers is NaN where one of them is."""
+    """Return a coder that makes a scale NaN if one of its 32 numbers is."""
 
     def code_with_nan(x: Floats) -> Coded:
         codes, scales, minima = coder(x)
@@ -286,19 +288,19 @@ CODERS: dict[str, Callable[[Floats], Coded]] = {
 
 
 def as_stored(format: str, x: Floats) -> Floats:
-    """The numbers that a format with codes stores for these; of f16, the numbers themselves."""
+    """Return the numbers that a format with codes stores for these; for f16, these unchanged."""
     return x if format == "f16" else CODERS[format](x).numbers()
 
 
 def _blocks(x: Floats) -> Floats:
-    """(…, ceil(head_dim / 32), 32): as far as a half goes."""
+    """Return blocks, (…, ceil(head_dim / 32), 32), clipped to the range of float16."""
     return _pad(
         np.maximum(np.where(x < _LARGEST_HALF, x, _LARGEST_HALF), -_LARGEST_HALF)
-    )  # NaN is the largest
+    )  # NaN becomes the largest
 
 
 def _pad(x: Floats) -> Floats:
-    """(…, ceil(head_dim / 32), 32): the last number fills up the last 32."""
+    """Return blocks, (…, ceil(head_dim / 32), 32), the last one filled up with the last number."""
     pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % PER_SCALE)]
     return np.pad(x, pad, mode="edge").reshape(*x.shape[:-1], -1, PER_SCALE)
 
@@ -306,7 +308,7 @@ def _pad(x: Floats) -> Floats:
 def _codes(
     x: Floats, blocks: Floats, scales: NDArray[np.float16], low: int, high: int
 ) -> NDArray[np.int8]:
-    """The nearest whole multiples of the scales, ties to even; 0 where the scale is 0."""
+    """Return codes: the nearest whole multiples of the scales, ties to even; 0 if the scale is."""
     steps = scales.astype(np.float32)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.where(steps != 0, blocks / steps, np.float32(0))

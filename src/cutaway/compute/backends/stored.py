@@ -26,9 +26,9 @@ _TINY = np.float32(1e-36)  # activations all smaller than this are rounded to 0
 class _Place(NamedTuple):
     """Where a layer's keys and values lie in a KV block.
 
-    windowed     whether they are in the part for layers that see a window
-    at           the first byte
-    values_from  where values begin in a key; None where they are stored beside it
+    windowed     whether they are in the part for layers with a window
+    at           their first byte in that part
+    values_from  the number of a key at which its value begins; None: values are stored separately
     """
 
     windowed: bool
@@ -42,7 +42,7 @@ class StoredKV:
     """The place of each layer's keys and values in a KV block, and their formats."""
 
     def __init__(self, graph: Graph, read_block: ReadBlock, kv: str) -> None:
-        """read_block: see ``Backend``; kv: as ``check_kv`` gave it."""
+        """read_block: see ``Backend``; kv: as ``check_kv`` returned it."""
         self._read_block, self._formats = read_block, keys_and_values(kv)
         self._layers: dict[int, _Place] = {}
         ends, self._has_whole = {False: 0, True: 0}, False
@@ -89,7 +89,7 @@ class StoredKV:
 
 
 class _Head:
-    """A head's part of a KV block: codes, fifth bits, scales and minima, one after the other."""
+    """The layout of one head in a KV block: codes, then fifth bits, scales and minima."""
 
     def __init__(self, format: str, dim: int, *, is_key: bool) -> None:
         self._format, self._dim, self._is_key = format, dim, is_key
@@ -103,7 +103,7 @@ class _Head:
         self.bytes = sum(self._sizes)
 
     def read(self, memory: NDArray[np.uint8], heads: int) -> Numbers:
-        """(heads, KV_BLOCK, dim), from what begins with all heads' bytes."""
+        """Decode numbers (heads, KV_BLOCK, dim) from the first bytes of a memory."""
         by_head = memory[: heads * self.bytes].reshape(heads, self.bytes)
         codes, fifth, scales, minima = np.split(by_head, np.cumsum(self._sizes)[:-1], axis=1)
         if self._format == "f16":
@@ -118,7 +118,7 @@ class _Head:
         return Coded(whole, steps, self._order_by_token(_view_as(np.float16, minima))).numbers()
 
     def _unpack(self, codes: NDArray[np.uint8], fifth: NDArray[np.uint8]) -> Numbers:
-        """Codes of a byte each, in the order of the others."""
+        """Unpack 4- or 5-bit codes, (heads, n) of a byte each, into the order of other formats."""
         heads, sixteens = len(codes), self._dim // _LANES
         if self._is_key:  # q, r, token; of the result q, h, r, token
             bytes_ = codes.reshape(heads, sixteens, 4, 2, KV_BLOCK)
@@ -137,7 +137,7 @@ class _Head:
         return nibbles.reshape(heads, -1).astype(np.int8)
 
     def _order_by_token(self, numbers: Numbers) -> Numbers:
-        """(heads, KV_BLOCK, n), from keys, which are (heads, n, KV_BLOCK), or values."""
+        """Return (heads, KV_BLOCK, n), from keys, stored as (heads, n, KV_BLOCK), or values."""
         if self._is_key:
             return numbers.reshape(len(numbers), -1, KV_BLOCK).swapaxes(1, 2)
         return numbers.reshape(len(numbers), KV_BLOCK, -1)
@@ -161,7 +161,7 @@ def _claim(nbytes: int) -> int:
 
 
 def round_activations(x: Floats) -> Floats:
-    """Activations as quantised matrices read them: every 32 are whole multiples of one step."""
+    """Round activations as quantised matrices read them: each 32 to whole multiples of a step."""
     blocks = x.reshape(-1, _QUANT)
     peak = np.abs(blocks).max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):

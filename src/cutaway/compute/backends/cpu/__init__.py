@@ -1,7 +1,7 @@
 """The CPU backend, the default: the graph compiled to one native plan.
 
-Knows the threads that compute and sample, the plans that share one set of weights, and what the
-machine and its environment decide of a plan.
+Knows the threads that compute and sample, the plans that share one set of weights, and the settings
+of a plan that follow from the machine and the environment.
 
 ``CUTAWAY_ISA`` forces a tier of instructions (generic, avx2, avxvnni, avx512, amx, neon, i8mm;
 amx-plain is the path of the matrix units in plain C++, on any machine). ``CUTAWAY_PREFETCH`` forces
@@ -55,7 +55,7 @@ def tiers() -> tuple[str, ...]:
 
 
 def new_plan(pool: _native.Pool, kv_blocks: int, context: int, kv: str) -> _native.Plan:
-    """An empty plan of the best tier, or the one that is forced, with KV blocks of its own."""
+    """Return an empty plan with KV blocks of its own, of the best tier or the forced one."""
     tier, prefetch = os.environ.get("CUTAWAY_ISA", ""), _prefetch()
     try:
         return _native.Plan(pool, tier, kv_blocks, context, prefetch, kv, DRAFT_STATES)
@@ -64,7 +64,7 @@ def new_plan(pool: _native.Pool, kv_blocks: int, context: int, kv: str) -> _nati
 
 
 def _prefetch() -> str:
-    """CUTAWAY_PREFETCH, or "" for what is fastest."""
+    """Return CUTAWAY_PREFETCH; "" takes the fastest way."""
     value = os.environ.get("CUTAWAY_PREFETCH", "")
     if value not in ("", "none", "near", "far"):
         raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
@@ -104,11 +104,11 @@ class CpuBackend:
         offload: "Offload | None" = None,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
-        """threads: None takes as many as ``default_threads`` says.
+        """threads: None takes the count of ``default_threads``.
 
         pool: threads to use instead, of a backend that never runs at the same time
-        kv: how keys and values are stored, as ``check_kv`` gave it
-        offload: where matrices are kept in a file, of which memory is only a cache
+        kv: how keys and values are stored, as ``check_kv`` returned it
+        offload: keeps matrices in a file, of which memory is only a cache; None: in memory
         """
         self.kv_blocks, self._context = kv_blocks, context
         self.pool = pool or _native.Pool(threads or default_threads().count)
@@ -130,7 +130,7 @@ class CpuBackend:
         self.kv, self._kv = kv_layout(graph, kv), kv
 
     def _new_plan(self, kv: str) -> _native.Plan:
-        """An empty one, with KV blocks of its own."""
+        """Return an empty plan with KV blocks of its own."""
         return new_plan(self.pool, self.kv_blocks, self._context, kv)
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:
@@ -144,7 +144,7 @@ class CpuBackend:
         return backend
 
     def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
-        """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
+        """See ``Backend``; the adapter's matrices are in memory even if the model is offloaded."""
         matrices = self._packed.matrices
         graph, only = (
             spell_out_orders(spell_out_adapters(graph), self._packed.vectors),
@@ -159,7 +159,7 @@ class CpuBackend:
         return self._twin(graph, self._packed._replace(matrices=matrices | adapter_matrices))
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
-        """See ``Backend``; the other weights are in memory, wherever the model's are."""
+        """See ``Backend``; the new weights are in memory even if the model is offloaded."""
         return self._twin(
             self._graph, self._add_weights(self._graph, file, lambda name: name in names)
         )
@@ -167,7 +167,7 @@ class CpuBackend:
     def _add_weights(
         self, graph: Graph, file: ModelFile, is_wanted: Callable[[str], bool]
     ) -> PackedWeights:
-        """Return the weights with those of the wanted names added, or put in their place."""
+        """Return the weights with those of the wanted names added or replaced."""
         packed, only = self._packed, Graph(graph.shapes)
         only.ops = [op for op in graph.ops if any(map(is_wanted, op.weights.values()))]
         matrices = packed.matrices | pack_matrices(only, file, self.pool)
@@ -191,7 +191,7 @@ class CpuBackend:
             self._packed.plan(plan, graph)
         except CutawayError:
             raise
-        except ValueError as error:  # of the plan, which looks at each op's shapes
+        except ValueError as error:  # from the plan, which checks each op's shapes
             raise FormatError(
                 f"the model's tensors do not fit one another or its metadata: {error}; get the "
                 "file again"
@@ -199,10 +199,10 @@ class CpuBackend:
 
     @property
     def kept_experts(self) -> list[tuple[list[int], int, int]]:
-        """Three counts for each layer with experts that only the file of ``offload_folder`` has.
+        """Three counts for each layer whose experts only the file of ``offload_folder`` has.
 
-        They are: how many rows chose each expert of late (older ones count less); how many of those
-        that a step wanted were in memory; how many were read.
+        They are: how many rows chose each expert lately (older ones count less); how many experts
+        that steps needed were in memory; how many were read.
         """
         return self._plan.kept_experts
 
@@ -241,7 +241,7 @@ class CpuBackend:
 
     @cached_property
     def _finish(self) -> _native.Plan:
-        """The plan of what follows pooling."""
+        """The plan of the ops after pooling."""
         assert self._after is not None
         return self._plan_part(self._after)
 
@@ -281,7 +281,7 @@ class CpuBackend:
         return self._plan_part(self._graph.head_graph())
 
     def _plan_part(self, graph: Graph) -> _native.Plan:
-        """A plan of a part of the graph that shares weights, threads, keys and values."""
+        """Return a plan of a part of the graph that shares weights, threads, keys and values."""
         plan = self._plan.beside()
         self._packed.plan(plan, graph)
         return plan
@@ -300,7 +300,7 @@ class CpuBackend:
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> "tuple[Numbers, Numbers]":
-        """See ``Inspectable``: halves, or in float32 what codes stand for; the keys rotated."""
+        """See ``Inspectable``: float16, or float32 decoded from codes; the keys are rotated."""
         return self._stored.read(layer, table, first, last)
 
     @cached_property
@@ -312,7 +312,7 @@ class CpuBackend:
         return reorder_columns(self._weights.rows(name, first, last), self._orders.get(name))
 
     def as_read(self, name: str, x: Array) -> Array:
-        """See ``Inspectable``: quantised matrices read activations of 8 bits."""
+        """See ``Inspectable``: quantised matrices read activations rounded to 8 bits."""
         from cutaway.compute.backends.stored import round_activations
 
         if self._weights.is_float(name):
@@ -323,13 +323,13 @@ class CpuBackend:
         return reorder_columns(round_activations(x[:, order.astype(np.intp)]), order)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
-        """A token for each row of logits, the rows shared out to the threads."""
+        """Sample a token for each row of logits, on the backend's threads."""
         return sampling.sample(logits, draws, tier=self.tier, pool=self.pool)
 
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int
     ) -> list[ReadRow | Exception]:
-        """How likely each row found a known next token."""
+        """Return how likely the known next token was in each row."""
         return read_rows(logits, next_ids, top, tier=self.tier, pool=self.pool)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -365,7 +365,7 @@ class CpuBackend:
 
 
 def _sources_and_targets(pairs: list[tuple[int, int]]) -> NDArray[np.int32]:
-    """(2, pairs)."""
+    """Return sources and targets, (2, pairs)."""
     return np.array(pairs, np.int32).reshape(-1, 2).T.copy()
 
 
@@ -374,7 +374,7 @@ def _is_cached(name: str) -> bool:
 
 
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
-    """How the keys and values of a graph's layers are kept, without its weights."""
+    """Return how a graph's layers keep keys and values; needs no weights."""
 
     def nbytes(kv_heads: int, head_dim: int, count: int) -> int:
         return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK

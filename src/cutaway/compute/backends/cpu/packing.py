@@ -1,6 +1,6 @@
 """Packs a file's matrices into panels of 16 rows, in one arena, and makes plans that read them.
 
-Which matrices, or rows of one, the ops of a graph read is known to compute/lowering.
+compute/lowering knows which matrices, or rows of one, the ops of a graph read.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from cutaway.files.weights import ModelFile, TensorInfo
 if TYPE_CHECKING:
     from cutaway.base.offload import Reads
 
-_AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
+_AT_ONCE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
 _LANES = 16  # rows of a panel
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
@@ -33,9 +33,9 @@ _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 class PackedWeights(NamedTuple):
     """The weights that the ops of a graph read.
 
-    matrices  by the rows that an op reads
-    vectors   as numbers, by name
-    stored    what stays in the file, whose bytes are read as they are wanted
+    matrices  by the tensor and the rows of it that an op reads
+    vectors   in float32, by name
+    stored    tables that stay in the file, whose rows are read when they are looked up
     """
 
     matrices: dict[Slice, _native.Packed]
@@ -43,7 +43,7 @@ class PackedWeights(NamedTuple):
     stored: dict[str, _native.StoredTable]
 
     def table(self) -> WeightTable:
-        """What the calls of a plan name by number."""
+        """Return the table of weights whose numbers a plan's calls contain."""
         matrices = {
             part: Matrix(i, packed.rows, packed.cols, packed.is_float)
             for i, (part, packed) in enumerate(self.matrices.items())
@@ -51,17 +51,17 @@ class PackedWeights(NamedTuple):
         return WeightTable(matrices, self.vectors, [*self.stored])
 
     def plan(self, plan: _native.Plan, graph: Graph, **options: Any) -> Emitter:
-        """Make an empty plan that of a graph; how: see ``lower``."""
+        """Add a graph's ops to an empty plan; options: see ``lower``."""
         emitter = lower(graph, self.table(), plan.context, **options)
         plan.add(plain(emitter.calls), [*self.matrices.values()], [*self.stored.values()])
         return emitter
 
 
 class Disk(Protocol):
-    """Where packed matrices go instead of memory: see ``Offload``."""
+    """A file for packed matrices instead of memory: see ``Offload``."""
 
     def open(self, reads: "Reads") -> AbstractContextManager[int]:
-        """The descriptor of a file of ``reads.size`` bytes, to be written in the block."""
+        """Return the descriptor of a file of ``reads.size`` bytes, to be written in the block."""
 
 
 def pack_matrices(
@@ -80,19 +80,19 @@ def pack_matrices(
 
 
 def read_stored(graph: Graph, file: ModelFile) -> dict[str, _native.StoredTable]:
-    """The matrices that are read by token from the file, which stays open for that."""
+    """Return the tables whose rows are read from the file, token by token; it stays open."""
     names = [op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)]
     return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of these matrices, which need no memory."""
+    """Bytes of the tables of ``read_stored``, which take no memory."""
     names = {op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)}
     return sum(tensors[name].nbytes for name in names)
 
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Memory of the matrices, once they are packed."""
+    """Bytes of all matrices once they are packed."""
     shapes = matrix_shapes(graph).items()
     return sum(_native.packed_bytes(tensors[part[0]].format, *shape) for part, shape in shapes)
 
@@ -130,7 +130,7 @@ def _pack(
 
 
 def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
-    """Bytes of matrices that a row multiplies by."""
+    """Return the bytes of all matrices, and of those that a row multiplies by."""
     from cutaway.base.offload import Reads  # few models are larger than memory
 
     shapes, always, experts, active = matrix_shapes(graph), 0, 0, 0.0

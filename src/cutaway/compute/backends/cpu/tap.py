@@ -1,8 +1,8 @@
-"""Runs that give more than logits: tensors, to be read or edited; and of all rows, before the head.
+"""Runs that return more than logits: tensors to be read or edited, or the head's input of all rows.
 
-A tap knows a second plan without fusions, which shares weights, threads, keys and values with the
-first, and has the bits of an ordinary run. An edit takes place between two pieces of a run: the
-first ends with the op that makes the tensor.
+A tap has a second plan without fusions, which shares weights, threads, keys and values with the
+first, and computes the same bits. An edit takes place between two pieces of a run: the first ends
+with the op that computes the tensor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class Tap:
     def __init__(
         self, graph: Graph, packed: PackedWeights, plan: _native.Plan, *, keeps_all: bool
     ) -> None:
-        """plan: empty, and beside the ordinary one.
+        """plan: empty, sharing threads, keys and values with the ordinary one.
 
         keeps_all: every tensor can be read after the run, which takes much memory for many rows
         """
@@ -46,7 +46,7 @@ class Tap:
         return self._plan.run(batch, done)
 
     def read(self, name: str, batch: Batch) -> Array:
-        """A tensor of the last run, where they are kept."""
+        """Return a tensor of the last run, (rows, width); the tap must keep all tensors."""
         rows = batch.logit_rows if name in self._emitter.c.after_rows else batch.tokens
         return self._plan.read(self._emitter.view(name), len(rows), self._widths[name])
 
@@ -64,13 +64,13 @@ class Tap:
 class WholeRun:
     """A plan in which rows are chosen just before the head, so that all rows reach it.
 
-    Tensors on the way, as the residual stream, each have a buffer in a plan without fusions.
+    If names of tensors are given, the plan has no fusions, so that each tensor has a buffer.
     """
 
     def __init__(
         self, graph: Graph, packed: PackedWeights, plan: _native.Plan, names: tuple[str, ...]
     ) -> None:
-        """plan: empty, and beside the ordinary one; names: none are what the head reads."""
+        """plan: as for ``Tap``; names: tensors to read, or none for the head's input."""
         last, read = graph.choosing_last()
         by_name = {op.out.name: op.out for op in last.ops}
         self._read = [by_name[name] for name in names] or [read]
@@ -79,7 +79,7 @@ class WholeRun:
         self._emitter = packed.plan(plan, last, hoist=False, apart=bool(names), also=also)
 
     def run(self, batch: Batch) -> tuple[Logits, NDArray[np.float32]]:
-        """The logits are valid until the next run."""
+        """Return the logits, valid until the next run, and the tensors side by side (M, widths)."""
         logits = self._plan.run(batch)
         rows, view = len(batch.tokens), self._emitter.view
         tensors = [self._plan.read(view(tensor.name), rows, tensor.width) for tensor in self._read]

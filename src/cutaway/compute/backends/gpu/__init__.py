@@ -58,7 +58,7 @@ class GpuBackend:
         on_progress: Callable[[int], None] = lambda _done: None,
         device: Device | None = None,
     ) -> None:
-        """threads: of the CPU, to pack and to sample; see ``CpuBackend``."""
+        """threads: CPU threads that pack and sample; device: None opens one; see ``CpuBackend``."""
         self.kv_blocks, self.context, self.kv_format = kv_blocks, context, kv
         self.pool = _native.Pool(threads or default_threads().count)
         self.threads = self.pool.threads
@@ -78,7 +78,7 @@ class GpuBackend:
 
     @property
     def program(self) -> Program:
-        """What is run for a step."""
+        """The program that a step runs."""
         return self._runner.program
 
     def lower(self, graph: Graph, **options: Any) -> Emitter:
@@ -87,7 +87,7 @@ class GpuBackend:
         return lower_graph(graph, table, self.context, **options)
 
     def make_runner(self, plan: Sequence[Call]) -> DeviceRunner:
-        """Return what runs a plan on the device, over this backend's weights and memory."""
+        """Return a runner of this plan on the device, over this backend's weights and memory."""
         bounds = Bounds(vocab=0, types=0, context=self.context, kv_blocks=self.kv_blocks)
         program = compile_plan(plan, self._weights, self._memory, self.kv_format, bounds)
         return DeviceRunner(self.device, program, [*self._stored.values()])
@@ -115,9 +115,9 @@ class GpuBackend:
     def _twin(
         self, graph: Graph, file: ModelFile, is_new: Callable[[str], bool] | None = None
     ) -> Self:
-        """Another graph over the same memory, with the weights that it reads and this lacks.
+        """Return a backend for another graph over the same memory; read the weights it lacks.
 
-        is_new: by name, which weights are read although this has some of that name
+        is_new: by name, which weights to read although this backend has some of that name
         """
         twin = copy(self)
         for name in [name for name in vars(twin) if _is_cached(name)]:
@@ -154,7 +154,7 @@ class GpuBackend:
 
     @cached_property
     def _wholes(self) -> dict[tuple[str, ...], tuple[DeviceRunner, list[tuple[View, int]]]]:
-        """Programs in which all rows reach the head, and what is read of them; by the names."""
+        """Programs of ``run_whole``, each with the views and widths it reads; by tensor names."""
         return {}
 
     def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Floats]:
@@ -173,7 +173,7 @@ class GpuBackend:
 
     @cached_property
     def _finish(self) -> DeviceRunner:
-        """The program of what follows pooling."""
+        """The program of the ops after pooling."""
         assert self._after is not None
         return self.make_runner(self.lower(self._after).calls)
 
@@ -194,7 +194,7 @@ class GpuBackend:
 
     @cached_property
     def _taps(self) -> "dict[tuple[str, ...], DeviceTap]":
-        """Programs without fusions, by the names of what is read of them."""
+        """Taps, by the names of the tensors that are read after their runs."""
         return {}
 
     def tap(
@@ -226,11 +226,11 @@ class GpuBackend:
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> "tuple[Numbers, Numbers]":
-        """See ``Inspectable``: halves, or in float32 what codes stand for; the keys rotated."""
+        """See ``Inspectable``: float16, or float32 decoded from codes; the keys are rotated."""
         return self._stored_kv.read(layer, table, first, last)
 
     def as_read(self, name: str, x: Floats) -> Floats:
-        """See ``Inspectable``: quantised matrices read activations of 8 bits."""
+        """See ``Inspectable``: quantised matrices read activations rounded to 8 bits."""
         from cutaway.compute.backends.stored import round_activations
 
         if self._weights.is_float(name):
@@ -245,16 +245,16 @@ class GpuBackend:
         return None if order is None else self._vectors[order]
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
-        """A token for each row of logits, the rows shared out to the CPU's threads."""
+        """Sample a token for each row of logits, on the CPU's threads."""
         return sampling.sample(logits, draws, pool=self.pool)
 
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int
     ) -> list[ReadRow | Exception]:
-        """How likely each row found a known next token."""
+        """Return how likely the known next token was in each row."""
         return read_rows(logits, next_ids, top, pool=self.pool)
 
-    # -- what is kept of texts -----------------------------------------------------------------
+    # -- KV blocks and states ------------------------------------------------------------------
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""
@@ -290,7 +290,7 @@ def _is_cached(name: str) -> bool:
 
 
 def _file_tables(graph: Graph, file: ModelFile) -> dict[str, _native.StoredTable]:
-    """The matrices that are read by token from the file, which stays open for that."""
+    """Return the tables whose rows are read from the file, token by token; it stays open."""
     names = [op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)]
     return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
 
@@ -317,7 +317,7 @@ def _state_floats(call: ConvCall | DeltaNetCall | Mamba) -> int:
 
 
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
-    """How the keys and values of a graph's layers are kept, without its weights."""
+    """Return how a graph's layers keep keys and values; needs no weights."""
 
     def nbytes(kv_heads: int, head_dim: int, count: int) -> int:
         return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK

@@ -1,6 +1,6 @@
-"""The GPUs of this machine: which there are, which can be used, and the first of these, opened.
+"""Lists the GPUs of this machine, and opens the first that can run the kernels.
 
-Knows what kernels need of an adapter; its arithmetic is asked of ``probe.py``.
+Knows the limits that kernels need of an adapter; ``probe.py`` tests its arithmetic.
 """
 
 import os
@@ -15,18 +15,18 @@ from cutaway.errors import CutawayError
 
 
 def adapters() -> list[Any]:
-    """The adapters of this machine that can compute, as wgpu lists them; none without wgpu."""
+    """Return this machine's adapters except OpenGL's, in wgpu's order. ImportError without wgpu."""
     import wgpu
 
     with _runtime_folder():
         every_adapter = wgpu.gpu.enumerate_adapters_sync()
-    # OpenGL has no WGSL of its own: what it is translated to promises less.
+    # WGSL is translated for OpenGL into a language that guarantees less.
     return [adapter for adapter in every_adapter if adapter.info["backend_type"] != "OpenGL"]
 
 
 @contextmanager
 def _runtime_folder() -> Iterator[None]:
-    """XDG_RUNTIME_DIR set, without which drivers' window systems print errors that nobody needs."""
+    """Set XDG_RUNTIME_DIR if it is unset: without it drivers' window systems print errors."""
     is_set = "XDG_RUNTIME_DIR" in os.environ
     if not is_set:
         os.environ["XDG_RUNTIME_DIR"] = gettempdir()
@@ -38,9 +38,9 @@ def _runtime_folder() -> Iterator[None]:
 
 
 def open_device(fused: str | None = None) -> Device:
-    """The first adapter that has what the kernels need. CutawayError where none has.
+    """Open the first adapter whose limits suffice. CutawayError if none does, or without wgpu.
 
-    fused: see ``Device``; None takes what a probe chooses
+    fused: see ``Device``; None: ``choose_fused`` chooses by a probe
     """
     try:
         candidates = adapters()
@@ -64,7 +64,7 @@ def open_device(fused: str | None = None) -> Device:
 
 
 def _lacks(adapter: Any) -> str:
-    """What an adapter has too little of; "" where it has all that kernels need."""
+    """Return the adapter's limits that are too low for the kernels, as text; "" if none is."""
     least = {
         "max-storage-buffers-per-shader-stage": STORAGE_BUFFERS,
         "max-compute-invocations-per-workgroup": THREADS,

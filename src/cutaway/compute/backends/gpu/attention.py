@@ -1,6 +1,6 @@
-"""Attention as dispatches: rotate and store, attend, and merge the chunks that were split.
+"""Attention as dispatches: rotate and store, attend, and merge the chunks if they were split.
 
-Knows where a layer's keys and values lie, and which kernel is run for few rows and for many.
+Knows where a layer's keys and values lie, and which kernels run for few rows and for many.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 
 
 def add_attention(program: Program, call: calls.AttendCall) -> None:
-    """Add an attention: q and k are rotated, k and v stored, then rows attend."""
+    """Add an attention: rotate q and k, store k and v, then attend."""
     shape = call.shape
     q, k, v, out = call.views
     home, values_after = program.memory.find_layer(shape.layer if shape.reads < 0 else shape.reads)
@@ -58,7 +58,7 @@ def _span(shape: calls.AttendShape) -> Numbers:
 
 
 def _added_to_scores(program: Program, call: calls.AttendCall) -> Numbers:
-    """Sinks, biases by distance, and what queries and keys say of distances."""
+    """Sinks, biases by distance, and relative biases that depend on queries and keys."""
     relative = call.relative
     if len(relative.rows):
         views = program.view("of_query", relative.of_query)

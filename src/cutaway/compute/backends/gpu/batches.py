@@ -1,6 +1,6 @@
-"""What a batch must be before it reaches the device, where no index is looked at.
+"""Checks a batch before it reaches the device, whose kernels check no index.
 
-Says in ValueErrors what native/plan.cpp says of the same batches.
+Raises the ValueErrors that native/plan.cpp raises for the same batches.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Ints = NDArray[np.int32]
 
 
 class Bounds(NamedTuple):
-    """What the numbers of a batch must be below; vocab, types 0: the program has no such table."""
+    """The numbers of a batch must be below these; vocab, types: 0 without such a table."""
 
     vocab: int
     types: int
@@ -24,7 +24,7 @@ class Bounds(NamedTuple):
 
 
 def check_batch(batch: Batch, limits: Ints, bounds: Bounds) -> None:
-    """ValueError where a number names nothing."""
+    """ValueError if an index is out of bounds, or positions of a sequence are not successive."""
     tables, positions, sequences = batch.block_tables, batch.positions, batch.sequences
     rows, width = len(batch.tokens), tables.shape[1]
     if bounds.vocab and not _all_below(batch.tokens, bounds.vocab):

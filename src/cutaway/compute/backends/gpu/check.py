@@ -1,8 +1,8 @@
-"""A model's own program against the CPU, bit for bit, before it may be used on a device.
+"""Compares a model's program with the CPU, bit for bit, before a device may run it.
 
-Knows which rows reach every kernel of a program, and how a device and the texts of its kernels are
-named where it is written down that they were right. A probe of single operations is not enough:
-drivers' compilers decide by kernel what they fuse.
+Knows how many rows reach each kernel of linear ops, and the file that lists which kernels were
+right on which device. A probe of single operations is not enough: a driver's compiler decides
+kernel by kernel what it fuses.
 """
 
 import json
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from cutaway.compute.backends.gpu import GpuBackend
 
 ROWS = (1, 2, 4, 8, 40)
-"""Rows of the steps: as few as each kernel for few has, and so many that tiles are taken."""
+"""The rows of each step: one step for each kernel of few rows, and one for ``linear_many``."""
 BLOCKS = -(-max(ROWS) // KV_BLOCK)
 
 
 def check(backend: "GpuBackend", graph: Graph, file: ModelFile) -> None:
-    """Compute a short text on both. CutawayError where a bit differs, naming the first tensor.
+    """Run short texts on both. CutawayError if a bit differs, with the first tensor that does.
 
-    Nothing is done where the same kernels were right on this device before.
+    Nothing is run if the same kernels were right on this device before, or no op embeds tokens.
     """
     earlier, kernels = _checked_before(backend.device), _kernels(backend)
     if kernels <= earlier or not any(isinstance(op, EmbedTokens) for op in graph.ops):
@@ -61,7 +61,7 @@ def _on_cpu(backend: "GpuBackend", graph: Graph, file: ModelFile) -> Backend:
 
 
 def batches(graph: Graph, context: int) -> Iterator[Batch]:
-    """Texts of ROWS tokens, spread over the vocabulary, each from its first token on."""
+    """Yield a batch of each number of ROWS: one sequence, its ids spread over the vocabulary."""
     embed = next(op for op in graph.ops if isinstance(op, EmbedTokens))
     tokens = graph.shapes[embed.weights["weight"]][0]
     table = np.arange(BLOCKS, dtype=np.int32)[None]
@@ -77,7 +77,7 @@ def _differs(cpu: Backend, gpu: Backend, batch: Batch) -> bool:
 
 
 def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> str:
-    """The first tensor of a graph whose numbers differ; "its logits" where none does alone."""
+    """Name the first tensor whose bits differ when it is tapped; "its logits" if none does."""
     for op in graph.ops:
         name = op.out.name
         on_cpu, on_gpu = (
@@ -92,7 +92,7 @@ def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> 
 
 
 def _kernels(backend: "GpuBackend") -> set[str]:
-    """The texts of a program's kernels, by their hashes."""
+    """Return the hashes of the WGSL texts of a program's kernels."""
     kernels = {dispatch.kernel for dispatch in backend.program.dispatches}
     texts = (shaders.text(kernel, backend.device.fused) for kernel in kernels)
     return {sha256(text.encode()).hexdigest()[:16] for text in texts}
@@ -121,5 +121,5 @@ def _note(device: Device, hashes: set[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(devices))
-    except OSError:  # it is checked again the next time
+    except OSError:  # the kernels are checked again next time
         return

@@ -1,7 +1,7 @@
 """A plan's calls as a program: which kernel computes each call, with which numbers.
 
-Knows the calls that are one kernel each; matrices, attention, states and experts are added by the
-modules of these names. What a kernel computes is known to its file in wgsl/ alone.
+Knows the calls that are one kernel each; the modules matrices, attention, states and experts add
+the others. Only a kernel's file in wgsl/ knows what it computes.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""A GPU, through WebGPU: its adapter, buffers, pipelines, and what it must have.
+"""A GPU, through WebGPU: its adapter, its limits, buffers and pipelines.
 
-Knows wgpu and no model. Every size is looked at before it is asked for, since wgpu ends the whole
-process on some calls that are not valid.
+Knows wgpu and no model. Every size is checked before a call, since wgpu ends the whole process on
+some invalid calls.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.errors import OutOfMemoryError
 
 Words = NDArray[np.uint32]
-THREADS = 256  # of a workgroup
+THREADS = 256  # of the largest workgroup
 WORKGROUP_BYTES = 16384
-STORAGE_BUFFERS = 6  # of a kernel
-OP_WORDS = 64  # of an op's numbers: 256 bytes, at which a uniform may begin
+STORAGE_BUFFERS = 6  # that each kernel binds
+OP_WORDS = 64  # of an op's numbers: 256 bytes, the alignment of a uniform's offset
 
 
 class Device:
     """An adapter of this machine, opened.
 
     fused    how it computes a multiply-add; of ``shaders.FUSED``
-    flushes  whether it takes denormals for 0
-    binding  the most bytes of a buffer that a kernel may read
+    flushes  whether it flushes denormals to 0
+    binding  the most bytes of a buffer
     """
 
     def __init__(self, adapter: Any) -> None:
@@ -72,7 +72,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """The card, its driver and what speaks to it, as words: all that may change its bits."""
+        """The card, its driver, wgpu's version and ``fused``: all that may change its bits."""
         import wgpu
 
         info = self.adapter.info
@@ -80,7 +80,7 @@ class Device:
         return " | ".join([*map(str, words), f"wgpu {wgpu.__version__}", self.fused])
 
     def pipeline(self, kernel: Kernel) -> Any:
-        """A kernel, compiled when it is first asked for."""
+        """Return a kernel's pipeline, compiled at its first use."""
         key = kernel, self.fused
         if key not in self._pipelines:
             module = self.device.create_shader_module(code=shaders.text(kernel, self.fused))
@@ -90,7 +90,7 @@ class Device:
         return self._pipelines[key]
 
     def dispatch(self, pipeline: Any, group: Any, op: int, grid: tuple[int, int, int]) -> None:
-        """Submit one dispatch, with the numbers of an op."""
+        """Submit one dispatch; op: the index of its numbers in their buffer."""
         encoder = self.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(pipeline)
@@ -102,11 +102,11 @@ class Device:
     # -- memory --------------------------------------------------------------------------------
 
     def storage(self, words: int) -> Any:
-        """Words that kernels read and write, all 0."""
+        """Return a new buffer of words that kernels read and write, all 0."""
         return self._buffer(4 * words, self._usage.STORAGE)
 
     def uniform(self, words: int) -> Any:
-        """Words that are the same for a whole dispatch."""
+        """Return a new buffer of words that are the same for a whole dispatch."""
         return self._buffer(4 * words, self._usage.UNIFORM)
 
     def _buffer(self, nbytes: int, usage: Any) -> Any:
@@ -118,25 +118,25 @@ class Device:
         copies = self._usage.COPY_SRC | self._usage.COPY_DST
         try:
             return self.device.create_buffer(size=max(nbytes, 256), usage=usage | copies)
-        except Exception as error:  # of wgpu: it has no kind that says so alone
+        except Exception as error:  # wgpu has no type of its own for lack of memory
             raise OutOfMemoryError(
                 f"the GPU {self.name} has not enough memory for {nbytes} bytes more: lower "
                 "kv_tokens or context, or take a smaller model"
             ) from error
 
     def write(self, buffer: Any, at: int, numbers: NDArray[Any]) -> None:
-        """Numbers of 4 bytes, or bytes, a multiple of 4, from byte ``at`` on."""
+        """Write numbers into a buffer from byte ``at`` on; their bytes are a multiple of 4."""
         if numbers.nbytes:
             self.queue.write_buffer(buffer, at, np.ascontiguousarray(numbers))
 
     def read(self, buffer: Any, at: int, nbytes: int) -> NDArray[np.uint8]:
-        """A copy of some bytes, once all that was submitted is done."""
+        """Wait for all submitted work, then return a copy of some of a buffer's bytes."""
         if not nbytes:
             return np.empty(0, np.uint8)
         return np.frombuffer(self.queue.read_buffer(buffer, at, nbytes), np.uint8)
 
     def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
-        """Bytes from one place to another, piece after piece: source, at, target, at, bytes."""
+        """Copy piece after piece: (source, its first byte, target, its first byte, bytes)."""
         if not pieces:
             return
         longest = max(piece[4] for piece in pieces)
@@ -144,13 +144,13 @@ class Device:
             self._scratch = self._buffer(longest, self._usage.STORAGE)
         encoder = self.device.create_command_encoder()
         for source, source_at, target, target_at, nbytes in pieces:
-            # by way of another buffer, since a buffer may not be copied into itself
+            # through a third buffer, since WebGPU does not copy a buffer into itself
             encoder.copy_buffer_to_buffer(source, source_at, self._scratch, 0, nbytes)
             encoder.copy_buffer_to_buffer(self._scratch, 0, target, target_at, nbytes)
         self.queue.submit([encoder.finish()])
 
     def bind(self, buffers: Sequence[Any]) -> Any:
-        """The buffers of a dispatch, in the order of common.wgsl; of the ops' numbers one op's."""
+        """Return the bind group of these buffers, in common.wgsl's order; it has one op's words."""
         return self.device.create_bind_group(
             layout=self._layout,
             entries=[

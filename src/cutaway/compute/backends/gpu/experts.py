@@ -1,7 +1,7 @@
-"""A mixture of experts as dispatches: the choice, what goes in, what comes out, and their sum.
+"""A mixture of experts as dispatches: the choice, gate and up, down, and the weighted sum.
 
-Knows items: the experts that each row chose, by rank. An expert's matrices are found by the device
-itself, from the choice.
+An item is one of the experts that a row chose, by rank. The device itself finds an expert's
+matrices from the choice.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def add_experts(program: Program, call: calls.ExpertsCall) -> None:
 
 
 def _add_inward(program: Program, call: calls.ExpertsCall, items: Numbers, middle: At) -> None:
-    """Add each item's gate and up, or its up, and the activation."""
+    """Add each item's gate and up matrices, or its up alone, and the activation."""
     late, x, _, choice, _, _ = call.arguments
     pairs = [[*expert.gate, expert.up] for expert in call.experts]
     if all(_buffer_of(program, pair) is not None for pair in pairs):
@@ -83,7 +83,7 @@ def _add_route(program: Program, call: calls.ExpertsCall, choices: At) -> None:
 
 
 def _quantise_middle(program: Program, used: int, width: int, middle: At, late: bool) -> int:
-    """Add quant blocks of what the last matrices read; return their tensor."""
+    """Quantise the input of the down matrices; return the number of the quantised tensor."""
     acts = program.share_tensor("middle acts", used * width, quantised=True)
     numbers = no_view("out") | {
         "x": middle, "x_width": width, "quants": acts, "quant_blocks": width // 32,
@@ -102,7 +102,7 @@ def _add_chosen(
     *,
     kind: str = "",
 ) -> None:
-    """Add the matrices of each item's expert: one, or a gate and its up, and what follows."""
+    """Add one matrix of each item's expert, or a gate and its up with the activation ``kind``."""
     first, used = program.matrices[experts[0][0].matrix], items["used"]
     assert isinstance(used, int)
     is_float, spread = shaders.is_float(first.format), bool(items["spread"])
@@ -130,13 +130,13 @@ def _add_chosen(
 
 
 def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:
-    """The buffer that all these matrices are in; None where there is none."""
+    """Return the index of the one buffer with all these matrices; None if they lie in several."""
     buffers = {p.buffer for m in matrices for p in program.matrices[m.matrix].pieces}
     return buffers.pop() if len(buffers) == 1 else None
 
 
 def _part(program: Program, matrix: calls.Biased, out: At, width: int, *, is_here: bool) -> Part:
-    """A matrix as parts.wgsl reads it; without panels where another dispatch has it."""
+    """Return a matrix as parts.wgsl reads it; with 0 panels if another dispatch multiplies it."""
     m = program.matrices[matrix.matrix]
     [piece] = m.pieces
     return [

@@ -1,6 +1,6 @@
-"""Linear ops as dispatches: matrices of one layout in one buffer are multiplied together.
+"""Linear ops as dispatches: matrices of one layout in one buffer share a dispatch.
 
-Knows how many rows each kernel is for, and what it reads of a matrix.
+Knows for how many rows each kernel is made, and which numbers of a matrix it reads.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from cutaway.compute.backends.gpu.program import NONE, At, Grid, Numbers, Progra
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.compute.backends.gpu.weights import PackedMatrix
 
-STORE, ADD, GATE = 0, 1, 2  # what becomes of products, in parts.wgsl
-_FLOAT_ROWS = (1, 8)  # of a thread in linear_float, of which a workgroup has four teams
+STORE, ADD, GATE = 0, 1, 2  # what a kernel does with products, as in parts.wgsl
+_FLOAT_ROWS = (1, 8)  # rows of a thread in linear_float, whose workgroup has four teams of threads
 _ONE_MATRIX = ("EXPERTS", "false")
 
 Part = list[int | At]
-"""A matrix as parts.wgsl reads it."""
+"""A matrix's eight numbers, in the order of ``Part`` in parts.wgsl."""
 Layout = tuple[str, int, int, int]
 """What the matrices of a dispatch have in common: format, columns, words of a panel, buffer."""
 
@@ -56,7 +56,7 @@ def _lie_together(matrices: Sequence[PackedMatrix]) -> bool:
 
 
 def _add_gate_apart(program: Program, call: calls.LinearCall, kind: str) -> None:
-    """Add a gate and its up, each to floats of its own, and what joins them."""
+    """Add a gate and its up matrix separately, then the elementwise op that joins them."""
     gate, up = call.parts
     width = program.matrices[gate.matrix].rows
     beside = program.share_tensor("up", width)
@@ -104,7 +104,7 @@ def _add_multiply(
 
 
 def list_parts(program: Program, parts: list[Part]) -> Numbers:
-    """Make a list of matrices in the program's tables, and return where it is."""
+    """Add a list of matrices to the program's tables, and return where it begins."""
     at = program.add_table(np.zeros(8 * len(parts)), np.uint32)
     program.parts.append((at, [number for part in parts for number in part]))
     return {"parts": at}

@@ -1,7 +1,7 @@
-"""What is kept of texts on a GPU: keys and values in KV blocks, recurrent states in slots.
+"""The memory of texts on a GPU: keys and values in KV blocks, recurrent states in slots.
 
-A block's bytes are those of the cpu backend (native/kv_format.h), so that a saved prefix of one is
-read by the other. Knows blocks by id and slots by number; not whose text they hold.
+A block has the same bytes as in the cpu backend (native/kv_format.h), so that each backend reads
+prefixes that the other saved. Knows blocks by id and slots by number, not the texts in them.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from cutaway.errors import OutOfMemoryError
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
-_LINE = 64  # bytes: each layer's part of a block is padded to a multiple
+_LINE = 64  # bytes: each layer's keys, and its values, are padded to a multiple
 _FIRST_PLACES = 8
 
 
 class Home(NamedTuple):
-    """Where a layer's numbers are kept.
+    """Where one part of every record lies: a layer's keys and values, or an op's state.
 
-    buffer  its number among the records' buffers
-    at      the byte of a record in it at which they begin
-    stride  bytes of a record in it
+    buffer  the index of the part's buffer
+    at      the part's first byte within a record of that buffer
+    stride  bytes of a record in that buffer
     """
 
     buffer: int
@@ -35,16 +35,16 @@ class Home(NamedTuple):
 
 
 class DeviceRecords:
-    """Records of equal size, each at a place: parts side by side, in as many buffers as they need.
+    """Records of equal size, numbered by place. The parts of a record may lie in several buffers.
 
-    The buffers grow, up to ``capacity`` places.
+    The buffers grow as needed, up to ``capacity`` places.
     """
 
     def __init__(self, device: Device, sizes: Sequence[int], capacity: int, places: int) -> None:
-        """sizes: bytes of each part; places: how many there is room for at once."""
+        """sizes: bytes of each part of a record; places: how many there is room for at first."""
         self._device, self._capacity, self._places = device, capacity, places
         self.strides: list[int] = []
-        self._homes: list[tuple[int, int]] = []  # of each part: its buffer, and where in a record
+        self._homes: list[tuple[int, int]] = []  # of each part: its buffer, and its first byte
         for size in sizes:
             if size * capacity > device.binding:
                 raise OutOfMemoryError(
@@ -60,16 +60,16 @@ class DeviceRecords:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a record."""
+        """Bytes of a record in all buffers."""
         return sum(self.strides)
 
     def home(self, part: int) -> Home:
-        """Where a part is."""
+        """Return where a part of every record lies."""
         buffer, at = self._homes[part]
         return Home(buffer, at, self.strides[buffer])
 
     def reach(self, places: int) -> bool:
-        """Make room for so many; return whether the buffers are new ones."""
+        """Make room for this many places; return whether the buffers were replaced."""
         if places <= self._places:
             return False
         before, self._places = self._places, min(self._capacity, max(places, 2 * self._places))
@@ -84,31 +84,31 @@ class DeviceRecords:
         return True
 
     def read(self, place: int) -> Bytes:
-        """A copy of a record."""
+        """Return a copy of the record at a place."""
         pairs = zip(self.buffers, self.strides, strict=True)
         return np.concatenate([self._device.read(b, n * place, n) for b, n in pairs])
 
     def write(self, place: int, record: Bytes) -> None:
-        """Put a record at a place."""
+        """Write a record to a place."""
         at = 0
         for buffer, stride in zip(self.buffers, self.strides, strict=True):
             self._device.write(buffer, stride * place, record[at : at + stride])
             at += stride
 
     def moves(self, source: int, target: int) -> list[tuple[Any, int, Any, int, int]]:
-        """Return what copies a record to another place; see ``Device.copy``."""
+        """Return the pieces with which ``Device.copy`` copies a record to another place."""
         pairs = zip(self.buffers, self.strides, strict=True)
         return [(b, n * source, b, n * target, n) for b, n in pairs]
 
 
 class Sparse:
-    """Records that have a place only from when they are first written until they are freed.
+    """Records that take a place when they are first written, and give it back when freed.
 
-    The place that was freed last is taken first.
+    A new record takes the place that was freed last.
     """
 
     def __init__(self, device: Device, sizes: Sequence[int], capacity: int) -> None:
-        """capacity: their numbers are below it."""
+        """sizes: bytes of each part of a record; capacity: the numbers of records are below it."""
         self.records = DeviceRecords(device, sizes, capacity, min(capacity, _FIRST_PLACES))
         self.places = np.full(capacity, -1, np.int32)
         self._free: list[int] = []
@@ -116,7 +116,7 @@ class Sparse:
         self._device = device
 
     def take(self, number: int) -> bool:
-        """Give a record a place; return whether the buffers are new ones."""
+        """Give a record a place if it has none; return whether the buffers were replaced."""
         if self.places[number] >= 0:
             return False
         if self._free:
@@ -133,9 +133,9 @@ class Sparse:
             self.places[number] = -1
 
     def copy(self, source: int, target: int) -> bool:
-        """A record to another number, without a place where the source has none.
+        """Copy a record to another number; if the source has no place, free the target's.
 
-        Return whether the buffers are new ones.
+        Return whether the buffers were replaced.
         """
         if self.places[source] < 0:
             self.release(target)
@@ -148,16 +148,16 @@ class Sparse:
 
 
 class Layer(NamedTuple):
-    """What a layer stores in a KV block."""
+    """The bytes of a layer's keys and of its values in a KV block."""
 
     layer: int
-    keys: int  # bytes
+    keys: int
     values: int
     windowed: bool
 
 
 def stored_layer(shape: AttendShape, kv: str) -> Layer:
-    """What an attention stores; kv: as ``check_kv`` gave it."""
+    """Return what an attention stores in a KV block; kv: as ``check_kv`` returned it."""
     keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, False)
     total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, True)
     values = 0 if shape.value_dim else total - keys
@@ -167,7 +167,7 @@ def stored_layer(shape: AttendShape, kv: str) -> Layer:
 class DeviceMemory:
     """The KV blocks and states of a model and of its twins.
 
-    version  grows whenever buffers are new ones, so that who bound them binds them anew
+    version  grows whenever buffers are replaced, so that runners bind the new ones
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class DeviceMemory:
         blocks: int,
         slots: int,
     ) -> None:
-        """states: floats of each op that keeps one."""
+        """states: how many floats each op with a state keeps; blocks, slots: how many of each."""
         self.device, self.version = device, 0
         self._layers = {layer.layer: layer for layer in layers}
         whole = [layer for layer in layers if not layer.windowed]
@@ -192,11 +192,11 @@ class DeviceMemory:
 
     @property
     def buffers(self) -> list[Any]:
-        """All, in the order in which ``find_layer`` and ``find_state`` count them."""
+        """All buffers, in the order of the indices of ``find_layer`` and ``find_state``."""
         return [*self.whole.buffers, *self.windows.records.buffers, *self.states.records.buffers]
 
     def find_layer(self, layer: int) -> tuple[Home, int]:
-        """Where a layer's keys are, and how many bytes after them its values."""
+        """Return where a layer's keys begin, and how many bytes later its values do."""
         stored = self._layers[layer]
         records = self.windows.records if stored.windowed else self.whole
         home = records.home(self._parts[layer])
@@ -204,7 +204,7 @@ class DeviceMemory:
         return home._replace(buffer=home.buffer + before), stored.keys
 
     def find_state(self, op: int) -> Home:
-        """Where the state of an op is, counted among those that keep one."""
+        """Return where an op's state lies; op: its index among the ops that keep one."""
         before = len(self.whole.buffers) + len(self.windows.records.buffers)
         home = self.states.records.home(op)
         return home._replace(buffer=home.buffer + before)
@@ -212,14 +212,14 @@ class DeviceMemory:
     # -- a step --------------------------------------------------------------------------------
 
     def take_states(self, slots: Sequence[int]) -> None:
-        """Give the slots that are stored to places."""
+        """Give a place to each slot in which a step stores a state."""
         self.version += sum(self.states.take(slot) for slot in slots)
 
     def window_tables(self, tables: Ints, spans: Sequence[tuple[int, int, int, int]]) -> Ints:
-        """The places of the blocks that rows see in the layers with a window.
+        """Return the places of the blocks that rows see in layers with a window, as ``tables``.
 
-        spans: of each run of rows its sequence, the first block that is seen, the last that is
-        seen or stored, and the first that is stored. ValueError where one that is seen was freed.
+        spans: of each run of rows, its sequence, the first block it sees, the last it sees or
+        stores, and the first it stores. ValueError if a block that a row sees was freed.
         """
         places = np.zeros_like(tables)
         for sequence, _, last, stored in spans:
@@ -235,7 +235,7 @@ class DeviceMemory:
     # -- blocks and states, between steps ------------------------------------------------------
 
     def read_block(self, block: int) -> list[Bytes]:
-        """A KV block's bytes: of the layers that see all, then of those with a window."""
+        """Return a KV block's bytes: of layers that see all, then of those with a window."""
         _check_number(block, len(self.windows.places), "KV block")
         pieces = [self.whole.read(block)] if self.whole.strides else []
         place = int(self.windows.places[block])
@@ -244,7 +244,7 @@ class DeviceMemory:
         return pieces
 
     def write_block(self, block: int, numbers: Bytes) -> None:
-        """Write over a KV block; with bytes for the layers with a window it gets a place there."""
+        """Overwrite a KV block; if there are bytes for layers with a window, it gets a place."""
         whole = self.whole.nbytes
         if whole:
             self.whole.write(block, numbers[:whole])
@@ -253,13 +253,13 @@ class DeviceMemory:
             self.windows.records.write(int(self.windows.places[block]), numbers[whole:])
 
     def read_state(self, slot: int) -> Bytes | None:
-        """A state's bytes; None where there is none."""
+        """Return the bytes of a slot's state; None if it has none."""
         _check_number(slot, len(self.states.places), "slot")
         place = int(self.states.places[slot])
         return None if place < 0 else self.states.records.read(place)
 
     def write_state(self, slot: int, state: Bytes) -> None:
-        """Write over a state, which gets a place."""
+        """Overwrite a slot's state, or create it."""
         _check_number(slot, len(self.states.places), "slot")
         self.version += self.states.take(slot)
         self.states.records.write(int(self.states.places[slot]), state)

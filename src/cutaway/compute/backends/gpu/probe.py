@@ -1,7 +1,7 @@
-"""What a device's arithmetic can be trusted with, by numbers that are hard to round.
+"""Tests a device's arithmetic on numbers that are hard to round.
 
 Knows the operations that all kernels are made of, and their right results by NumPy. A driver's
-compiler may fuse, split or fold what WGSL says, so this is asked of each device when it is opened.
+compiler may fuse, split or fold operations of WGSL, so each device is tested when it is opened.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ _PER_KIND = 1 << 11  # triples of a kind
 
 
 class Operation(NamedTuple):
-    """An operation of probe.wgsl, by its place here.
+    """An operation of probe.wgsl, which knows it by its index in ``OPERATIONS``.
 
-    right    its results by NumPy, of three arrays of float32
-    domain   which of the triples it is asked of
+    right    computes the right results with NumPy, from three arrays of float32
+    domain   for which of the triples it is tested
     """
 
     name: str
@@ -76,7 +76,7 @@ OPERATIONS = (
 
 
 class ProbeResult(NamedTuple):
-    """How many results of an operation were wrong, and how many of these have no denormals."""
+    """How many results of an operation were wrong, and how many of these without denormals."""
 
     operation: str
     wrong: int
@@ -84,7 +84,7 @@ class ProbeResult(NamedTuple):
 
 
 def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
-    """Numbers of eight kinds: any, near 1, cancelling, far apart, halfway, tiny, small, usual."""
+    """Yield bits of 8 kinds: any, near 1, cancelling, far apart, halfway, tiny, small, usual."""
     draw = np.random.default_rng(1)
 
     def words() -> Words:
@@ -124,7 +124,7 @@ def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
 
 
 def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
-    """Ask a device for every operation of all triples."""
+    """Compute every operation of all triples on a device; return what was wrong by operation."""
     triples = list(hard_triples(per_kind))
     x, y, z = (np.concatenate([triple[i] for triple in triples]) for i in range(3))
     lists = np.concatenate([x, y, z])
@@ -168,9 +168,9 @@ def _is_denormal(words: Words) -> NDArray[np.bool_]:
 
 
 def choose_fused(device: Device) -> None:
-    """Take the fastest way of a multiply-add that is rounded once on the device, and note flushing.
+    """Set ``fused`` to the fastest way that rounds a multiply-add once, and set ``flushes``.
 
-    CutawayError where an operation has other bits in every way.
+    CutawayError if operations have wrong bits in every way.
     """
     for way in device.ways:
         device.fused = way

@@ -1,7 +1,7 @@
 """A program: dispatches of kernels, with their numbers, their grids, and the tensors between them.
 
-Knows how dispatches, tensors and tables are added; which a call becomes is known to ``compile.py``,
-and how they are run to ``run.py``.
+Knows how dispatches, tensors and tables are added; ``compile.py`` knows which dispatches compute a
+call, and ``run.py`` how they run.
 """
 
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import keys_and_values
 from cutaway.compute.calls import View
 
-NONE = 0xFFFFFFFF  # in the place of a buffer or a vector that a kernel does without
+NONE = 0xFFFFFFFF  # in place of a tensor or a vector that is missing
 SPLIT_ROWS = 8
-"""The most rows of which each chunk of 256 tokens has a workgroup of its own in attention."""
+"""For at most this many rows, attention gives each chunk of 256 tokens a workgroup of its own."""
 THREADS = 64  # of a workgroup of most kernels
 
 
@@ -31,15 +31,15 @@ class At(NamedTuple):
 
 
 Numbers = dict[str, int | At]
-"""An op's numbers, by their names in its kernel's file."""
+"""The numbers that a kernel reads of its op, by their names in the kernel's file."""
 
 
 class DeviceTensor(NamedTuple):
-    """Rows that ops read and write.
+    """A tensor that ops read and write.
 
     width      numbers of a row
-    quantised  whether they are quant blocks
-    rows       what it has a row for: each of the "rows", of the "logits", or of the "partials"
+    quantised  whether the numbers are in quant blocks
+    rows       how many rows it has: "rows" as the batch, or as many as "logits" or "partials"
     """
 
     width: int
@@ -48,16 +48,16 @@ class DeviceTensor(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """How many workgroups a dispatch has.
+    """How many workgroups a dispatch has in each dimension, and when it runs.
 
-    x        the first number
-    per_row  rows of a workgroup, by which the rows are divided for the second
-    y        the second number where it has nothing to do with rows; 0: it has
-    items    how many of what the second number counts each row has
-    late     whether the rows are those whose logits are wanted
-    z        "chunks", "sequences" or "" for 1
-    few      the fewest and the most rows for which it is run
-    when     "split" or "joined", as attention is; "stored" where states are; "" always
+    x        workgroups of the first dimension
+    per_row  how many rows one workgroup of the second dimension computes
+    y        workgroups of the second dimension; 0: rows · items / per_row, rounded up
+    items    how many items each row has: 1, or the experts that it chose
+    late     whether the rows are only those whose logits are wanted
+    z        workgroups of the third dimension: "chunks", "sequences" or "" for 1
+    few      the fewest and the most rows · items with which it runs
+    when     "split" or "joined": attention is; "stored": the step stores states; "": always
     """
 
     x: int
@@ -73,8 +73,8 @@ class Grid(NamedTuple):
 class Dispatch(NamedTuple):
     """A kernel with its op's numbers.
 
-    weights  the buffer of packed matrices that it reads
-    memory   the buffer of KV blocks or states that it reads or writes
+    weights  the index of the buffer of packed matrices that it reads
+    memory   the index of the buffer of KV blocks or states that it reads or writes
     """
 
     kernel: Kernel
@@ -87,18 +87,18 @@ class Dispatch(NamedTuple):
 class Program:
     """The dispatches of a plan.
 
-    tensors       its buffers, by number, and those that ops need beside them
-    parts         where in the tables the matrices of linear ops are listed, whose outputs' places
-                  are known later; and what is listed
-    rotations     by how they are spelt: each with the floats of a row of all before it
-    file_tables   by tensor: the table in the file whose rows a step looks up, and their width
-    ends          by op: how many dispatches there are after it
+    tensors       the plan's buffers, by number, and those that ops share
+    parts         lists of linear ops' matrices: where each begins in the tables, and its numbers,
+                  whose tensors get their places later
+    rotations     by ``repr``: each with how many floats the rotations before it take for a row
+    file_tables   by tensor: the number of the stored table whose rows a step looks up; their width
+    ends          by op: the number of dispatches up to its last
     """
 
     def __init__(
         self, weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds
     ) -> None:
-        """kv: as ``check_kv`` gave it; bounds: of batches, of which the plan's tables say more."""
+        """kv: as ``check_kv`` returned it; bounds: of batches, before the plan's embeddings."""
         self.bounds = bounds
         self.weights, self.memory = weights, memory
         self.matrices = [*weights.matrices.values()]
@@ -121,7 +121,7 @@ class Program:
         """All vectors and lists that kernels read, (n,) uint32."""
         return np.concatenate([*self._tables, np.zeros(1, np.uint32)])
 
-    # -- what calls are made of ----------------------------------------------------------------
+    # -- how calls are added -------------------------------------------------------------------
 
     def add(self, kernel: Kernel, numbers: Numbers, grid: Grid, **buffers: int) -> None:
         """Add a dispatch; buffers: ``weights`` or ``memory``."""
@@ -130,7 +130,7 @@ class Program:
     def add_by_number(
         self, name: str, numbers: Numbers, width: int, *, late: bool = False, kind: str = ""
     ) -> None:
-        """Add a kernel of which each thread has a number of a row."""
+        """Add a kernel in which each thread computes one number of a row."""
         grid = Grid(divide_up(width, THREADS), late=late)
         self.add(Kernel(name, kind=kind), numbers | {"width": width}, grid)
 
@@ -142,7 +142,7 @@ class Program:
     def share_tensor(
         self, name: str, width: int, *, rows: str = "rows", quantised: bool = False
     ) -> At:
-        """Return floats that only neighbouring dispatches of one op read, and that ops share."""
+        """Return a tensor between dispatches of one op; ops that give it this name share it."""
         if name not in self._shared:
             self._shared[name] = self.add_tensor(width, rows=rows, quantised=quantised)
         number = self._shared[name]
@@ -151,7 +151,7 @@ class Program:
         return At(number)
 
     def add_table(self, numbers: Any, dtype: type = np.float32) -> int:
-        """Put numbers into the tables, and return where they begin; NONE where there are none."""
+        """Add numbers to the tables; return where they begin, NONE if there are no numbers."""
         words = np.ascontiguousarray(numbers, dtype).view(np.uint32).ravel()
         if not words.size:
             return NONE
@@ -160,11 +160,11 @@ class Program:
         return self._table_words - words.size
 
     def view(self, name: str, view: View) -> Numbers:
-        """A tensor's place and width, by the names that kernels have for them."""
+        """Return a tensor's place and width, by their names in kernels."""
         return {name: At(*view), f"{name}_width": self.tensors[view[0]].width}
 
     def rotation(self, rotation: calls.Rotation) -> Numbers:
-        """Where a step's cosines and sines are, and how many pairs they rotate."""
+        """Return where a rotation's cosines and sines begin, and how many pairs they rotate."""
         key = repr(rotation)
         if key not in self.rotations:
             before = sum(2 * len(other.frequencies) for other, _ in self.rotations.values())
@@ -177,7 +177,7 @@ class Program:
 
 
 def no_view(name: str) -> Numbers:
-    """What kernels read in the place of a tensor that there is not."""
+    """Return the place and width that kernels read of a missing tensor."""
     return {name: NONE, f"{name}_width": 0}
 
 

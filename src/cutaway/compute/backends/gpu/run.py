@@ -1,7 +1,7 @@
 """Runs a program's dispatches over a batch: lays its tensors out, writes a step's lists, submits.
 
-Nothing is made for a step but its lists. Knows the order of what is written; which kernels there
-are is known to ``program.py``.
+A step writes only its lists; it reuses buffers and bind groups. Knows the order of what is written;
+``program.py`` knows the dispatches.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Ints = NDArray[np.int32]
 
 
 class Room(NamedTuple):
-    """How much a layout has room for."""
+    """How many rows, rows of logits, chunks of attention and words of lists there is room for."""
 
     rows: int = 0
     logits: int = 0
@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Rows of one sequence: the first, how many, which table is theirs."""
+    """Neighbouring rows of one sequence: the first, how many, and their row of block tables."""
 
     first: int
     rows: int
@@ -48,7 +48,7 @@ class DeviceRunner:
     def __init__(
         self, device: Device, program: Program, tables: Sequence[_native.StoredTable]
     ) -> None:
-        """tables: those in the file that the program's rows are looked up in, by number."""
+        """tables: the stored tables of the file, by number, whose rows a step looks up."""
         self._device, self.program, self._stored_tables = device, program, tables
         self._angles = [
             _native.Angles(
@@ -68,7 +68,7 @@ class DeviceRunner:
     # -- memory --------------------------------------------------------------------------------
 
     def _reserve(self, room: Room) -> None:
-        """Room for at least so much: the next power of two."""
+        """Make room for at least this much, in powers of two; then lay the tensors out anew."""
         if all(a <= b for a, b in zip(room, self._room, strict=True)):
             return
         self._room = Room(*(max(_power(a), b) for a, b in zip(room, self._room, strict=True)))
@@ -101,11 +101,11 @@ class DeviceRunner:
         return number if isinstance(number, int) else self._start(number)
 
     def _start(self, at: At) -> int:
-        """The word at which a column of a tensor begins."""
+        """Return the word at which a column of a tensor begins."""
         return self._starts[at.tensor] + at.column
 
     def _group(self, weights: int, memory: int) -> Any:
-        """The buffers of a dispatch."""
+        """Return the bind group of a dispatch, by the indices of its two buffers."""
         if self._version != self.program.memory.version:
             self._groups.clear()
             self._version = self.program.memory.version
@@ -123,7 +123,7 @@ class DeviceRunner:
     # -- a step --------------------------------------------------------------------------------
 
     def run(self, batch: Batch) -> Logits:
-        """Logits (L, width of the output)."""
+        """Run a step; return its logits, (L, width of the output)."""
         if not len(batch.tokens):
             return np.empty((0, self._width(self.program.output)), np.float32)
         self.start(batch)
@@ -133,11 +133,11 @@ class DeviceRunner:
         return self.program.tensors[view[0]].width
 
     def read_output(self, rows: int) -> Logits:
-        """The logits of the last run."""
+        """Return the logits of the last run, of its first ``rows`` logit rows."""
         return self.read(self.program.output, rows, self._width(self.program.output))
 
     def start(self, batch: Batch, first: int = 0, last: int | None = None) -> None:
-        """Submit a step, or its dispatches first … last - 1 alone."""
+        """Check a batch and submit its step, or only the dispatches first … last - 1."""
         rows, logits = len(batch.tokens), len(batch.logit_rows)
         limits = batch.positions if batch.limits is None else batch.limits
         chunks = int(limits.max()) // CHUNK + 1
@@ -159,7 +159,7 @@ class DeviceRunner:
         self._submit(step, first, last)
 
     def run_on(self, numbers: Floats) -> Logits:
-        """The ops over rows of numbers that are the input, (rows, its width)."""
+        """Run the program on rows of its input, (rows, width), instead of tokens."""
         rows = np.arange(len(numbers), dtype=np.int32)
         zeros = np.zeros(len(numbers), np.int32)
         batch = Batch(
@@ -168,13 +168,13 @@ class DeviceRunner:
         return self.run(batch)
 
     def read(self, view: tuple[int, int], rows: int, width: int) -> Floats:
-        """Rows of a tensor: its first ``width`` columns from the view's on."""
+        """Return a tensor's first rows, ``width`` columns from the view's on: (rows, width)."""
         stride = self.program.tensors[view[0]].width
         numbers = self._device.read(self.floats, 4 * self._starts[view[0]], 4 * rows * stride)
         return numbers.view(np.float32).reshape(rows, stride)[:, view[1] : view[1] + width]
 
     def write(self, view: tuple[int, int], numbers: Floats) -> None:
-        """Rows of a tensor, from the view's column on."""
+        """Write a tensor's first rows, from the view's column on."""
         width = self._width(view)
         if numbers.shape[1] == width:
             self._device.write(self.floats, 4 * self._start(At(*view)), numbers)
@@ -183,7 +183,7 @@ class DeviceRunner:
             self._device.write(self.floats, 4 * (self._start(At(*view)) + i * width), row)
 
     def _look_up(self, batch: Batch) -> None:
-        """What a step reads that the host has: rows of tables in the file, and the input."""
+        """Write what a step reads from the host: rows of tables in the file, and the input."""
         for tensor, (table, cols) in self.program.file_tables.items():
             rows = _native.stored_rows(self._stored_tables[table], batch.tokens, cols)
             self.write((tensor, 0), rows)
@@ -218,14 +218,17 @@ class DeviceRunner:
         }  # fmt: skip
 
     def _angles_at(self, positions: Ints) -> Ints:
-        """Return, of each rotation, a row of cosines and sines for each row of the batch."""
+        """Return cosines and sines: for each rotation, a row for each row of the batch."""
         parts = [angles.at(positions).ravel() for angles in self._angles]
         return np.concatenate([*parts, np.empty(0, np.float32)]).view(np.int32)
 
     def _states_of(
         self, batch: Batch, segments: list[Segment]
     ) -> tuple[list[tuple[int, int]], list[int]]:
-        """Rows and the places of the states after them; of each segment that of the one before."""
+        """Return (row, place of the state after it) pairs, and the place before each segment.
+
+        That place is -1 where a sequence begins. ValueError if the state there was freed.
+        """
         memory = self.program.memory
         if not memory.has_states:
             return [], [-1] * len(segments)
@@ -264,7 +267,7 @@ class DeviceRunner:
         return spans
 
     def _submit(self, step: dict[str, int], first: int, last: int | None) -> None:
-        """Encode the dispatches that a step of so many rows needs, and submit them."""
+        """Encode and submit the dispatches that a step of this many rows needs."""
         rows, chunks = step["rows"], step["chunks"]
         encoder = self._device.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
@@ -289,7 +292,7 @@ class DeviceRunner:
 
 
 def segments_of(batch: Batch) -> list[Segment]:
-    """Neighbouring rows of one sequence."""
+    """Split a batch's rows into segments."""
     starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1))
     ends = [*starts[1:], len(batch.sequences)]
     return [

@@ -1,8 +1,8 @@
 """The text of each kernel: files of wgsl/, one after the other, below the dispatch's constants.
 
-Knows which files a kernel is made of, how the formats of matrices and of keys and values are spelt
-as constants, and the order of the numbers that a kernel reads of its op, which its file names. A
-page reads the same texts. Knows no device.
+Knows which files make up a kernel, which constants stand for the formats of matrices and of keys
+and values, and in which order a kernel's file declares the numbers of its op. A page reads the same
+texts. Knows no device.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from cutaway.base import _native
 
 FUSED = ("native", "f64", "int")
-"""The ways of a multiply-add that is rounded once, the fastest first."""
+"""Ways to compute a multiply-add with one rounding, the fastest first."""
 TESTED = ("flush",)
-"""One more, which tests alone ask for: int on a device that flushes denormals."""
+"""A way for tests only: "int", as a device computes it that flushes denormals."""
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")  # in the order of kv.wgsl
 FEW_ROWS = (1, 2, 4, 8)  # of linear_few
 _SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group")  # in the order of quantised.wgsl
@@ -37,11 +37,11 @@ _FILES = {
     "units": ("head_states", "units"),
     "scan": ("head_states", "scan"),
 }
-"""The files of each kernel, where these are more than the one of its name."""
+"""The files of each kernel that has more than the file of its name."""
 
 
 class Kernel(NamedTuple):
-    """A kernel with its constants, by which texts, and so pipelines, differ.
+    """A kernel with its constants. Each has a text, and so a pipeline, of its own.
 
     constants  name and value, as WGSL has them
     format     of the matrices that it reads; "" for none
@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
 
 
 def text(kernel: Kernel, fused: str) -> str:
-    """The text of a kernel; fused: of FUSED."""
+    """Return the WGSL text of a kernel; fused: of FUSED or TESTED."""
     constants = [*_format_constants(kernel.format), *kernel.constants]
     lines = "".join(f"const {name} = {value};\n" for name, value in constants)
     names = ["common", f"fused_{fused}", "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
@@ -68,14 +68,14 @@ def _file(name: str) -> str:
 
 
 def _elementwise(kind: str) -> str:
-    """elementwise(), of a kind in native/elementwise.def; without one its first argument."""
+    """Return the function of a kind in native/elementwise.def; for "" that returns ``x``."""
     expressions = dict(zip(_native.ELEMENTWISE, _native.ELEMENTWISE_EXPRESSIONS, strict=True))
     expression = expressions[kind] if kind else "x"
     return f"\nfn elementwise(x: f32, y: f32, number: f32) -> f32 {{ return {expression}; }}\n"
 
 
 def is_float(format: str) -> bool:
-    """Whether a matrix of that format reads activations unrounded."""
+    """Whether matrices of this format read activations unrounded."""
     return not _native.layout(format)
 
 
@@ -100,7 +100,7 @@ def _format_constants(format: str) -> list[tuple[str, str]]:
 
 
 def _values(format: str) -> str:
-    """VALUES, what codes are an index of: four signed bytes a word."""
+    """Return the table VALUES, which codes index, four signed bytes a word; "" for floats."""
     if not format or is_float(format):
         return ""
     values = [*_native.layout(format)["values"], *[0] * 16][:16]
@@ -110,14 +110,14 @@ def _values(format: str) -> str:
 
 
 def float_bits(x: float) -> int:
-    """A float32's bits."""
+    """Return the bits of a number in float32."""
     bits: int = struct.unpack("<I", struct.pack("<f", x))[0]
     return bits
 
 
 @cache
 def fields(name: str, struct_name: str) -> tuple[str, ...]:
-    """The numbers that a structure has, in their order; name: of a kernel, or "common"."""
+    """Return the names of a structure's numbers, in order; name: of a kernel, or "common"."""
     for file in reversed(_FILES.get(name, (name,))):
         if match := re.search(rf"struct {struct_name} {{(.*?)}}", _file(file), re.S):
             return tuple(re.findall(r"(\w+): u32", re.sub("//.*", "", match[1])))

@@ -1,6 +1,6 @@
 """Ops that keep a recurrent state, as dispatches.
 
-Knows where in a state each op's numbers lie, by the order of the ops.
+Knows where each op's part of a state lies, by the order of the ops.
 """
 
 from cutaway.compute import calls
@@ -10,7 +10,7 @@ from cutaway.compute.calls import View
 
 
 def add_conv(program: Program, call: calls.ConvCall) -> None:
-    """Add a convolution, and then what stores its state."""
+    """Add a convolution, then the dispatch that stores its state."""
     weights = call.weights
     place, buffer = _next_state(program)
     numbers = program.view("x", call.x) | program.view("out", call.out) | place
@@ -56,7 +56,7 @@ def _add_scan(
     *,
     is_delta: bool,
 ) -> None:
-    """Add the gates of all rows, then the scan over each sequence's."""
+    """Add the kernel for all rows' gates, then the scan over each sequence's rows."""
     x, out = views
     k_heads, heads, keys, values = shape
     place, buffer = _next_state(program)
@@ -73,7 +73,7 @@ def _add_scan(
 
 
 def _next_state(program: Program) -> tuple[Numbers, int]:
-    """Where the next op's part of a state is, and in which buffer."""
+    """Return where the next op's part of a state lies, and the index of its buffer."""
     home = program.memory.find_state(program.num_states)
     program.num_states += 1
     return {"state": home.at // 4, "state_size": home.stride // 4}, home.buffer

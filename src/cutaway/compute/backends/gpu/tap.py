@@ -1,7 +1,7 @@
-"""Runs whose tensors can be read and edited: a program without fusions, with the bits of any other.
+"""Runs whose tensors can be read and edited: a program without fusions that computes the same bits.
 
-Knows which dispatches come before a tensor has been computed. An edit takes place between two
-pieces of a run: the first ends with the op that makes the tensor.
+Knows after which dispatch each tensor has been computed. An edit takes place between two pieces of
+a run: the first ends with the op that computes the tensor.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class DeviceTap:
-    """A program in which some tensors have floats of their own."""
+    """A program in which each tensor to be read keeps its numbers until the run ends."""
 
     def __init__(self, backend: "GpuBackend", graph: Graph, names: tuple[str, ...]) -> None:
-        """names: what is read after a run."""
+        """names: the tensors to be read after a run."""
         keeps_all = any(name.endswith(INNER) for name in names)
         self._lowered = backend.lower(graph, apart=True, keeps_all=keeps_all, also=names)
         self._runner = backend.make_runner(self._lowered.calls)
@@ -41,7 +41,7 @@ class DeviceTap:
         return self._runner.read_output(len(batch.logit_rows))
 
     def read(self, name: str, batch: Batch) -> Floats:
-        """A tensor of the last run."""
+        """Return a tensor of the last run, (rows, width)."""
         rows = batch.logit_rows if name in self._lowered.c.after_rows else batch.tokens
         return self._runner.read(self._lowered.view(name), len(rows), self._widths[name])
 

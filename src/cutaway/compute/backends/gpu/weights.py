@@ -1,7 +1,7 @@
-"""Packed matrices on a GPU: the panels of the cpu backend, in as few buffers as hold them.
+"""Packed matrices on a GPU: the panels of the cpu backend, in as few buffers as fit them.
 
-Knows where each matrix lies; not who reads it. A matrix goes there by itself, so that no second
-copy of the model is in memory.
+Knows where each matrix lies, not which op reads it. Matrices are packed and copied one by one, so
+that the host never has the whole packed model in memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +20,15 @@ from cutaway.compute.model.op import Matrix, Slice
 from cutaway.files.weights import ModelFile
 
 LANES = 16  # rows of a panel
-_AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
+_AT_ONCE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
 
 
 class PanelRange(NamedTuple):
-    """Some panels of a matrix that lie in one buffer.
+    """Successive panels of a matrix that lie in one buffer.
 
-    buffer  its number
-    word    where they begin
-    first   the first panel; count: how many
+    buffer  the buffer's index
+    word    the word of the buffer at which they begin
+    first   the index of the first panel; count: how many panels
     """
 
     buffer: int
@@ -38,7 +38,7 @@ class PanelRange(NamedTuple):
 
 
 class PackedMatrix(NamedTuple):
-    """A matrix as it lies; format: the first that is laid out alike."""
+    """A packed matrix and where it lies; format: the first of the formats with its layout."""
 
     format: str
     rows: int
@@ -49,7 +49,7 @@ class PackedMatrix(NamedTuple):
 
 
 class DeviceWeights:
-    """The matrices of a model, by the rows of a tensor that an op reads."""
+    """A model's packed matrices, by the tensor and the rows of it that an op reads."""
 
     def __init__(self, device: Device) -> None:
         self.device, self.buffers = device, list[Any]()
@@ -57,13 +57,13 @@ class DeviceWeights:
         self._used = 0  # words of the last buffer
 
     def share(self, is_new: Callable[[str], bool] | None) -> "DeviceWeights":
-        """The same buffers and matrices, but for those of tensors that are new."""
+        """Return weights over the same buffers, without the matrices of new tensors."""
         twin = DeviceWeights(self.device)
         twin.buffers = self.buffers
         twin.matrices = {
             part: m for part, m in self.matrices.items() if is_new is None or not is_new(part[0])
         }
-        twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the others' is not full
+        twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the last is not its own
         return twin
 
     def is_float(self, name: str) -> bool:
@@ -71,7 +71,10 @@ class DeviceWeights:
         return next(is_float(m.format) for part, m in self.matrices.items() if part[0] == name)
 
     def rows(self, name: str, first: int, last: int | None) -> Floats:
-        """Rows of a tensor as numbers, exactly; the rows of its matrices follow each other."""
+        """Decode rows first … last - 1 of a tensor, exactly; its matrices follow each other.
+
+        last: None is the end
+        """
         parts = sorted(part for part in self.matrices if part[0] == name)
         last = parts[-1][2] if last is None else last
         decoded = [
@@ -90,7 +93,7 @@ class DeviceWeights:
         return _native.decode_panels(m.format, panels, first, last, m.cols, m.factor)
 
     def table(self, vectors: Mapping[str, Floats], stored: list[str]) -> WeightTable:
-        """What the calls of a plan name by number."""
+        """Return the table of weights whose numbers a plan's calls contain."""
         matrices = {
             part: Matrix(i, m.rows, m.cols, is_float(m.format))
             for i, (part, m) in enumerate(self.matrices.items())
@@ -104,7 +107,7 @@ class DeviceWeights:
         pool: _native.Pool,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
-        """Pack the matrices that a graph's ops read and that are not there yet."""
+        """Pack the matrices that a graph's ops read, except those that were packed before."""
         shapes = {p: s for p, s in matrix_shapes(graph).items() if p not in self.matrices}
         sizes = [
             _native.packed_bytes(file.tensors[part[0]].format, *shape) // 4
@@ -123,7 +126,7 @@ class DeviceWeights:
             on_progress(done)
 
     def _put(self, packed: _native.Packed, format: str, left: int) -> PackedMatrix:
-        """left: words of this and all matrices to come."""
+        """Copy a packed matrix to the device; left: words of it and of all matrices to come."""
         capacity = self.device.binding // 4
         panel = _native.panel_bytes(format, packed.cols) // 4
         panels, data = -(-packed.rows // LANES), _native.packed(packed)
