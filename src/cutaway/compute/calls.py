@@ -1,8 +1,8 @@
-"""A plan as data: the calls that make it, in the order of arguments that native/calls.cpp reads.
+"""A plan as data: the calls that make it, with their arguments in the order of native/calls.cpp.
 
-Arguments are numbers, truths, words, arrays and tuples of these; what may be missing is a tuple of
-none or one. Matrices and stored tables are named by their numbers, and what these are is not known
-here. Buffers have their numbers in the order of their calls.
+Arguments are numbers, booleans, strings, arrays and tuples of these; an optional one is a tuple of
+none or one. Calls name matrices, stored tables and buffers by number. Buffers are numbered in the
+order of their calls; this module does not know the matrices and tables.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ View = tuple[int, int]
 """Where a tensor begins: the number of its buffer, and the column."""
 NOTHING: Floats = np.empty(0, np.float32)
 NOWHERE: View = (-1, 0)
-LANES = 16  # numbers of a register: the values of a head with a state are a multiple
+LANES = 16  # numbers of a register; a head with a state has a multiple of as many values
 WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 MOST_TAPS = 16  # kMostTaps of recurrent.cpp
 
@@ -31,7 +31,7 @@ class Places(NamedTuple):
 class Norm(NamedTuple):
     """A weight alone: RMS norm; a weight and a bias: layer norm; none: no norm.
 
-    group: the numbers that are normed by themselves
+    group: how many neighbouring numbers of a row are normed together
     """
 
     weight: Floats = NOTHING
@@ -69,7 +69,10 @@ class AttendShape(NamedTuple):
 
 
 class RelativeBias(NamedTuple):
-    """What queries and keys say of distances: so many numbers a head; rows: which, by distance."""
+    """Biases by distance, from inputs beside queries and keys (DeBERTa).
+
+    per_head: how many numbers a head has; rows: for each distance, which of these is added
+    """
 
     of_query: View = NOWHERE
     of_key: View = NOWHERE
@@ -78,7 +81,7 @@ class RelativeBias(NamedTuple):
 
 
 class ExpertsChoice(NamedTuple):
-    """How experts are chosen and weighed: the fields of a ``Mixture``, and what is added."""
+    """How experts are chosen and weighed: the fields of a ``Mixture``, and the choice's bias."""
 
     used: int
     gating: str
@@ -95,14 +98,14 @@ class ExpertsChoice(NamedTuple):
 
 
 class Biased(NamedTuple):
-    """A matrix, and what is added to its products."""
+    """A matrix, by its number, and the bias that is added to its products."""
 
     matrix: int
     bias: Floats = NOTHING
 
 
 class Expert(NamedTuple):
-    """The matrices of an expert, of which some have no gate."""
+    """The matrices of an expert; some experts have no gate."""
 
     gate: tuple[()] | tuple[Biased]
     up: Biased
@@ -110,7 +113,7 @@ class Expert(NamedTuple):
 
 
 class LinearPart(NamedTuple):
-    """One of the matrices of a ``Linear``; column: the first number that it reads of a row."""
+    """One of the matrices of a ``LinearCall``; column: the first number that it reads of a row."""
 
     matrix: int
     out: View
@@ -119,7 +122,7 @@ class LinearPart(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """What becomes of products: added to what is there, or, of two matrices, put through a gate."""
+    """The last step of a product: added to its output, or, of two matrices, joined by a gate."""
 
     adds: bool = False
     gate: tuple[()] | tuple[str] = ()
@@ -142,7 +145,7 @@ class AddBuffer(NamedTuple):
 
 
 class SetInput(NamedTuple):
-    """Where a batch's ``given`` is put."""
+    """Where a batch's ``given`` rows are written."""
 
     x: View
 
@@ -153,7 +156,7 @@ class SetOutput(NamedTuple):
     x: View
 
 
-# -- ops; late: over the rows whose logits are wanted, not all -------------------------------------
+# -- ops; late: computed only for the rows whose logits are wanted ---------------------------------
 
 
 class EmbedRows(NamedTuple):
@@ -165,7 +168,7 @@ class EmbedRows(NamedTuple):
 
 
 class EmbedStoredCall(NamedTuple):
-    """The same by token, of a table that is read when it is wanted; after ``EmbedRows``."""
+    """Rows, by token, of a table that stays in the file."""
 
     table: int
     cols: int
@@ -181,7 +184,7 @@ class Gather(NamedTuple):
 
 
 class JoinCall(NamedTuple):
-    """The numbers of a, then those of b, group by group; with each, how many of a group."""
+    """Numbers of a, then of b, group by group; a, b: a view, and how many numbers a group has."""
 
     late: bool
     a: tuple[View, int]
@@ -191,7 +194,7 @@ class JoinCall(NamedTuple):
 
 
 class ReorderCall(NamedTuple):
-    """Number i of a row becomes its number ``order[i]``."""
+    """Reorder each row: number i of the result is number ``order[i]`` of x."""
 
     late: bool
     x: View
@@ -200,7 +203,7 @@ class ReorderCall(NamedTuple):
 
 
 class Normalise(NamedTuple):
-    """A norm, or none, to floats, to quant blocks or to both."""
+    """A norm, or none; its result is written as floats, as quant blocks, or as both."""
 
     late: bool
     x: View
@@ -220,7 +223,7 @@ class RotateCall(NamedTuple):
 
 
 class Elementwise(NamedTuple):
-    """kind: of native/elementwise.def; spread: a has one number for all of a row."""
+    """An elementwise op; kind: of native/elementwise.def; spread: a has one number for a row."""
 
     late: bool
     kind: str
@@ -244,8 +247,8 @@ class LinearCall(NamedTuple):
 class AttendCall(NamedTuple):
     """Rotate q and k, store k and v, attend; views: q, k, v, out.
 
-    sinks  of each head a score that has a share of the weights and no value
-    bias   of each head what is added to scores by distance
+    sinks  for each head, a score that takes a share of the weights but has no value
+    bias   for each head, numbers that are added to scores, by distance
     """
 
     views: tuple[View, View, View, View]
@@ -257,7 +260,7 @@ class AttendCall(NamedTuple):
 
 
 class ExpertsArguments(NamedTuple):
-    """inner: where what each expert's down reads is left, by rank."""
+    """inner: where the inputs of the experts' down matrices are kept, by rank; or nowhere."""
 
     late: bool
     x: Places
@@ -275,7 +278,7 @@ class ExpertsCall(NamedTuple):
 
 
 class ConvCall(NamedTuple):
-    """Each number's weighted sum over the last tokens."""
+    """A causal convolution: each number's weighted sum over the last tokens."""
 
     x: View
     out: View
@@ -294,7 +297,7 @@ class DeltaNetCall(NamedTuple):
 class Mamba(NamedTuple):
     """The heads of Mamba 2; views: vkq, dt, out; shape: k_heads, heads, keys, values.
 
-    weights: of each head a, what is added to its step, and what of a value goes to the output
+    weights: for each head a, the bias of its step, and the factor of a value in the output
     """
 
     views: tuple[View, View, View]
@@ -310,5 +313,5 @@ Call = AddBuffer | SetInput | OpCall | SetOutput
 
 
 def plain(calls: Sequence[Call]) -> list[tuple[Any, ...]]:
-    """The name of each, then its arguments: as native/calls.h reads them."""
+    """Return each call as a tuple: its name, then its arguments, as native/calls.h reads them."""
     return [(type(call).__name__.removesuffix("Call"), *call) for call in calls]

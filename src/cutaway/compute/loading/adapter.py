@@ -1,6 +1,6 @@
 """Reads adapters (LoRA): GGUF files and folders of PEFT, named FILE or FILE:SCALE.
 
-Knows how each kind names the model that it is for. An adapter may be the sum of several files.
+Knows how each kind names the model it was made for. An adapter may be the sum of several files.
 """
 
 import os
@@ -22,14 +22,14 @@ from cutaway.files.weights.cursor import quote
 
 _FORMATS = ("F32", "F16", "BF16")
 _LARGEST_SCALE = 1e6  # a larger factor is a mistake
-_TOGETHER = 16  # files of one adapter, at most
+_TOGETHER = 16  # the most files of one adapter
 
 
 class AdapterFile(NamedTuple):
     """One file of an adapter, FILE or FILE:SCALE.
 
-    scale  a factor of all its products, beside the file's own
-    task   of a model's own folder, the task whose adapter is meant
+    scale  a factor of all its products, in addition to the file's own
+    task   if the path is a model's folder: the task whose adapter is meant
     """
 
     path: Path
@@ -84,7 +84,7 @@ class AdapterFiles(NamedTuple):
         return cls(tuple(AdapterFile.read(field, name) for name in names))
 
     def __str__(self) -> str:
-        """Return all of them with absolute paths, and commas between."""
+        """Return all files with absolute paths, separated by commas."""
         return ",".join(map(str, self.files))
 
     @property
@@ -94,7 +94,7 @@ class AdapterFiles(NamedTuple):
 
 
 def _is_one(text: str) -> bool:
-    """Whether this names one file: it has no commas, or they belong to the file's name."""
+    """Whether this names one file: it has no commas, or a file has a name with them."""
     names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
     return not names or any(map(existing, names))
 
@@ -105,8 +105,8 @@ class Adapter:
 
     name    its default name
     graph   the model's graph with the adapter
-    nbytes  of its tensors
-    sha256  of its tensors and factors
+    nbytes  the size of its tensors
+    sha256  the hash of its tensors and factors
     """
 
     name: str
@@ -118,7 +118,7 @@ class Adapter:
 
     @classmethod
     def open(cls, files: AdapterFiles, graph: Graph, config: ModelConfig) -> "Adapter":
-        """InputError where it cannot be read, FormatError where it is no adapter of this model."""
+        """InputError if it cannot be read, FormatError if it is no adapter of this model."""
         digests, nbytes = list[str](), 0
         for number, adapter_file in enumerate(files.files):
             with _open(adapter_file, config) as (file, scales):
@@ -129,7 +129,7 @@ class Adapter:
         return cls(files.name, graph, nbytes, _combine_digests(digests), files, config)
 
     def put_on(self, backend: Backend) -> Backend:
-        """The model's backend with the adapter. InputError where a file has changed since."""
+        """Return a backend with the adapter. InputError if a file has changed since ``open``."""
         with ExitStack() as stack:
             pairs = [stack.enter_context(_open(f, self._config)) for f in self._files.files]
             if _combine_digests([_digest(*pair) for pair in pairs]) != self.sha256:
@@ -140,7 +140,7 @@ class Adapter:
 
 
 class _Together(ModelFile):
-    """Several files as one; tensors have their names in the graph."""
+    """Several files as one; their tensors have the names they have in the graph."""
 
     def __init__(self, files: Sequence[ModelFile]) -> None:
         self.path, self.metadata = files[0].path, MappingProxyType({})
@@ -160,11 +160,11 @@ class _Together(ModelFile):
         return file.raw(name_in_file)
 
     def close(self) -> None:
-        """Nothing: whoever opened the files closes them."""
+        """Do nothing: whoever opened the files closes them."""
 
 
 def _combine_digests(digests: Sequence[str]) -> str:
-    """The hash of an adapter, from the hashes of its files."""
+    """Return an adapter's hash from the hashes of its files."""
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
@@ -172,7 +172,7 @@ def _combine_digests(digests: Sequence[str]) -> str:
 def _open(
     adapter_file: AdapterFile, config: ModelConfig
 ) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
-    """A file's tensors, and by matrix the factor of its product."""
+    """Open a file's tensors for the block, with the factor of each matrix's product."""
     try:
         file, scales = (
             _open_task(adapter_file) if adapter_file.task else _read(adapter_file.path, config)
@@ -207,7 +207,7 @@ def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, floa
 
 
 def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
-    """The factor of each matrix. FormatError where the metadata is not of a LoRA of this model."""
+    """Return each matrix's factor. FormatError if the metadata is not of a LoRA of this model."""
     for key, expected in (("general.type", "adapter"), ("adapter.type", "lora")):
         if (value := file.metadata.get(key)) != expected:
             raise FormatError(f"{key} is {value!r:.40}, and a LoRA's is {expected!r}")

@@ -1,6 +1,6 @@
-"""The adapters of a loaded model: by name, by task, and what computes with each.
+"""The adapters of a loaded model, by name and by task, and a backend for each.
 
-Knows no sequences: whoever changes adapters sees to it that nothing computes.
+Knows no sequences: the caller ensures that nothing computes while adapters change.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 
 class LoadedAdapters:
-    """What ``lora``, ``adapters`` and the model's own folder name, and what is loaded later.
+    """The adapters of ``lora``, ``adapters`` and the model's folder, and those loaded later.
 
     common  the adapter of all texts; None without one
-    tasks   those for which the model's folder has adapters (jina v3), each with what is put before
-            a text
+    tasks   the tasks for which the model's folder has adapters (jina v3) -> the prefix of a text
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class LoadedAdapters:
         self._backends: dict[str, Backend] = {}  # by the hash of an adapter
 
     def read(self, setup: Setup, path: Path, graph: Graph, config: ModelConfig) -> None:
-        """Open what a setup and the model's folder name; errors as of ``Adapter.open``."""
+        """Open the adapters of a setup and of the model's folder; raises as ``Adapter.open``."""
         if sources := setup.adapter_files():
             from cutaway.compute.loading.adapter import Adapter  # few models have some
 
@@ -53,13 +52,13 @@ class LoadedAdapters:
             self._by_task[task] = Adapter.open(files, graph, config)
 
     def put_on(self, backend: Backend) -> Backend:
-        """Make a backend with each adapter of this one; returns that of all texts."""
+        """Make a backend with each adapter from this one; return the backend of all texts."""
         self._backends = {adapter.sha256: adapter.put_on(backend) for adapter in self._all()}
         return self._backends[self.common.sha256] if self.common else backend
 
     @property
     def names(self) -> list[str]:
-        """The names that requests can give."""
+        """The names of the adapters that requests can ask for."""
         return [*self._by_name]
 
     @property
@@ -68,7 +67,7 @@ class LoadedAdapters:
         return sum(adapter.nbytes for adapter in self._all())
 
     def find(self, name: object) -> "Adapter":
-        """The adapter of this name. InputError where none has it."""
+        """Return the adapter of this name. InputError if there is none."""
         if not isinstance(name, str):
             raise InputError("adapter", f" must be a string, not {shown(name)}")
         if name not in self._by_name:
@@ -77,7 +76,7 @@ class LoadedAdapters:
         return self._by_name[name]
 
     def find_task(self, task: object, model: str) -> "Adapter":
-        """The adapter of a task of this model. InputError where it has none."""
+        """Return the adapter of a task; model: a name for errors. InputError if there is none."""
         if not isinstance(task, str) or task not in self._by_task:
             hint = f"its tasks are {', '.join(self.tasks)}" if self.tasks else "it has no tasks"
             if self.tasks and not self._by_task:
@@ -86,7 +85,7 @@ class LoadedAdapters:
         return self._by_task[task]
 
     def backend(self, sha256: str) -> Backend:
-        """The backend with an adapter. InputError once it is unloaded."""
+        """Return the backend with the adapter of this hash. InputError once it is unloaded."""
         if sha256 not in self._backends:
             raise InputError("adapter", ": it was unloaded; name another")
         return self._backends[sha256]
@@ -94,7 +93,7 @@ class LoadedAdapters:
     def open(
         self, name: str, at: str | PathLike[str], setup: Setup, graph: Graph, config: ModelConfig
     ) -> "Adapter":
-        """Read one more adapter, for ``add``. InputError where it cannot be one.
+        """Read one more adapter, for ``add``. InputError if it is no adapter of this model.
 
         graph: the model's own, without an adapter
         """
@@ -129,7 +128,7 @@ class LoadedAdapters:
         return True
 
     def close(self) -> None:
-        """Free what computes."""
+        """Free the backends."""
         self._backends = {}
 
     def _all(self) -> "list[Adapter]":

@@ -1,7 +1,7 @@
-"""Which model a file or folder holds: the hash of all its bytes, and that of its tokenizer.
+"""Identifies the model in a file or folder: by a hash of all its bytes, and one of its tokenizer.
 
-Hashing reads all of it, so the user's cache keeps the result while the model is unchanged: its
-path, and each file's inode, size and times. Knows files and the names of a tokenizer's fields.
+Hashing reads the whole model, so the user's cache keeps the result while its path and each file's
+inode, size and times are unchanged. Knows files and the names of a tokenizer's fields.
 """
 
 import json
@@ -35,14 +35,14 @@ _SETTLED_NS = 2 * 10**9
 class Identity:
     """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
 
-    Of a folder, or of a model in parts: of the names of its files and the hashes of each.
+    For a folder, or a model in parts, ``weights`` hashes the names and hashes of all its files.
     """
 
     weights: str
     tokenizer: str
 
     def loaded_as(self, quantize: str | None, kv: str) -> "Identity":
-        """The identity of the same file as ``Setup`` loads it, whose numbers may be others."""
+        """Return the identity of the file loaded with these settings of ``Setup``."""
         settings = {"quantize": quantize, "kv": None if kv == "f16" else kv}
         weights = self.weights
         for name, value in settings.items():
@@ -51,17 +51,17 @@ class Identity:
         return replace(self, weights=weights)
 
     def with_adapter(self, adapter: str) -> "Identity":
-        """The identity of the same model with an adapter of this hash."""
+        """Return the identity of the model with an adapter of this hash."""
         return replace(self, weights=sha256(f"{self.weights} lora={adapter}".encode()).hexdigest())
 
 
 def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
-    """The identity of a model, from its path and ``stat_model`` of when it was loaded.
+    """Return the identity of a model; loaded: its ``stat_model`` when it was loaded.
 
     show: a progress bar on the terminal, after a second
-    Raises InputError where the file has changed since, or is gone.
+    Raises InputError if a file has changed since, or is gone.
     """
-    whole, then = path.resolve(), stamp(loaded)  # a link's name may say of which part it is
+    whole, then = path.resolve(), stamp(loaded)  # a link's own name may name a part
     if (cached := _recall(whole, then)) is not None:
         return cached
     try:
@@ -101,7 +101,7 @@ def _digest(path: Path, on_progress: Callable[[int], object]) -> str:
 
 
 def _tokenizer_hash(path: Path) -> str:
-    """The hash of the fields that define the tokens and how text is cut into them."""
+    """Hash the fields that define the tokens and how text is cut into them."""
     digest = sha256()
     with open_model(path) as file:
         for name in _TOKENIZER:
@@ -111,7 +111,7 @@ def _tokenizer_hash(path: Path) -> str:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """A field's values after their number, so that fields cut elsewhere have another hash."""
+    """Yield the count of a field's values, then each, so that other values hash differently."""
     if isinstance(value, np.ndarray):
         value = [value.tobytes()]
     values = [] if value is None else [value] if isinstance(value, str) else value
@@ -135,7 +135,7 @@ def _recall(path: Path, stamp: list[list[int]]) -> Identity | None:
     try:
         note = json.loads(_note(path).read_bytes())
         return Identity(**note["identity"]) if note["stamp"] == stamp else None
-    except (OSError, ValueError, TypeError, KeyError):  # none, or none of ours: hash again
+    except (OSError, ValueError, TypeError, KeyError):  # missing or damaged: hash again
         return None
 
 

@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A token that begins or ends texts; origin: what in the file says so."""
+    """A token that begins or ends texts; origin: the file's key that defines it."""
 
     id: int
     name: str
@@ -42,20 +42,21 @@ class Special:
 class ModelInfo:
     """A model as its file describes it.
 
-    parameters  numbers in all tensors
-    active_parameters  those that a token's row meets: of a layer's experts, the chosen ones
-    active_bytes  of weights that a step with one row reads, as the file has them
+    parameters  how many numbers all tensors have
+    active_parameters  those that compute one token: of a layer's experts, only the chosen ones
+    active_bytes  bytes of weights in the file that a step with one row reads
     formats     by name, the one with the most bytes first
-    kv_bytes    of keys and values, for each token
+    left_bytes  bytes of tensors that are not loaded: their rows are read from the file
+    kv_bytes    bytes of one token's keys and values
     kv          how keys and values are stored
-    template    the chat template's own text; None where the model cannot chat
-    template_origin  the metadata key that has the template; None where none has
+    template    the chat template's own text; None if the model cannot chat
+    template_origin  the metadata key of the template; None without a template
     begin       the token that texts begin with; add_begin: whether it is put before every text
     ends        the tokens that end a text
-    behind      the token that the model wants after every text
-    unread      parts of the file that are not run: "pictures", "tokens ahead" (MTP)
+    behind      the token that the model expects after every text
+    unread      parts of the file that are not run: "pictures", "sound", "tokens ahead" (MTP)
     mask        the token that marks a place to be filled in
-    sampling    settings that the file recommends, by its names; nothing is drawn with them
+    sampling    sampling settings that the file recommends, by its names; they are only reported
     """
 
     name: str
@@ -82,9 +83,9 @@ class ModelInfo:
 
     @classmethod
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
-        """FormatError where the file is of no model that can be run, with the reason.
+        """Read a model's file. FormatError, with the reason, if it cannot be run.
 
-        quantize, kv: as it would be loaded; see ``LLM``
+        quantize, kv: the settings of a load; see ``LLM``
         """
         kv = backends.check_kv(kv)
         with open_as(path, quantize) as file:
@@ -158,13 +159,13 @@ def _numbers(tensor: TensorInfo) -> int:
 def _idle(
     graph: Graph, tensors: Mapping[str, TensorInfo], size: Callable[[TensorInfo], int]
 ) -> int:
-    """The size of the experts that one row does not choose."""
+    """Return the size of the experts that one row does not choose."""
     shares = _shares(graph, tensors)
     return round(sum((1 - share) * size(tensors[name]) for name, share in shares.items()))
 
 
 def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of matrices that a row reads, without norms and the row of the embedding."""
+    """Return the bytes of matrices that a row reads, without its row of the embedding."""
     matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
     matrices |= _shares(graph, tensors).keys()
     whole = sum(tensors[name].nbytes for name in matrices)
@@ -172,7 +173,7 @@ def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
 
 
 def group_by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
-    """The tensors of each format, the one with the most bytes first."""
+    """Count the tensors of each format; the format with the most bytes comes first."""
     groups: dict[str, Stored] = {}
     for info in tensors:
         before = groups.get(info.format, Stored(0, 0))

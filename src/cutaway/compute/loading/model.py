@@ -36,28 +36,28 @@ class LoadedModel:
 
     name       as traces and answers report it
     path       of its file or folder
-    config, graph, tokenizer, template  read from its file; template is None where it has none
-    pooling    how vectors of texts are made, read from its file
+    config, graph, tokenizer, template  read from its file; template is None if the file has none
+    pooling    how texts become embeddings, read from its file
     backend    computes its logits
     context    the most tokens of a sequence, prompt included
-    kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
+    kv_tokens  how many tokens' keys and values fit, of all sequences together, in whole KV blocks
     load_s     seconds that loading took
-    elsewhere  the computer, for a model that is loaded without weights; its owner sets it
+    elsewhere  what computes, for a model that is loaded without weights; its owner sets it
     adapter    the hash of its adapter; "" without one
     """
 
     request_adapter = ""
-    """The ``adapter`` of a ``Request``; "" where all requests have the same adapter, or none."""
+    """The ``adapter`` of a ``Request``; "" if all requests have the same adapter, or none."""
 
     def __init__(
         self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
     ) -> None:
-        """Load a file or folder. FormatError for a bad one, InputError where memory is full.
+        """Load a file or folder. FormatError for a bad one, InputError if memory is full.
 
         CutawayError in a subinterpreter.
 
         progress: show a progress bar on the terminal, after a second
-        weights: False reads the rest only, for a process in which nothing is computed
+        weights: False reads all but the weights, for a process that computes nothing
         """
         started = perf_counter()
         backends.check_native()
@@ -77,16 +77,16 @@ class LoadedModel:
         cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
         progress: bool = True, weights: bool = True,
     ) -> Self:  # fmt: skip
-        """Load a model by its name or path, fetched if necessary; FetchError where it cannot be.
+        """Load a model by its name or path, fetched if necessary; FetchError if that fails.
 
-        progress, weights: see ``__init__``; progress shows how far a fetch is, too
+        progress, weights: see ``__init__``; progress also shows a fetch
         """
         path = hub.resolve(None if model is None else str(model), progress=progress)
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     @contextmanager
     def open_file(self) -> Iterator[ModelFile]:
-        """The model's file, to be read in the block; InputError where memory runs out in it."""
+        """Open the model's file for the block; InputError if memory runs out in it."""
         setup = self._setup
         with PlainArithmetic(), open_as(self.path, setup.quantize, setup.threads) as file:
             try:
@@ -122,12 +122,12 @@ class LoadedModel:
 
         show: a progress bar on the terminal
         on_progress: called with the bytes that are ready; an error that it raises ends the load
-        Errors as of ``__init__``; InputError where the file has changed since.
+        Raises as ``__init__`` does; InputError if the file has changed since it was opened.
         """
         started = perf_counter()
         self._check_unchanged()
         with self.open_file() as file:
-            self._check_unchanged()  # from now on another file may take its name
+            self._check_unchanged()  # once it is open, another file may take its name
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = self.computer
         self.load_s = perf_counter() - started
@@ -150,45 +150,45 @@ class LoadedModel:
         ))  # fmt: skip
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
-        """The model with this adapter, which has its own name and identity; "" is the model itself.
+        """Return the model with this adapter, under a name and identity of its own; "": itself.
 
-        InputError for a name that was not loaded.
+        InputError for an adapter that was not loaded.
         """
         if adapter == "":
             return self
         return AdaptedModel(self, adapter, self._adapters.find(adapter))
 
     def with_task(self, task: str) -> "LoadedModel":
-        """The model with the adapter of one of its tasks. InputError for another task."""
+        """Return the model with the adapter of one of its tasks. InputError for another task."""
         return AdaptedModel(self, task, self._adapters.find_task(task, self.name))
 
     @property
     def tasks(self) -> Mapping[str, str]:
-        """What its folder has adapters for (jina v3); by task, what stands in front of a text."""
+        """The tasks that its folder has adapters for (jina v3) -> the prefix of their texts."""
         return self._adapters.tasks
 
     @property
     def adapters(self) -> list[str]:
-        """The names of adapters that requests can give."""
+        """The names of the adapters that requests can ask for."""
         return self._adapters.names
 
     def adapted_backend(self, sha256: str) -> Backend:
-        """The backend with an adapter. InputError once the model is closed, or it is unloaded."""
+        """Return the backend with an adapter. InputError if the model is closed, or it unloaded."""
         _ = self.backend
         return self._adapters.backend(sha256)
 
     @plainly
     def open_adapter(self, name: str, at: str | PathLike[str]) -> "Adapter":
-        """Read one more adapter, for ``add_adapter``. InputError where it cannot be one."""
+        """Read one more adapter, for ``add_adapter``. InputError if it is none of this model's."""
         return self._adapters.open(name, at, self._setup, self.parts.graph, self.config)
 
     @plainly
     def add_adapter(self, name: str, adapter: "Adapter") -> Backend:
-        """Let requests name an adapter; the backend with it. Not while the model computes."""
+        """Let requests name an adapter; return its backend. Not while the model computes."""
         return self._adapters.add(name, adapter, self.backend)
 
     def remove_adapter(self, name: str) -> bool:
-        """Let no request name an adapter; whether no other name has it, so that it was freed."""
+        """Let no request name an adapter; return whether it was freed, as no other name has it."""
         return self._adapters.remove(name)
 
     @property
@@ -200,7 +200,7 @@ class LoadedModel:
     def memory(self) -> int:
         """Bytes of the weights, and of the keys and values when all are in use.
 
-        Offloaded weights do not count: the system takes their memory back where others need it.
+        Offloaded weights do not count: the operating system takes their memory back when needed.
         """
         on_disk = self._setup.offload_folder is not None
         weights = self._adapters.nbytes + (0 if on_disk else self._weight_bytes)
@@ -242,19 +242,19 @@ class LoadedModel:
 
     @property
     def arithmetic(self) -> str:
-        """The arithmetic and backend: where these are equal, equal weights give equal bits."""
+        """The arithmetic and backend, as a name: if equal, equal weights give equal bits."""
         name = self.computer.name
-        name = "cpu" if name == "gpu" else name  # whose bits a gpu has
+        name = "cpu" if name == "gpu" else name  # a gpu computes the cpu's bits
         return f"cutaway-{ARITHMETIC}-{name}"
 
     @property
     def system_fingerprint(self) -> str:
-        """The arithmetic and weights: where these are equal, a request gives equal bits."""
+        """The arithmetic and weights, as a name: if equal, a request gives equal bits."""
         return f"{self.arithmetic}-{self.identity.weights[:12]}"
 
     @property
     def computed_by(self) -> dict[str, str]:
-        """What the bits of keys and values depend on besides the tokens.
+        """All that the bits of keys and values depend on besides the tokens, by name.
 
         The graph is included since some models choose their rotations by ``context``.
         """
@@ -271,14 +271,14 @@ class LoadedModel:
 
     @cached_property
     def thinking(self) -> "Thinking | None":
-        """How the model marks thoughts before an answer; None where its template has none."""
+        """How the model marks thoughts before an answer; None if its template has no marks."""
         from cutaway.text.chat_probe import thinking_of
 
         return thinking_of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
     def thinking_switch(self) -> "ThinkingSwitch":
-        """What the chat template can be told of thinking; the model has a template."""
+        """The settings of thinking that the chat template takes; the model must have a template."""
         from cutaway.text.thinking import ThinkingSwitch
 
         assert self.template is not None
@@ -292,7 +292,7 @@ class LoadedModel:
         return GrammarCompiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:
-        """Take the model for one owner; InputError where it has another.
+        """Take the model for one owner; InputError if it has another.
 
         Two owners that step one backend would write into each other's KV cache.
         """
@@ -323,8 +323,8 @@ class LoadedModel:
 class AdaptedModel(LoadedModel):
     """A view of a model with the adapter that a request names.
 
-    The model is loaded, claimed and closed itself. All that the adapter does not change is read
-    from it.
+    Only the model itself is loaded, claimed and closed. The view reads from it all that the
+    adapter does not change.
     """
 
     def __init__(self, model: LoadedModel, name: str, adapter: "Adapter") -> None:
@@ -345,7 +345,7 @@ class AdaptedModel(LoadedModel):
         raise InputError("task", f": {self.name} has an adapter already: name one of the two")
 
     def close(self) -> None:
-        """Nothing; see the class."""
+        """Do nothing: the model itself is closed."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,6 +1,6 @@
-"""What a model can be on disk: a GGUF file or its parts, or a folder of transformers.
+"""Opens a model on disk: a GGUF file, its parts, or a folder of transformers.
 
-Knows which of these a path names, its files and its name.
+Knows which of these a path names, the model's files and its name.
 """
 
 import os
@@ -13,12 +13,12 @@ from cutaway.files.weights import ModelFile, open_gguf
 
 
 def open_model(path: Path) -> ModelFile:
-    """The model at a path; `InputError` and `FormatError` as its reader raises them."""
+    """Open the model at a path; `InputError` and `FormatError` as its reader raises them."""
     if path.suffix == ".safetensors" or path.name == "config.json":
         raise InputError(f"{path} is one file of a model's folder: name the folder, {path.parent}")
     if not path.is_dir():
         return open_gguf(files_of(path))
-    from cutaway.files.huggingface import HuggingFaceFolder  # not before: most models are one file
+    from cutaway.files.huggingface import HuggingFaceFolder  # most models are one file
 
     return HuggingFaceFolder(path)
 
@@ -43,9 +43,9 @@ def model_name(path: Path, quantize: str | None = None, kv: str = "f16") -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that say what the model computes and how text becomes tokens.
+    """List the files that define what the model computes and how text becomes tokens.
 
-    InputError where a part of a model is missing.
+    InputError if a part of the model is missing.
     """
     if not path.is_dir():
         names = parts_of(path.name)
@@ -63,17 +63,17 @@ def files_of(path: Path) -> list[Path]:
 
 
 def stat_model(path: Path) -> list[os.stat_result]:
-    """The status of each of these files."""
+    """Return the status of each of a model's files."""
     return [file.stat() for file in files_of(path)]
 
 
 def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
-    """Return for each file numbers that change when it does; its times come last."""
+    """Return numbers for each file that change when the file does; its times come last."""
     return [
         [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns] for status in files
     ]
 
 
 def size_of(path: Path) -> int:
-    """Bytes of these files together."""
+    """Bytes of a model's files together."""
     return sum(status.st_size for status in stat_model(path))

@@ -1,4 +1,4 @@
-"""What a model's file says of the model, before anything is computed."""
+"""Reads a model's config, graph and tokenizer from its file, before anything is computed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
-    """A model's file; quantize: with its matrices in that format, one of MIXES.
+    """Open a model's file; quantize: one of MIXES, to which its matrices are quantised as read.
 
-    InputError for another format, or where they are quantised already.
+    InputError for another format, or if the matrices are quantised already.
     """
     check_quantize(quantize)
     file = open_model(path)
@@ -36,11 +36,11 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
 
 @dataclass(frozen=True)
 class Parts:
-    """What a file says of its model.
+    """A model as its file describes it.
 
     nbytes      of all weights, as they are stored
-    parameters  numbers in all tensors
-    format      the one that most bytes are stored in
+    parameters  how many numbers all tensors have
+    format      the one in which most bytes are stored
     """
 
     config: ModelConfig
@@ -55,10 +55,10 @@ class Parts:
         cls, file: ModelFile, context: int | None = None,
         load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
     ) -> Self:  # fmt: skip
-        """FormatError where the model's vocabulary is not the tokenizer's.
+        """Read a file. FormatError if it is no model, or its vocabulary is not the tokenizer's.
 
-        context: the most tokens of a text; None is as many as the model can
-        load: called while the tokenizer is read in another thread
+        context: the most tokens of a text; None is the model's own limit
+        load: called while another thread reads the tokenizer
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
@@ -79,9 +79,9 @@ class Parts:
 
 
 def start(work: Callable[[], T]) -> Callable[[], T]:
-    """Run work in a thread, or here where none can be had.
+    """Run work in a new thread, or here if the operating system has no more threads.
 
-    The answer is a function that waits for its result or error.
+    Return a function that waits for the work's result, or raises its error.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -92,10 +92,10 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
         except BaseException as error:
             errors.append(error)
 
-    thread = Thread(target=run, daemon=True)  # not joined where something else fails first
+    thread = Thread(target=run, daemon=True)  # not joined if something else fails first
     try:
         thread.start()
-    except RuntimeError:  # the system has no more threads
+    except RuntimeError:  # the operating system has no more threads
         run()
 
     def result() -> T:

@@ -25,11 +25,11 @@ class Setup:
     backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
     threads   how many threads compute; None takes as many as ``default_threads`` says
     context   tokens of prompt and output together; None takes the model's own
-    kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
-              context, but at least 8192
-    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of MIXES
+    kv_tokens how many tokens' keys and values fit into memory, of all sequences together; None
+              takes the context, but at least 8192
+    quantize  one of MIXES: matrices in F32, F16 or BF16 are quantised to it while they are loaded
     kv        how keys and values are stored, of backends.KV_FORMATS, or two of them, KEYS,VALUES
-    offload_folder  weights are kept in a file of this folder, of which memory is only a cache
+    offload_folder  the folder of a file that has the weights; memory is only a cache of it
     lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several
     adapters  adapters, written as lora is, by the names under which requests ask for them
 
@@ -65,7 +65,7 @@ class Setup:
         self.adapter_files()
 
     def adapter_files(self) -> "dict[str, AdapterFiles]":
-        """Return the adapters' files by name, ``lora`` as ""; InputError for one that cannot be."""
+        """Return the adapters' files by name, ``lora`` as ""; InputError if a setting is wrong."""
         if self.lora is None and self.adapters == {}:
             return {}
         from cutaway.compute.loading.adapter import AdapterFiles  # few models have some
@@ -95,7 +95,7 @@ class Setup:
         }
 
     def tokens(self, longest: int) -> tuple[int, int]:
-        """(context, kv_tokens) for a model whose own context is ``longest`` tokens."""
+        """Return (context, kv_tokens) for a model whose own context is ``longest`` tokens."""
         if self.context is not None:
             check_int("context", self.context, 2, longest)
         context = self.context or longest
@@ -103,6 +103,6 @@ class Setup:
 
 
 def check_quantize(quantize: str | None) -> None:
-    """InputError for a format that matrices cannot be quantised to."""
+    """InputError unless ``quantize`` is one of MIXES or None."""
     if quantize is not None:
         check_choice("quantize", quantize, tuple(MIXES))

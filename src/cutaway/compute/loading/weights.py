@@ -1,6 +1,6 @@
-"""Brings a model's weights to where they are computed with: into memory, or a file of a disk.
+"""Loads a model's weights into a backend's memory, or into a file on a disk.
 
-Knows whether they fit, and how far they are; not what they are for.
+Knows whether the weights fit, and how many are loaded; not what they are for.
 """
 
 from collections.abc import Callable
@@ -34,11 +34,11 @@ def load_weights(
     show: bool,
     on_progress: Callable[[int], object],
 ) -> Backend:
-    """A backend with the weights. InputError where they do not fit.
+    """Return a backend with the weights. InputError if they do not fit.
 
     name: the model's, for errors and progress
-    tells: say on the terminal what is kept on a disk
-    show: a progress bar there; on_progress: called with the bytes that are ready
+    tells: report on the terminal which weights are kept on a disk
+    show: a progress bar on the terminal; on_progress: called with the bytes that are ready
     """
     size = sum(info.nbytes for info in file.tensors.values())
     size -= backends.stored_bytes(graph, file.tensors, setup.backend)
@@ -61,7 +61,7 @@ def load_weights(
 def _offload(
     graph: Graph, setup: Setup, name: str, kv_tokens: int, *, tells: bool
 ) -> "Offload | None":
-    """The file that the weights are kept in; None keeps them in memory."""
+    """Return the file that keeps the weights; None keeps them in memory."""
     if setup.offload_folder is None:
         return None
     from cutaway.base.offload import Offload
@@ -76,9 +76,9 @@ def _offload(
 
 
 def _check_fits(name: str, size: int) -> None:
-    """InputError where the weights do not fit into the free memory.
+    """InputError if the weights do not fit into the free memory.
 
-    Else the system would kill this process, or another, in the middle of the load.
+    Else the operating system would kill this process, or another, in the middle of the load.
     """
     memory = free_memory()
     if memory is not None and size > memory.free:

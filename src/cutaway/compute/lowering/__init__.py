@@ -1,8 +1,8 @@
 """Lower a graph to the calls that make a plan: fuse its ops, and give each tensor a buffer.
 
 This module knows which weights a plan may read, by number, and which rows of matrices the ops of a
-graph read: names and shapes, not how a backend stores them. It imports no backend. On
-the CPU and in a page native/calls.cpp makes a plan of the calls.
+graph read: names and shapes, not how a backend stores them. It imports no backend. On the CPU and
+in a page, native/calls.cpp builds a plan from the calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from cutaway.files.weights import ModelFile
 class WeightTable(NamedTuple):
     """The weights that a plan may read.
 
-    matrices  by the rows that an op reads
+    matrices  by the tensor and the rows of it that an op reads
     vectors   norms, biases and the like, by name
-    stored    tables that stay in the file: their names in the order of their numbers
+    stored    the names of tables that stay in the file, in the order of their numbers
     """
 
     matrices: Mapping[Slice, Matrix]
@@ -27,7 +27,7 @@ class WeightTable(NamedTuple):
     stored: Sequence[str] = ()
 
     def matrices_of(self, op: Op, graph: Graph, role: str = "weight") -> list[Matrix]:
-        """The matrices that an op reads in a role, of each of its experts or heads."""
+        """The matrices an op reads under this name of its weights, for each expert or head."""
         parts = op.matrices(graph.shapes)
         return [self.matrices[part] for part in parts if part[0] == op.weights[role]]
 
@@ -39,9 +39,9 @@ def matrix_shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
 
 
 def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Floats]:
-    """What a graph reads as numbers: norms, biases, divisors of frequencies, convolutions.
+    """Read a graph's vectors in float32: norms, biases, divisors of frequencies, convolutions.
 
-    Biases of experts are a row for each.
+    Biases of experts have a row for each expert.
     """
     names = dict.fromkeys(name for op in graph.ops for name in op.vectors)
     return {name: file.dequantize(name) for name in names}

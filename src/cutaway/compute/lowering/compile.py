@@ -2,15 +2,15 @@
 
 These are fused:
 * linear layers with one input (q, k, v; gate, up), which is then quantised and read once;
-* a gate with its two linear layers, a residual add with its one; any other elementwise op is an op
-  of its own;
-* rope with the attention that it feeds, quantising with the norm before it.
+* a gate with the two linear layers it reads, a residual add with the one it reads; any other
+  elementwise op stays an op of its own;
+* rope with the attention that reads it, quantising with the norm before it.
 The ops after the last attention, or the last op with a state, work row by row, so they are computed
-only for the rows whose logits are wanted. In a plan to be read or edited (``apart``) nothing is
-fused, and each result has floats of its own. The bits are the same.
+only for the rows whose logits are wanted. In a plan whose tensors are read or edited (``apart``)
+nothing is fused, and each result has floats of its own. The bits are the same.
 
-Act-order and adapters are spelt out first, as ops that there are kernels for. Knows names and ops,
-no buffers.
+Act-order and adapters are first rewritten as ops that have kernels. Knows names and ops, no
+buffers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class Lowered:
 
     @property
     def is_alone(self) -> bool:
-        """Whether each thread may do it for itself, so that none waits for the others."""
+        """Whether each thread computes it for itself, so that no thread waits for others."""
         return all(is_quantised for _, _, is_quantised in self.writes)
 
 
@@ -53,7 +53,7 @@ INT8 = " as int8"
 
 
 def quantised_name(name: str) -> str:
-    """The name of a tensor's quantised twin."""
+    """Return the name of a tensor's quantised copy."""
     return name + INT8
 
 
@@ -91,7 +91,7 @@ class GraphCompiler:
     ) -> None:
         """apart: fuse nothing, so that each tensor can be read or edited after its op.
 
-        hoist: choose the rows whose logits are wanted as early as can be
+        hoist: drop the rows whose logits are not wanted as early as possible
         """
         self.apart = apart
         is_hoisted = hoist and not apart
@@ -103,7 +103,7 @@ class GraphCompiler:
                 self.consumers.setdefault(name, []).append(op)
         self.maker = {op.out.name: op for op in self.ops}
         self.done: set[str] = set()
-        self.quantised: set[str] = set()  # tensors of which there are quant blocks
+        self.quantised: set[str] = set()  # tensors that also have quant blocks
         self.lowered: list[Lowered] = []
         self.after_rows: set[str] = set()  # tensors that have a row per wanted logit
         self.views: dict[str, str] = {}  # a rope's result is its input's buffer
@@ -140,7 +140,7 @@ class GraphCompiler:
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
 
     def _norm(self, op: Op) -> None:
-        """Write floats, quant blocks or both, whichever the ops after it read."""
+        """Write floats, quant blocks or both, as the ops that read the norm need."""
         x = op.out.name
         wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
@@ -149,7 +149,7 @@ class GraphCompiler:
             self.lowered[-1].writes = [*floats, self._quantised_write(op.out)]
 
     def _elementwise(self, op: Op) -> None:
-        """Written over the first input, unless another op reads it; never over a narrower one."""
+        """Write over the first input, if no other op reads it; never over a narrower one."""
         x = op.inputs[-1 if self.is_spread(op) else 0]
         place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
@@ -165,11 +165,11 @@ class GraphCompiler:
         if self.apart or not self._is_rotated_alike(op):
             self._emit("rotate", [op], [x], [op.out])
             return
-        self.views[op.out.name] = x  # by the attention
+        self.views[op.out.name] = x  # the attention rotates it
         self.done.add(op.out.name)
 
     def _is_rotated_alike(self, op: Op) -> bool:
-        """Whether it is an attention that reads the result, and q and k are rotated alike."""
+        """Whether only attentions read the result, and rotate q and k alike."""
         afters = self.consumers[op.out.name]
         q_and_k = [self.maker[name] for after in afters for name in after.inputs[:2]]
         return all(isinstance(after, Attend) for after in afters) and all(
@@ -212,14 +212,14 @@ class GraphCompiler:
         return after if isinstance(after, Add) and free else None
 
     def _is_free(self, x: str, op: Op) -> bool:
-        """Whether op may write over x: no other op will read it, and no thread still does."""
+        """Whether op may write over x: no other op will read it, and no thread is reading it."""
         readers = [o for o in self.consumers[x] if o is not op]
         unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))
         is_done = all(o.out.name in self.done for o in readers)
         return is_done and not any(x in before.reads for before in unmet)
 
     def _quantise(self, x: str) -> None:
-        """Quantise x just before its first use, unless the norm that makes it does so."""
+        """Quantise x just before its first use, unless its norm or an earlier use did."""
         if x not in self.quantised:
             self.lowered.append(
                 Lowered("quantise", [x], [self._quantised_write(self.maker[x].out)])
@@ -232,7 +232,7 @@ class GraphCompiler:
         return quantised_name(x.name), x.width, True
 
     def _is_float(self, op: Op, role: str = "weight") -> bool:
-        if isinstance(op, Linear):  # asked often, of the one that it has
+        if isinstance(op, Linear):  # the usual case: one matrix
             return self.weights.matrices[op.matrix].is_float
         return self.weights.matrices_of(op, self.graph, role)[0].is_float
 
@@ -243,18 +243,18 @@ class GraphCompiler:
         return not isinstance(op, Linear) or self._is_float(op)
 
     def _stacked_matrices(self, op: Op) -> None:
-        """Matrices of experts or heads, on one input; experts read scores, too."""
+        """Lower the matrices of experts or heads, on one input; experts also read scores."""
         x, *scores = op.inputs
         if not (floats := self._wants_floats(op, x)):
             self._quantise(x)
         self._emit(op.kind, [op], [x if floats else quantised_name(x), *scores], [op.out])
 
 
-# -- act-order: columns in another order than the input's numbers read a copy of these -------------
+# -- act-order: a matrix whose columns have another order reads a reordered copy of its input ------
 
 
 def spell_out_orders(graph: Graph, vectors: Mapping[str, Floats]) -> Graph:
-    """The same graph, with the same results by name, in which no linear layer has an order.
+    """Return the graph, with the same results by name, but no column orders in linear layers.
 
     vectors: the orders by their names
     """
@@ -283,7 +283,7 @@ def _ordering_ops(
 
 
 def spell_out_adapters(graph: Graph) -> Graph:
-    """The same graph, with the same results by name, without ``loras`` in its ops."""
+    """Return the graph, with the same results by name, but no ``loras`` in its ops."""
     plain, within = Graph(graph.shapes), dict[tuple[str, tuple[str, ...]], str]()
     plain.ops = [plain_op for op in graph.ops for plain_op in _adapter_ops(op, graph, within)]
     return plain
@@ -317,7 +317,7 @@ def _inner(
     name: str,
     within: dict[tuple[str, tuple[str, ...]], str],
 ) -> Iterator[Op]:
-    """scale · A x, or scale times A's row of a token; its name is added to ``within``."""
+    """Yield scale · A x, or scale times A's row of a token; add its name to ``within``."""
     inner = Tensor(name, rank)
     within[lora.a, op.inputs] = inner.name
     yield op.with_matrix(lora.a, inner)

@@ -1,7 +1,7 @@
 """Emitter turns lowered ops into the calls that make a plan, bound to buffers and weights.
 
-It knows how long each tensor lives, and that a buffer must not be written before every thread has
-read it. Which ops are fused was decided before, in ``compile``.
+It knows how long each tensor lives, and that a buffer must not be overwritten before every thread
+has read it. ``compile`` has decided before which ops are fused.
 """
 
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ class Emitter:
     """The calls that make a plan of a graph.
 
     calls   of the whole plan
-    after   by tensor: the number of ops that make it, itself and all before it
-    widths  of tensors that the graph does not have
+    after   by tensor: the number of ops up to the one that computes it
+    widths  of the tensors that are not in the graph (``INNER``)
     """
 
     @plainly
@@ -41,7 +41,7 @@ class Emitter:
     ) -> None:
         """keeps_all: no buffer is shared, so that every tensor can be read after the run.
 
-        also: tensors that can be read then
+        also: without it, the tensors that can still be read then
         """
         self.c, self.context, self._keeps_all = compiler, context, keeps_all
         lowered = compiler.lower()
@@ -60,7 +60,7 @@ class Emitter:
         self.calls: list[Call] = [*self._buffers, *self._inputs, *self._ops, out]
 
     def view(self, name: str) -> View:
-        """The place of a tensor, from the end of its op until the buffer is written over."""
+        """Return where a tensor lies, from the end of its op until its buffer is overwritten."""
         return self._slot_of[name], 0
 
     def has(self, name: str) -> bool:
@@ -68,7 +68,7 @@ class Emitter:
         return name in self._slot_of
 
     def _places(self, names: Iterable[str]) -> Places:
-        """Return where a tensor lies: names with the suffix ``INT8`` are its quant blocks."""
+        """Return where a tensor lies; a name with the suffix ``INT8`` is its quant blocks."""
         floats, act = NOWHERE, -1
         for name in names:
             if name.endswith(INT8):
@@ -95,14 +95,14 @@ class Emitter:
         return self.c.weights.stored.index(name)
 
     def rotation(self, name: str) -> calls.Rotation:
-        """See ``Lowering``; what is no view was rotated before, if at all."""
+        """See ``Lowering``; an input that is no view has no rotation left to do."""
         op = self.c.maker[name]
         if name in self.c.views and isinstance(op, Rotate):
             return op.rotation(self)
         return calls.Rotation()
 
     def inner(self, name: str, width: int) -> View:
-        """See ``Lowering``: a buffer of its own where every tensor is kept."""
+        """See ``Lowering``: a buffer of its own if every tensor is kept, else nowhere."""
         if not self._keeps_all:
             return NOWHERE
         self.widths[name := name + INNER] = width
@@ -172,7 +172,7 @@ def lower(
     graph: Graph, weights: WeightTable, context: int, *, apart: bool = False, hoist: bool = True,
     keeps_all: bool = False, also: Iterable[str] = (),
 ) -> Emitter:  # fmt: skip
-    """A graph's plan as calls; see ``GraphCompiler`` and ``Emitter``."""
+    """Lower a graph to a plan's calls; see ``GraphCompiler`` and ``Emitter``."""
     return Emitter(
         GraphCompiler(graph, weights, apart=apart, hoist=hoist),
         context,
@@ -187,8 +187,8 @@ def lower(
 class Placement:
     """A linear scan over the lowered ops that reuses buffers once they are free.
 
-    where  by tensor: the number of its slot
-    slots  of each slot: its width, and whether it holds quant blocks
+    slot_of  by tensor: the number of its slot, which is its buffer
+    slots    of each slot: its width, and whether it has quant blocks
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Placement:
         pinned = {
             *also,
             *(op.writes[0][0] for op in lowered if op.kind == "given"),
-        }  # as wide as told
+        }  # given rows need their exact width
         free: list[int] = []
         for i, op in enumerate(lowered):
             for name, width, is_quantised in op.writes:

@@ -44,8 +44,8 @@ def build(
 ) -> tuple[ModelConfig, Graph]:
     """Read the sizes and build the ops, checked against the file's tensor table.
 
-    context: the tokens that texts may have; None is as many as the model can.
-    Raises FormatError for an unknown architecture, or metadata or a tensor that is missing,
+    context: the most tokens of a text; None is the model's own limit.
+    Raises FormatError for an unknown architecture, and for metadata or a tensor that is missing,
     absurd, or left over.
     """
     if metadata.get("general.type") == "adapter":
@@ -67,9 +67,9 @@ def build(
 
 
 def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[str, Any]:
-    """Add a sigmoid where experts are chosen with a bias, as in DeepSeek V3 (arXiv 2408.15664).
+    """Set a sigmoid gating if experts are chosen with a bias, as in DeepSeek V3 (arXiv 2408.15664).
 
-    A file or row that names a gating keeps it: V3's files name none, nor V2's, which has no bias.
+    A file or row that names a gating keeps it. V3's files name none; nor do V2's, without a bias.
     """
     row = architecture_of(name := metadata.get("general.architecture"))
     is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
@@ -79,7 +79,7 @@ def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[
 
 
 def has_draft_head(config: ModelConfig) -> bool:
-    """Whether a block behind the model's own guesses tokens ahead, in a way that is known here."""
+    """Whether the file has a draft head: a supported block after the model's own (MTP)."""
     return config.unrun_layers > 0 and architecture_of(config.architecture).layer is not None
 
 
@@ -88,9 +88,9 @@ def build_draft_head(
     shapes: Mapping[str, tuple[int, ...]],
     context: int | None = None,
 ) -> Graph:
-    """The ops of the block behind the model's own that guesses tokens ahead; as ``build``.
+    """Build the ops of the draft head, the block after the model's own; see ``build``.
 
-    FormatError where the file has none, or it is of a kind that is not supported.
+    FormatError if the file has none, or it is of a kind that is not supported.
     """
     config = config_of(_with_gating(metadata, shapes), context)
     layer = architecture_of(config.architecture).layer

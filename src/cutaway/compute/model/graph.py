@@ -1,9 +1,9 @@
-"""The graph: what a transformer computes, as a flat list of ops on symbolic tensors.
+"""The graph: a transformer's computation as a flat list of ops on symbolic tensors.
 
-An architecture calls the methods of ``Graph`` once, at load; what it leaves is ``graph.ops``, in an
+An architecture calls the methods of ``Graph`` once, at load. The result is ``graph.ops``, in an
 order that can be run from top to bottom. Every tensor is a matrix (M, width) whose row count M is
 open: prefill, decode and verification are the same list with another M. Knows the ops that a graph
-is cut at; what an op is and computes is in ``ops/``. Computes nothing.
+is cut at; ``ops/`` defines what each op computes. Computes nothing.
 """
 
 from dataclasses import replace
@@ -26,27 +26,27 @@ class Graph(
     RowMethods, NormMethods, LinearMethods, AttentionMethods, MixtureMethods, StateMethods,
     NumberMethods, ShapeMethods,
 ):  # fmt: skip
-    """Collects ops. Each cut is a graph of its own of the same ops."""
+    """Collects ops. Each part that is cut out of it is a graph of its own."""
 
     def cut_head(self) -> Tensor:
-        """Leave out the ops after the body; what the head would read."""
+        """Drop the ops after the body; return the tensor that the head would read."""
         self.ops = self.body().ops
         return self.ops[-1].out
 
     def pooled_graph(self) -> Self | None:
-        """The ops on pooled rows, which are given; None where there are none."""
+        """Return the ops after pooling, whose input is given; None if there are none."""
         at = _first(PooledRows, self.ops)
         if at is None:
             return None
         return self._part([GivenRows(self.ops[at].out), *self.ops[at + 1 :]])
 
     def head_graph(self) -> Self:
-        """The ops after the choice of rows, on numbers that are given in its place."""
+        """Return the ops after ``logit_rows``, whose result is given."""
         at = self._choice()
         return self._part([GivenRows(self.ops[at].out), *self.ops[at + 1 :]])
 
     def body(self) -> Self:
-        """The ops up to the rows that the head reads; all of them where there is no head."""
+        """Return the ops up to the rows that the head reads; all ops if there is no head."""
         if (pooled := _first(PooledRows, self.ops)) is not None:
             return self._part(self.ops[:pooled])
         at = self._choice()
@@ -54,9 +54,9 @@ class Graph(
         return self._part(self.ops[: None if head is None else at + head])
 
     def choosing_last(self) -> tuple[Self, Tensor]:
-        """The same ops, rows being chosen just before the head; and what is chosen from.
+        """Return the ops with ``logit_rows`` moved to just before the head, and its input.
 
-        That is what the head reads, of all rows.
+        That input is the tensor that the head reads, of all rows.
         """
         at, head = self._choice(), len(self.body().ops)
         choice, between = self.ops[at], self.ops[at + 1 : head]
@@ -73,7 +73,7 @@ class Graph(
 
     @property
     def has_head(self) -> bool:
-        """Whether it predicts tokens; else it ends with the rows that a head would read."""
+        """Whether the graph predicts tokens; else it ends with the rows that a head would read."""
         return self.pooled_graph() is None and len(self.body().ops) < len(self.ops)
 
     @property
@@ -92,7 +92,7 @@ class Graph(
         return [op for op in self.ops if isinstance(op, StateOp)]
 
     def _choice(self) -> int:
-        """Where the rows are chosen whose logits are wanted."""
+        """Return the index of the op that chooses the rows whose logits are wanted."""
         at = _first(LogitRows, self.ops)
         assert at is not None
         return at
@@ -104,7 +104,7 @@ class Graph(
 
 
 def _reading(op: Op, instead: dict[str, str]) -> Op:
-    """The op with other tensors in the place of some that it reads."""
+    """Return the op with some of its inputs replaced, by name."""
     return replace(op, inputs=tuple(instead.get(name, name) for name in op.inputs))
 
 

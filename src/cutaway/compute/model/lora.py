@@ -22,18 +22,18 @@ Of an embedding (tokens, hidden): (tokens, rank) and (hidden, rank), as llama.cp
 
 
 def numbered_name(name: str, number: int) -> str:
-    """The name in the graph of a tensor of the adapter of this number."""
+    """Return the name that a tensor of the adapter of this number has in the graph."""
     return f"{name}.{number}" if number else name
 
 
 def add_adapter(
     graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0
 ) -> Graph:
-    """The graph with an adapter.
+    """Return the graph with an adapter.
 
     shapes: of the adapter's tensors; scales: the factor of each matrix's product
     number: how many adapters the graph has already
-    FormatError for a tensor that has no place here or does not fit.
+    FormatError for a tensor of a matrix that the graph lacks, or that does not fit it.
     """
     matrices = matrices_of(shapes)
     plain = [op for op in graph.ops if isinstance(op, Adaptable)]
@@ -58,7 +58,7 @@ def add_adapter(
 
 
 def matrices_of(names: Iterable[str]) -> list[str]:
-    """The matrices that an adapter's tensors are for, in their order; FormatError for others."""
+    """List the matrices that an adapter's tensors change; FormatError for other tensors."""
     tensors = dict.fromkeys(names)
     if not tensors:
         raise FormatError("the adapter has no tensors")

@@ -1,7 +1,7 @@
-"""Mixture: which experts compute a row, by how much each counts, and what kind of MLP each is.
+"""Mixture: which experts compute a row, the weight of each, and the kind of MLP that each is.
 
-Knows the definition of the choice, in NumPy, and GGUF's keys of it. Does not know where scores come
-from, and no architecture.
+Knows the definition of the choice, in NumPy, and GGUF's keys of it. Does not know how scores are
+computed, and no architecture.
 """
 
 from dataclasses import dataclass, replace
@@ -22,23 +22,23 @@ GATINGS = ("softmax", "sigmoid", "sparsemixer")
 class Mixture:
     """How a layer's experts are chosen by their scores, and weighed.
 
-    used          experts of a row
-    gating        a score's weight: "softmax", its share of all scores; "sigmoid", by itself;
-                  "sparsemixer" (arXiv 2409.12136), the share that each expert chosen has among
-                  those not chosen before it that score nearly as much
-    normed        the weights of a row's experts are made to add up to 1. With "softmax" these are
-                  the shares of the chosen scores alone: a softmax after the choice
+    used          how many experts compute a row
+    gating        how a score becomes a weight: "softmax" over all scores; "sigmoid" of the score
+                  alone; "sparsemixer" (arXiv 2409.12136), for each chosen expert a softmax over
+                  the experts not chosen before it whose scores are nearly as high
+    normed        whether the weights of a row's experts are divided by their sum. With "softmax"
+                  this is a softmax of the chosen scores alone
     scale         by which the weights are multiplied in the end
-    groups        of experts that lie together. Above 1, a row has experts from `used_groups` of
-                  them, those whose two highest weights have the largest sum (DeepSeek-V3, arXiv
-                  2412.19437)
-    best_of_group how many weights these are: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
-    activation    of an expert: "silu_mul", "gelu_mul", "clamped_swiglu", which are of a gate and
-                  an up; "relu2", "gelu_exact", of up alone
+    groups        how many groups of neighbouring experts there are. Above 1, a row's experts are
+                  from `used_groups` of them, those whose two highest weights have the largest sum
+                  (DeepSeek-V3, arXiv 2412.19437)
+    best_of_group how many weights are summed: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
+    activation    of an expert: "silu_mul", "gelu_mul" or "clamped_swiglu", of a gate and an up;
+                  "relu2" or "gelu_exact", of an up alone
     limit         the number of "clamped_swiglu"
-    weighs_input  a weight multiplies what its expert reads, not what it writes (Llama 4)
-    tolerance     of "sparsemixer": the largest difference from the best score, by that score or
-                  the lower one, whichever is larger
+    weighs_input  a weight multiplies its expert's input, not its output (Llama 4)
+    tolerance     of "sparsemixer": the largest difference from the best score, divided by that
+                  score or the size of the lower one, whichever is larger
     """
 
     used: int
@@ -55,11 +55,11 @@ class Mixture:
 
     @property
     def is_gated(self) -> bool:
-        """Whether an expert's MLP has a gate beside its up."""
+        """Whether an expert's MLP has a gate in addition to its up matrix."""
         return self.activation not in ("relu2", "gelu_exact")
 
     def check(self, experts: int, prefix: str) -> None:
-        """FormatError where a row cannot have its experts among so many of a layer."""
+        """FormatError if a row cannot choose its experts from a layer's ``experts``."""
         per_group, left = divmod(experts, self.groups)
         fits = self.used_groups <= self.groups and self.used <= per_group * self.used_groups
         if left or not fits or (self.groups > 1 and per_group < 2):
@@ -72,9 +72,9 @@ class Mixture:
     def choose(
         self, scores: NDArray[Any], bias: NDArray[Any] | None = None
     ) -> tuple[NDArray[np.int64], Floats]:
-        """Each row's experts, the best first, and their weights: scores (M, n) -> 2 · (M, used).
+        """Choose each row's experts, best first, and weigh them: scores (M, n) -> 2 · (M, used).
 
-        bias (n,): added to the weights for the choice alone (Wang et al. 2024, arXiv 2408.15664).
+        bias (n,): added to the weights only for the choice (Wang et al. 2024, arXiv 2408.15664).
         Ties go to the lowest index. In float64.
         """
         scores = scores.astype(np.float64)
@@ -91,7 +91,7 @@ class Mixture:
         return ids, shares * self.scale
 
     def _one_by_one(self, scores: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Each the best of those that are left."""
+        """Choose one expert after another, each the best of those left: see "sparsemixer"."""
         left, rows = scores.copy(), np.arange(len(scores))
         ids = np.empty((len(scores), self.used), np.int64)
         weights = np.empty(ids.shape)
@@ -106,7 +106,7 @@ class Mixture:
         return ids, weights * self.scale
 
     def _mask_groups(self, ranking: Floats) -> Floats:
-        """Minus infinity for the experts of other groups than the best."""
+        """Set the ranking of experts outside the best groups to minus infinity."""
         grouped = ranking.reshape(len(ranking), self.groups, -1)
         best = np.sort(grouped, axis=-1)[..., -self.best_of_group :].sum(axis=-1)  # (M, groups)
         order = np.argsort(-best, axis=-1, kind="stable")
@@ -133,14 +133,14 @@ def _sigmoid(scores: Floats) -> Floats:
 
 GATING_KEY, SIGMOID = "expert_gating_func", 2
 _GATINGS = {1: "softmax", SIGMOID: "sigmoid", 3: "softmax"}
-_OF_CHOSEN = 3  # a softmax after the choice, which is that of all, normed
+_OF_CHOSEN = 3  # a softmax of the chosen scores, which equals that of all, normed
 
 
 def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
-    """FormatError for a gating that is not supported.
+    """Read how experts are chosen. FormatError for a gating that is not supported.
 
-    usual: what the architecture has where its files do not say
-    experts: of a layer
+    usual: the architecture's values of keys that the file lacks
+    experts: how many a layer has
     """
     gating = read.size_or_zero(GATING_KEY)
     if gating not in (0, *_GATINGS):

@@ -1,7 +1,7 @@
-"""Op: what each operation of a graph is, and says of itself; and what its definition reads.
+"""The base class of a graph's operations, and the protocols that they compute and lower with.
 
-The units are in ``ops/``, each with its fields, the check of its shapes, and its definition. Knows
-none of them.
+The operations are in ``ops/``, each with its fields, the check of its shapes, and its definition.
+Knows none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ Slice = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A symbolic activation, (M, width), named after the op that makes it."""
+    """A symbolic activation, (M, width), named after the op that computes it."""
 
     name: str
     width: int
@@ -31,17 +31,17 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Op:
-    """One operation: the tensor it makes, its inputs, its weights by role; a subclass has the rest.
+    """One operation: its result, its inputs, and its weights by role; subclasses add the rest.
 
-    A row of its result depends on the same row of its inputs alone, except of a ``TokenMixer``.
+    A row of its result depends only on the same row of its inputs, except in a ``TokenMixer``.
 
-    kind          its name, in a model's inside as in native/
-    matrix_roles  the weights that are matrices, to be packed; the others are read as numbers
-    is_stacked    whether these are several matrices each, of experts or heads
-    is_linear     whether its result is linear in its last input, where what a row makes of the
-                  others, and a norm's size, are constants
-    _lower        the call of a plan that it becomes, of a ``Lowering`` and a ``Site``
-    _compute      its definition in NumPy, of a ``Run`` and of its inputs
+    kind          its name, as ``inside`` shows it and native/ has it
+    matrix_roles  the roles of weights that are matrices, to be packed; the others are vectors
+    is_stacked    whether these weights are several matrices each, of experts or heads
+    is_linear     whether its result is linear in its last input, if its factors from the other
+                  inputs, and a norm's size, are taken as constants
+    _lower        makes its call of a plan, from a ``Lowering`` and a ``Site``
+    _compute      its definition in NumPy, from a ``Run`` and its inputs
     """
 
     kind: ClassVar[str] = ""
@@ -59,17 +59,17 @@ class Op:
         cls.kind = kind or cls.kind
 
     def compute(self, run: "Run", *inputs: Array) -> Array:
-        """Return the result, (M, width), of inputs likewise."""
+        """Compute the result, (M, width), from inputs of M rows."""
         y: Array = self._compute(run, *inputs)
         return y
 
     def lower(self, to: "Lowering", at: "Site") -> OpCall:
-        """Return the call of a plan that it becomes."""
+        """Return the op's call in a plan."""
         call: OpCall = self._lower(to, at)
         return call
 
     def matrices(self, shapes: Shapes) -> list[Slice]:
-        """Return the rows of matrices that it reads, in the order in which they are packed."""
+        """List the rows of matrices that it reads, in the order in which they are packed."""
         slices = list[Slice]()
         for name in self.matrix_names:
             *count, rows, _ = (1, *shapes[name])  # files may have a vector of one row
@@ -78,36 +78,36 @@ class Op:
 
     @property
     def matrix_names(self) -> list[str]:
-        """The tensors that hold its matrices."""
+        """The names of its matrices."""
         return [self.weights[role] for role in self.matrix_roles if role in self.weights]
 
     @property
     def vectors(self) -> list[str]:
-        """The tensors that it reads as numbers."""
+        """The names of the weights that it reads as vectors, in float32."""
         return [name for role, name in self.weights.items() if role not in self.matrix_roles]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMixer(Op):
-    """An op whose result is a sum over tokens, linear in what each of them gives.
+    """An op whose result is a sum over tokens, linear in each token's value.
 
-    layer: its number, under which something is kept of each text
+    layer: its number, under which keys and values, or a state, of each text are stored
     """
 
     layer: int
 
 
-# -- what a definition reads beside its inputs -----------------------------------------------------
+# -- what a definition reads besides its inputs ----------------------------------------------------
 
 
 class TextRows(NamedTuple):
     """The rows of one text in a batch.
 
-    rows       which they are, (M,)
-    positions  of each, (R,)
+    rows       whether each row of the batch is one of them, (M,)
+    positions  the position of each, (R,)
     limits     the last position that each may see, (R,)
-    hidden     by position: that of the first row which it is hidden from; None: none is
-    read       keys and values (T, kv_heads, head_dim) of a layer, at positions (T,)
+    hidden     for each position, that of the first row it is hidden from; None: nothing is hidden
+    read       returns keys and values (T, kv_heads, head_dim) of a layer at positions (T,)
     """
 
     rows: NDArray[np.bool_]
@@ -118,11 +118,11 @@ class TextRows(NamedTuple):
 
 
 class Run(Protocol):
-    """A batch of M rows: its tokens, the weights, and what earlier batches left."""
+    """A batch of M rows: its tokens, the weights, and the keys, values and states stored so far."""
 
     @property
     def tokens(self) -> Ints:
-        """(M,)."""
+        """Each row's token, (M,)."""
 
     @property
     def positions(self) -> Ints:
@@ -137,29 +137,29 @@ class Run(Protocol):
         """The rows whose logits are wanted, (L,)."""
 
     def weight(self, name: str) -> Array:
-        """A tensor by its name; matrices are (out, in)."""
+        """Return a tensor by its name; matrices are (out, in)."""
 
     def note(self, name: str, value: Array) -> None:
-        """Tell of numbers that are no op's result."""
+        """Report a tensor that is no op's result, under this name."""
 
     def store(self, layer: int, *keys_values: Array) -> None:
-        """Keep keys, and values, of each row, (M, kv_heads · head_dim)."""
+        """Store each row's keys, and its values unless they are in the keys, (M, kv · head_dim)."""
 
     def texts(self) -> Iterator[TextRows]:
-        """The texts of the batch."""
+        """Yield the texts of the batch."""
 
     def states(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
-        """Each text's rows, and the state of this name before them, to be changed at will."""
+        """Yield each text's rows, and a copy of the state of this name before them."""
 
     def keep(self, name: str, row: int, state: Array) -> None:
-        """Store a state as it is after a row, if the batch wants it stored there."""
+        """Store the state after a row, if the batch asks for it."""
 
 
-# -- what it is lowered to: one call of a plan -----------------------------------------------------
+# -- what an op is lowered to: one call of a plan --------------------------------------------------
 
 
 class Matrix(NamedTuple):
-    """A matrix that a backend keeps; is_float: it reads activations unrounded."""
+    """A backend's matrix; is_float: it reads activations unrounded."""
 
     number: int
     rows: int
@@ -170,9 +170,9 @@ class Matrix(NamedTuple):
 class Site(NamedTuple):
     """Where an op of a plan reads and writes.
 
-    late    whether it has a row per wanted logit alone
-    reads   its inputs, and how wide each is
-    x       the first of them, in the forms that are read
+    late    whether it computes only the rows whose logits are wanted
+    reads   where its inputs are; widths: how wide each is
+    x       the first of them: its floats, its quant blocks, or both
     """
 
     late: bool
@@ -183,27 +183,27 @@ class Site(NamedTuple):
 
 
 class Lowering(Protocol):
-    """A plan that is being made, and the weights that it may read. farthest: a text's distance."""
+    """A plan that is being built, and the weights that it may read."""
 
     @property
     def context(self) -> int:
-        """How many tokens a text may have."""
+        """The most tokens of a text."""
 
     @property
     def farthest(self) -> int:
-        """The largest distance in a text of whole KV blocks."""
+        """The largest distance between two tokens of a text in whole KV blocks."""
 
     def vector(self, name: str | None) -> Floats:
-        """Numbers by name; none for None."""
+        """Return a vector by name; an empty one for None."""
 
     def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
         """The matrices an op reads under this name of its weights: "weight", or "up", "gate", …."""
 
     def table(self, name: str) -> int:
-        """The number of a table that stays in the file."""
+        """Return the number of a table that stays in the file."""
 
     def rotation(self, name: str) -> Rotation:
-        """How an attention is to rotate an input."""
+        """Return how an attention must rotate an input."""
 
     def inner(self, name: str, width: int) -> View:
-        """Where what the last matrices of experts read is left, if it is."""
+        """Return where the input of experts' down matrices is kept; NOWHERE if it is not."""

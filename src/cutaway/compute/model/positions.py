@@ -1,10 +1,10 @@
-"""How a model knows where a token is: rotary positions, or what attention adds by distance.
+"""How a model encodes positions: by rotation, or by biases that attention adds by distance.
 
 *Rotary positions* (Su et al. 2021, arXiv 2104.09864): how far each pair of numbers rotates from one
 position to the next, how models extend that to longer texts, and GGUF's keys of it.
 
-*Distances*, key minus query: what attention adds to scores by them. A subclass of ``Bias`` is in
-the module of the architecture that has it. Knows no architecture.
+*Biases by distance*, key minus query, are added to attention's scores. Each subclass of ``Bias`` is
+in the module of its architecture. Knows no architecture.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ class Yarn:
 
     Peng et al. 2023, arXiv 2309.00071.
 
-    original_context  tokens that the model was first trained for
-    fast, slow        a pair that rotates at least, or at most, so often within that many tokens is
-                      fast, or slow
-    truncates         whether the ramp begins and ends at a pair, not in between (gpt-oss)
+    original_context  the context that the model was first trained for, in tokens
+    fast, slow        a pair is fast if it rotates at least, slow if it rotates at most, this many
+                      times within that context
+    truncates         whether the ramp begins and ends at a pair; False: between pairs (gpt-oss)
     """
 
     factor: float
@@ -41,11 +41,11 @@ class Yarn:
 
     @property
     def attention_factor(self) -> float:
-        """The factor of queries and keys, which keeps attention as sharp."""
+        """The factor of queries and keys, which keeps attention as sharp as before."""
         return 0.1 * log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
     def scale(self, frequencies: list[float], base: float) -> list[float]:
-        """The frequencies of all pairs."""
+        """Scale the frequencies of all pairs."""
         last = 2 * len(frequencies) - 1
         low, high = (
             len(frequencies) * log(self.original_context / (rotations * 2 * pi)) / log(base)
@@ -64,10 +64,10 @@ class Yarn:
 class Rope:
     """How one model rotates its queries and keys.
 
-    dim               numbers of a head that are rotated, the first ones
+    dim               how many numbers of a head are rotated, the first ones
     rotate_half       whether pair i is (i, i + dim / 2); else the neighbours (2i, 2i + 1)
-    linear_factor     positions are divided by it (Chen et al. 2023, arXiv 2306.15595)
-    attention_factor  by which the rotated numbers are multiplied
+    linear_factor     the divisor of positions (Chen et al. 2023, arXiv 2306.15595)
+    attention_factor  the factor of the rotated numbers
     """
 
     dim: int
@@ -78,9 +78,9 @@ class Rope:
     attention_factor: float = 1.0
 
     def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
-        """Radians a position of each pair: base^(-2i / dim), scaled.
+        """Return the radians per position of each pair: base^(-2i / dim), scaled.
 
-        factors: the model's own divisor of each pair, as llama 3.1 and phi 4 have them
+        factors: the model's own divisor of each pair, as in llama 3.1 and phi 4
         """
         plain = [self.base ** (-2.0 * i / self.dim) for i in range(self.dim // 2)]
         if factors is not None:
@@ -98,8 +98,8 @@ class Rope:
 class GrowingRope(Rope):
     """A rope of queries that grow with their positions, as in Ministral 3 and Llama 4.
 
-    What is rotated is multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋), too.
-    turns: whether anything is rotated; else that is all (Llama 4)
+    The rotated numbers are also multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋).
+    turns: whether they are rotated at all; False in Llama 4
     """
 
     growth: float
@@ -119,9 +119,9 @@ _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 
 def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
-    """FormatError for a scaling that is not supported, or numbers that do not fit the head.
+    """Read a rope. FormatError for a scaling that is not supported, or sizes that do not fit.
 
-    interleaved: whether a rotated pair are neighbours
+    interleaved: whether the two numbers of a rotated pair are neighbours
     """
     dim = read.size("rope.dimension_count", head_dim)
     check_dim(dim, head_dim)
@@ -144,15 +144,15 @@ def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
 
 
 def check_dim(dim: int, head_dim: int) -> None:
-    """FormatError for a number of rotated numbers that a head has not, or that make no pairs."""
+    """FormatError if ``dim``, how many numbers rotate, is odd or more than a head has."""
     if dim > head_dim or dim % 2:
         raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
 
 
 def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
-    """The rope of queries, which in Ministral 3 grow beyond what it was first trained for.
+    """Return the rope of queries, which in Ministral 3 grow beyond its original context.
 
-    original: the tokens of that, 0 where the file does not say
+    original: that context in tokens, 0 if the file has no key for it
     """
     growth = read.or_zero("attention.temperature_scale")
     if not growth:
@@ -167,14 +167,14 @@ def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
 
 
 def _sharpness(read: MetadataReader, yarn: Yarn) -> float:
-    """Yarn's own factor of attention, by the one that DeepSeek and Mistral scale scores by."""
+    """Return Yarn's factor of attention, divided by the one with which DeepSeek scales scores."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
     whole = 1 + weight * 0.1 * log(yarn.factor) if yarn.factor > 1 else 1.0
     return yarn.attention_factor / whole
 
 
 def _linear_factor(read: MetadataReader) -> float:
-    """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
+    """Return the factor of linear rope scaling, as llama.cpp reads it; 1 is no scaling."""
     for key in ("rope.scaling.factor", "rope.scale_linear"):
         if read.value(key) is not None:
             return read.or_zero(key) or 1.0
@@ -187,11 +187,11 @@ def _yarn(read: MetadataReader) -> Yarn:
         original_context=read.size("rope.scaling.original_context_length"),
         fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
         slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
-        truncates=read.flag("rope.scaling.yarn_truncates", True),  # files do not say it
+        truncates=read.flag("rope.scaling.yarn_truncates", True),  # files have no such key
     )
 
 
-# -- what attention adds to scores by how far a token is -------------------------------------------
+# -- biases of attention's scores by distance ------------------------------------------------------
 
 
 Table = NDArray[np.float32]
@@ -199,27 +199,27 @@ Table = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What is added to scores: nothing, unless a subclass says so.
+    """A bias that is added to scores by distance; in this base class, nothing.
 
-    weight: the tensor of numbers that were learned for it; "": none
+    weight: the name of the tensor with its learned numbers; "": none
     """
 
     weight: ClassVar[str] = ""
 
     @property
     def per_head(self) -> int:
-        """Numbers that each head's query and key have for it, as two more inputs; 0: none."""
+        """How many numbers a head has in each of attention's two further inputs; 0: no inputs."""
         return 0
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """Return (heads, 2 · reach + 1), from distance -reach on; empty where inputs have it.
+        """Return biases (heads, 2 · reach + 1), from distance -reach on; empty if inputs have them.
 
-        weight: what was learned
+        weight: the learned numbers
         """
         return np.empty(0, np.float32)
 
     def rows(self, reach: int) -> NDArray[np.int32]:  # noqa: ARG002
-        """Return which number of its inputs each distance has, (2 · reach + 1,), from -reach on."""
+        """Return each distance's index into a head's numbers, (2 · reach + 1,), from -reach on."""
         return np.empty(0, np.int32)
 
 

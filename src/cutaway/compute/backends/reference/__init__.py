@@ -1,7 +1,7 @@
 """The reference backend: the graph in NumPy float32, op by op.
 
 Runs ops on weights decoded to float32. It is the oracle: it computes what the faster backends
-approximate. Slow and hungry on purpose (4 bytes a weight).
+approximate. It is slow and takes much memory (4 bytes a weight) on purpose.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -44,7 +44,7 @@ class ReferenceBackend(HostSampling):
     ) -> None:
         """weights: float32 by tensor name, matrices as (out, in).
 
-        kv: formats with codes round keys and values as they do; "f16" leaves them as they are
+        kv: formats with codes round keys and values as in other backends; "f16" rounds nothing
         """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self.kv, self._format = kv_layout(graph), kv
@@ -122,7 +122,7 @@ class ReferenceBackend(HostSampling):
 
     @plainly
     def _run_on(self, x: Array, graph: Graph) -> Array:
-        """Ops on rows that are given, row by row."""
+        """Run a graph on given rows, one row at a time."""
         given_rows, *ops = graph.ops
         none = np.empty(0, np.int32)
         empty = Batch(none, none, none, np.empty((0, 0), np.int32), none)
@@ -134,7 +134,7 @@ class ReferenceBackend(HostSampling):
     def _run(
         self, ops: Sequence[Op], batch: Batch, inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> Array:
-        """The last op's result. given: tensors that no op makes."""
+        """Return the last op's result; inputs: tensors that no op computes, by name."""
         _check_limits(batch)
         run = BatchRun(self.weights, batch, self._stored, self._states, self._note)
         values = dict(inputs)
@@ -149,7 +149,7 @@ class ReferenceBackend(HostSampling):
                 result[edit.rows, edit.columns] = changed
             for name in op.inputs:
                 if last_use[name] is op:
-                    values.pop(name, None)  # with every layer kept, a wide batch would not fit
+                    values.pop(name, None)  # if all layers' were kept, a large batch would not fit
             self._note(op.out.name, result)
         return result
 
@@ -157,7 +157,7 @@ class ReferenceBackend(HostSampling):
         if name in self._note_names:
             self._notes[name] = value.copy()
 
-    # -- what is stored ------------------------------------------------------------------------
+    # -- keys, values, states and weights ------------------------------------------------------
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
@@ -175,7 +175,7 @@ class ReferenceBackend(HostSampling):
         return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
 
     def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002
-        """See ``Inspectable``: as they are."""
+        """See ``Inspectable``: unchanged."""
         return x
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -211,7 +211,7 @@ class ReferenceBackend(HostSampling):
 
 
 def _check_limits(batch: Batch) -> None:
-    """ValueError where a row is to see what its block table does not name."""
+    """ValueError if a row's limit reaches beyond the blocks of its table."""
     if batch.limits is None:
         return
     if len(batch.limits) != len(batch.positions):

@@ -1,8 +1,8 @@
-"""What ops read beside their inputs, in NumPy: the batch; keys and values in KV blocks, states.
+"""The data of a run beside the ops' inputs, in NumPy: the batch, KV blocks and recurrent states.
 
-Knows where the numbers of a position are, where each sequence of a batch begins and which states
-are stored; not what an op computes. In layers with a window a block has a place only from when a
-row is first stored in it until it is freed.
+Knows where the keys and values of a position lie, where each sequence of a batch begins and which
+states are stored; not what an op computes. In layers with a window, a block has a place from the
+first row stored in it until it is freed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ Integers = NDArray[np.integer[Any]]
 class _Layer(NamedTuple):
     """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each.
 
-    stored: of both, or of keys alone, of which values are numbers
+    stored: both, or keys alone if a value is a part of its key
     """
 
     keys: Array
@@ -60,7 +60,7 @@ class KVBlocks:
     """The keys and values of all layers, by the ids of KV blocks."""
 
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
-        """count: how many blocks there are; kv: as ``check_kv`` gave it, codes round numbers."""
+        """count: how many blocks there are; kv: from ``check_kv``; codes round numbers."""
         self._formats = keys_and_values(kv)
         layers = self._layers = {op.layer: _Layer.from_op(op, count) for op in graph.stores}
         self._whole = [x for layer in layers.values() if not layer.has_window for x in layer.stored]
@@ -68,11 +68,11 @@ class KVBlocks:
         for op in graph.attends:
             if op.reads is not None:
                 layers[op.layer] = layers[op.reads]
-        self._places = np.full(count, -1, np.int32)  # of a block in _windowed; -1: it has none
+        self._places = np.full(count, -1, np.int32)  # of each block in _windowed; -1: no place
         self._free = [*reversed(range(count))]
 
     def take(self, blocks: Iterable[int]) -> None:
-        """Give blocks that lack one a place in the layers with a window."""
+        """Give each of these blocks a place in the layers with a window, if it has none."""
         for block in blocks:
             if self._places[block] < 0:
                 self._places[block] = self._free.pop()
@@ -90,7 +90,7 @@ class KVBlocks:
     def read(self, table: Integers, layer: int, positions: Integers) -> tuple[Array, Array]:
         """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.
 
-        ValueError where a block was freed.
+        ValueError if a block was freed.
         """
         stored = self._layers[layer]
         blocks = (self._places[table] if stored.has_window else table)[positions // KV_BLOCK]
@@ -123,7 +123,7 @@ class KVBlocks:
                 blocks[self._places[target]] = blocks[self._places[source]]
 
     def memory(self, block: int, *, windows: bool) -> list[Bytes]:
-        """A block's memory, in pieces; windows: with those of the layers with a window."""
+        """Return a block's memory, in pieces; windows: take a place in layers with a window."""
         if not 0 <= block < len(self._places):
             raise ValueError(f"{block} names no KV block")
         if windows:
@@ -140,7 +140,7 @@ class KVBlocks:
 
 
 def kv_layout(graph: Graph) -> KVLayout:
-    """All layers in float32."""
+    """Return the layout of keys and values in float32."""
     groups = kv_groups(graph, "F32", lambda heads, dim, count: count * heads * dim * 4)
     return KVLayout(KV_BLOCK, groups, state_group(graph))
 
@@ -149,15 +149,15 @@ def kv_layout(graph: Graph) -> KVLayout:
 
 
 class StateSlots:
-    """The states of all layers, by slot: each an array, in which every op has its part."""
+    """The states of all layers, by slot: an array each, of which every op has a part."""
 
     def __init__(self, graph: Graph, kv_blocks: int) -> None:
-        """kv_blocks: how many there are, each with a slot."""
+        """kv_blocks: how many KV blocks there are; each has a slot."""
         self._count, self._slots = kv_blocks + DRAFT_STATES, dict[int, Array]()
         self._places, self._size = state_layout(graph)
 
     def read(self, name: str, slot: int) -> Array:
-        """An op's state in a slot, to be changed at will. ValueError where there is none."""
+        """Return a copy of an op's state in a slot. ValueError if the slot has no state."""
         if slot not in self._slots:
             raise ValueError("a sequence goes on from a state that was freed")
         return self._slots[slot][self._places[name]].copy()
@@ -177,7 +177,7 @@ class StateSlots:
                 self._take(target)[:] = self._slots[source]
 
     def memory(self, slot: int, *, new: bool) -> Bytes | None:
-        """A state's memory; None where there is none, unless it is new."""
+        """Return the memory of a slot's state, or None; new: create it if there is none."""
         if not 0 <= slot < self._count:
             raise ValueError(f"{slot} names no state")
         if not self._size or (slot not in self._slots and not new):
@@ -199,15 +199,15 @@ class BatchRun:
     weights  by tensor name, matrices as (out, in)
     kv       keys and values of earlier batches, and of this one as soon as they are computed
     states   recurrent states, likewise
-    note     takes the name and the numbers of a tensor that is no op's result: attention's weights,
-             what the last matrices of experts read
+    note     called with the name and the numbers of a tensor that is no op's result: attention's
+             weights, the inputs of experts' down matrices
     """
 
     def __init__(
         self, weights: Mapping[str, Array], batch: Batch, kv: KVBlocks, states: StateSlots,
         note: Callable[[str, Array], None],
     ) -> None:  # fmt: skip
-        """Takes the batch's blocks."""
+        """Also give the batch's blocks places in ``kv``."""
         self._weights, self._batch, self._kv, self._states = weights, batch, kv, states
         self.note, self.tokens, self.positions = note, batch.tokens, batch.positions
         self.types = np.zeros_like(batch.tokens) if batch.types is None else batch.types
@@ -234,7 +234,7 @@ class BatchRun:
             yield TextRows(rows, positions[rows], limits[rows], hidden, read)
 
     def states(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
-        """See ``Run``. ValueError where a sequence goes on from a state that is not there."""
+        """See ``Run``. ValueError if a sequence continues from a state that was freed."""
         for rows in _sequence_rows(self._batch):
             position = int(self.positions[rows.start]) - 1
             if position < 0:
@@ -251,7 +251,7 @@ class BatchRun:
 
     @cached_property
     def _stored_states(self) -> dict[int, int]:
-        """Rows after which states are stored, and the slots: the last ones where none are named."""
+        """Row -> the slot that stores the state after it; by default each sequence's last row."""
         if self._batch.states is not None:
             return dict(self._batch.states.tolist())
         last = [rows.stop - 1 for rows in _sequence_rows(self._batch)]
@@ -259,17 +259,17 @@ class BatchRun:
 
 
 def _sequence_rows(batch: Batch) -> Iterator[slice]:
-    """The rows of each sequence, which are neighbours."""
+    """Yield the rows of each sequence, which are neighbours."""
     begins = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
     for first, last in pairwise([*begins, len(batch.sequences)]):
         yield slice(first, last)
 
 
-# -- attention in a text alone ---------------------------------------------------------------------
+# -- attention within one text ---------------------------------------------------------------------
 
 
 class Attended(NamedTuple):
-    """What an op makes of its inputs: output (tokens, width), and weights (heads, tokens, n)."""
+    """An attention's output (tokens, width), and its weights (heads, tokens, n)."""
 
     op: Attend
     output: Array
@@ -279,7 +279,7 @@ class Attended(NamedTuple):
 def attention_of(
     graph: Graph, weights: Mapping[str, Array], batch: Batch, tensors: Mapping[str, Array]
 ) -> Iterator[Attended]:
-    """Each op of a graph that attends, in their order.
+    """Compute each attention of a graph, in their order.
 
     weights: by name, those that these ops read
     batch: all rows of one text; nothing is stored in its blocks
