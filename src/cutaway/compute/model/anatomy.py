@@ -1,6 +1,6 @@
-"""The parts of a graph: the residual stream, what is added to it, attention.
+"""The parts of a graph: the residual stream, the terms that are added to it, attention.
 
-Found by walking back from the last norm through every addition, so it holds for any architecture.
+They are found by walking back from the last norm through every addition, in any architecture.
 """
 
 import re
@@ -24,10 +24,10 @@ class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
     name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
-           what all rows go through beside the experts of "L3.mlp"
+           the MLP of all rows in addition to the experts of "L3.mlp"
     layer  None for terms before the first layer
-    path   the ops from this one back to the attention, or the op with a state, that it comes from,
-           both included; empty for a term that comes from none by one matrix, norms and gates
+    path   the ops from this one back to the ``TokenMixer`` (attention, or an op with a state) that
+           it comes from, both included; empty unless only one matrix, norms and gates are between
     """
 
     name: str
@@ -38,25 +38,25 @@ class StreamPart:
 
     @property
     def mixer(self) -> TokenMixer | None:
-        """The last of the path."""
+        """The attention, or the op with a state, at the end of the path; None without a path."""
         mixer = self.path[-1] if self.path else None
         return mixer if isinstance(mixer, TokenMixer) else None
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of one graph. InputError where layers do not add to one stream."""
+    """The parts of one graph. InputError if its layers do not add to one stream."""
 
     graph: Graph
 
     @cached_property
     def maker(self) -> dict[str, Op]:
-        """The op that gives each tensor."""
+        """Tensor -> the op that computes it."""
         return {op.out.name: op for op in self.graph.ops}
 
     @cached_property
     def logit_rows(self) -> Op:
-        """The op that picks the rows that want logits from the stream."""
+        """The op that picks from the stream the rows whose logits are wanted."""
         return next(op for op in self.graph.ops if isinstance(op, LogitRows))
 
     @cached_property
@@ -66,7 +66,7 @@ class Anatomy:
 
     @cached_property
     def head(self) -> Linear:
-        """The matrix that gives logits."""
+        """The linear layer that computes logits."""
         return self._end[1]
 
     @cached_property
@@ -84,17 +84,17 @@ class Anatomy:
 
     @cached_property
     def heads(self) -> dict[int, tuple[Op, int]]:
-        """Layer -> the op that gives the results of its heads side by side, and a head's width.
+        """Layer -> the op whose result is its heads' side by side, and a head's width.
 
-        It is attention in a layer that attends, else the op whose heads have states, if any.
+        The op is the layer's attention, or else the op whose heads have states, if there is one.
         """
         states: dict[int, tuple[Op, int]] = {op.layer: (op, op.state[2]) for op in self._states}
         return states | {op.layer: (op, op.heads.dim) for op in self.attends}
 
     @cached_property
     def values(self) -> dict[int, tuple[str, int, int, int]]:
-        """Layer -> the tensor of each token's values, their first column, a value's width, and how
-        many they are. In a layer that attends they are the values beside its keys.
+        """Layer -> the tensor with each token's values, their first column, a value's width, and
+        how many there are. Attention that stores no values of its own has no entry.
         """
         values = {}
         for net in self._states:
@@ -112,7 +112,7 @@ class Anatomy:
 
     @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
-        """The terms whose sum the stream is, in the order of the graph."""
+        """The terms whose sum is the stream, in the order of the graph."""
         parts, open_ = [], [(self.logit_rows.inputs[0], 1.0)]
         while open_:
             name, factor = open_.pop()
@@ -147,7 +147,7 @@ class Anatomy:
         return tensors
 
     def factor_within(self, part: StreamPart) -> float:
-        """The factor by which the op's result is multiplied before it is added to the stream."""
+        """Return the factor of the op's result before it is added to the stream."""
         factor, name = 1.0, self.added_tensors[part.name]
         while name != part.op.out.name:
             op = self.maker[name]
@@ -176,7 +176,7 @@ class Anatomy:
         return {op.out.name: i for i, op in enumerate(self.graph.ops)}
 
     def _base(self, name: str) -> Op:
-        """The op that makes a tensor, without the scales after it."""
+        """Return the op that computes a tensor, without the scales after it."""
         while isinstance(op := self.maker[name], Scale):
             name = op.inputs[0]
         return op
@@ -199,7 +199,7 @@ class Anatomy:
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
 
     def _kind(self, op: Op) -> str:
-        """What it comes from: "attn", the kind of an op with a state, or "mlp"."""
+        """Name the origin of an op's result: "attn", the kind of an op with a state, or "mlp"."""
         open_ = [op]
         while open_:
             op = open_.pop()
@@ -218,7 +218,7 @@ class Anatomy:
         return any(o.out.name.startswith(f"blk.{layer}.") for o in mixtures)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
-        """The ops back through one matrix, norms and gates to a ``TokenMixer``; none, if not so."""
+        """Return the ops back through one matrix, norms and gates to a ``TokenMixer``, or none."""
         path = [op]
         while path[-1].is_linear:
             path.append(self.maker[path[-1].inputs[-1]])

@@ -1,9 +1,9 @@
-"""A model's config: its sizes and constants, what its architecture takes for granted, its metadata.
+"""A model's config: its sizes and constants, its architecture's defaults, and how both are read.
 
-``ModelConfig`` knows not where it was read. Reading knows the metadata keys that the architectures
-share, and refuses, by name, what is not supported. What an architecture takes for granted where its
-files do not say, and what only it has, are with its graph, in `architectures`; what each layer has
-is read by `layers`.
+``ModelConfig`` does not know where it was read. The reader knows the metadata keys that
+architectures share, and refuses, by name, those that are not supported. An architecture's defaults
+for absent keys, and the keys that only it has, are beside its graph in `architectures`; `layers`
+reads the properties of each layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,26 +36,27 @@ MAX_CONTEXT = 2**24
 class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
 
-    What only one architecture has are fields of a kind of its own, beside its graph.
+    The fields of a single architecture are in a subclass, beside its graph.
 
     attention          which tokens a token attends to: "causal", itself and those before it;
                        "bidirectional", all of its text; a number, block-causal: all to the end of
                        its own block of this many tokens, counted from the first
-    shift              whether a row predicts the next position, where attention is not causal
+    shift              whether a row predicts the next position, if attention is not causal
     learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   of the layers that see the whole text, and of those that see a window
-    unrun_layers       blocks after these that guess tokens ahead (MTP): a draft head at most
+    unrun_layers       how many blocks after the layers draft tokens (MTP), outside this graph
     rope_queries       of the queries of layers that see the whole text
     extends_context    whether texts may be longer than the model was first trained for
-    windows            tokens that a row of each layer attends to, its own included, or where
-                       attention is bidirectional how many to each side; 0: all
+    windows            for each layer, how many tokens a row attends to, its own included; if
+                       attention is bidirectional, how many to each side; 0: all
     recurrent          whether each layer has a recurrent state instead of attention
-    activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
-    attention_scale    of scores before the softmax
+    activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" if the graph fixes it
+    attention_scale    the factor of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
-    *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
-    experts            of a layer that has some; 0 where none has
-    mixture            how they are chosen; None where there are none
+    *_scale            the factor of the embedding, and of what a layer adds to the residual stream;
+                       logits are divided by logit_scale
+    experts            how many a layer with experts has; 0 if no layer has any
+    mixture            how experts are chosen; None without experts
     """
 
     architecture: str
@@ -93,16 +94,16 @@ class ModelConfig:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token attends to itself and those before it alone, so that texts can grow."""
+        """Whether a token attends only to itself and those before it, so that texts can grow."""
         return self.attention == "causal"
 
     def as_kind(self, kind: type[Kind], **facts: Any) -> Kind:
-        """Return this config as an architecture's own kind, with what only that has."""
+        """Return this config as an architecture's subclass; facts: the fields that it adds."""
         shared = {f.name: getattr(self, f.name) for f in fields(self)}
         return kind(**shared | facts)
 
 
-# -- how models of one name are wired, and what their files leave unsaid ---------------------------
+# -- how an architecture is wired, and its values of keys that files lack --------------------------
 
 
 _MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
@@ -110,20 +111,20 @@ _MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How an architecture is wired, and what its files leave unsaid, as llama.cpp has it.
+    """How an architecture is wired, and its values of keys that files lack, as in llama.cpp.
 
-    build                adds its ops to a graph; returns the logits, or the rows of a head
-    defaults             what keys mean, without the architecture's name, that its files lack
-    must_be              keys of which other values would be another graph; the first is the usual
-    extend               reads what only it has, into a kind of config of its own
-    layer                adds one layer by its number, of those whose files may have a draft head
-    mixture              what files do not say of it: how many experts are used, they do
+    build                adds its ops to a graph; returns the logits, or the rows that a head reads
+    defaults             values of keys, without the architecture's name, that its files lack
+    must_be              key -> the only values that its graph can compute, the usual one first
+    extend               reads the keys that only it has, into a subclass of the config
+    layer                adds one layer by its number; for architectures that may have a draft head
+    mixture              how experts are chosen, where files have no key; they have `used`
     activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
     layer_norm           norms subtract the mean; files name their epsilon differently
-    learned_positions    vectors that are added to the tokens', not rotations
+    learned_positions    positions are vectors that are added to the tokens', not rotations
     interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
-    has_states           layers without kv heads keep a recurrent state instead, or all do
-    heads                reads how wide they are, from windows, too, where keys mean something else
+    has_states           layers without kv heads keep a recurrent state instead, or all layers do
+    heads                reads the heads from metadata and windows, if its keys mean something else
     """
 
     build: Callable[[Graph, Any], Tensor]
@@ -147,7 +148,8 @@ class Architecture:
 _MOST_LAYERS = 10_000
 _TEMPERATURE = "attention.temperature_length"
 
-# What would change the numbers in a way that no graph here has; the first value is the usual one.
+# Keys of which other values change the numbers in ways that no graph here computes; the first value
+# is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
@@ -168,7 +170,7 @@ def config_from_gguf(
     """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
 
     row: the file's architecture
-    context: the tokens that texts may have; None is as many as the model can.
+    context: the most tokens of a text; None is the model's own limit.
     Raises FormatError naming the key that is missing, absurd or not supported.
     """
     read = MetadataReader(metadata, metadata["general.architecture"], row.defaults)
@@ -179,7 +181,7 @@ def config_from_gguf(
     attention = _attention(read)
     windows = windows_of(read, layers, attention)
     heads = row.heads(read, windows) if row.heads else heads_of(read, has_states=row.has_states)
-    width = heads.dim or 2  # where nothing attends, none is rotated either
+    width = heads.dim or 2  # without attention nothing is rotated either
     longest = read.size("context_length", largest=MAX_CONTEXT)
     original = read.size_or_zero("rope.scaling.original_context_length")
     rope = rope_of(read, width, interleaved=row.interleaved_rope)
@@ -230,7 +232,7 @@ def _recurrent(
 
 
 def _local(read: MetadataReader, rope: Rope, width: int) -> Rope:
-    """Return the rope of layers with a window; FormatError where it does not fit their heads."""
+    """Return the rope of layers with a window; FormatError if it does not fit their heads."""
     dim = read.size("rope.dimension_count_swa", rope.dim)
     check_dim(dim, read.size("attention.key_length_swa", width))
     base = read.or_zero("rope.freq_base_swa", 10000.0) or rope.base

@@ -1,12 +1,12 @@
-"""Heads that draft: a block behind the model's own, and EAGLE-3's layer.
+"""Heads that draft: a block after the model's own, and EAGLE-3's layer.
 
-*Multi-token prediction* (Gloeckle et al. 2024, arXiv 2404.19737), as DeepSeek-V3 has it (arXiv
-2412.19437, section 2.2): what the model's head read at one position, and the embedding of the token
-that came next, go through one more layer. GGUF calls these blocks nextn.
+*Multi-token prediction* (Gloeckle et al. 2024, arXiv 2404.19737), as in DeepSeek-V3 (arXiv
+2412.19437, section 2.2): one more layer reads the head's input at one position, and the embedding
+of the token that came next. GGUF calls these blocks nextn.
 
 *EAGLE-3* (Li et al. 2025, arXiv 2503.01840): one layer that drafts from the model's residual stream
-at three depths. Its row reads a token, and of the token before what ``fc`` makes of the model's
-streams; of its own drafts, what its layer gave for them.
+at three depths. A row reads a token, and ``fc`` of the model's streams at the token before; if that
+token is the head's own draft, its layer's result there instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,10 +33,10 @@ Layer = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
 
 
 def draft_head(g: Graph, c: ModelConfig, layer: Layer) -> Tensor:
-    """The first of the blocks behind the model. Returns the logits, (L, vocab).
+    """Build the first of the blocks after the model's own. Returns the logits, (L, vocab).
 
-    Its input rows are what the model's head read for the tokens before, or this head for its own
-    drafts: the stream after the last norm, as in vLLM and llama.cpp.
+    Its input rows are the inputs of the model's head for the tokens before, or of this head for its
+    own drafts: the stream after the last norm, as in vLLM and llama.cpp.
     """
     c = replace(c, windows=(*c.windows, 0), recurrent=(*c.recurrent, False))
     p = next(g.layers(1, first=c.layers))
@@ -62,14 +62,14 @@ _P = "eagle."
 
 @dataclass(frozen=True)
 class Eagle:
-    """A head, and what it reads.
+    """A head that drafts, and its inputs.
 
-    graph       it reads for each row the model's streams side by side, then its own result, with
-                zeros for whichever of them a row lacks
-    streams     the model's tensors, by name
+    graph       its ops; a row's input is the model's streams side by side, then the head's own
+                result, with zeros for whichever of the two a row lacks
+    streams     the names of the model's tensors that it reads
     output      the tensor of ``graph`` that it reads back for its own drafts
-    hidden      how wide that is
-    target_ids  of its vocabulary, the model's token ids; None: it has all of the model's
+    hidden      the width of ``output``
+    target_ids  the model's token id of each of its own; None: it has the model's vocabulary
     """
 
     graph: Graph
@@ -82,9 +82,9 @@ class Eagle:
 def build_eagle(
     metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], target: Graph
 ) -> Eagle:
-    """The ops of a head whose tensors have these shapes; those of the model are in ``target``.
+    """Build a head whose tensors have these shapes, for the model whose graph is ``target``.
 
-    FormatError where it does not fit the model, or lacks a tensor.
+    FormatError if it does not fit the model, or lacks a tensor.
     """
     read = MetadataReader(metadata, "eagle3")
     embedding = "token_embd.weight"
@@ -110,7 +110,7 @@ def build_eagle(
 
 
 def _depths(read: MetadataReader, layers: int) -> list[int]:
-    """How many layers come before each stream that it reads."""
+    """Return how many layers come before each stream that the head reads."""
     numbers = read.value("target_layers")
     if numbers is None:
         return [min(2, layers), layers // 2, max(layers - 3, 0)]
@@ -123,7 +123,7 @@ def _depths(read: MetadataReader, layers: int) -> list[int]:
 
 
 def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
-    """The ops; streams: how many numbers of the model are given."""
+    """Add the head's ops; streams: how many numbers of the model's streams a row is given."""
     n, eps = read.size("embedding_length"), read.number("attention.layer_norm_rms_epsilon")
     if (takes := g.matrix(f"{_P}fc")[1]) != streams:
         raise FormatError(
@@ -144,7 +144,7 @@ def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
 
 
 def _layer(g: Graph, read: MetadataReader, token: Tensor, hidden: Tensor, eps: float) -> Tensor:
-    """One of Llama, whose attention reads the token beside the hidden state."""
+    """Add a layer of Llama whose attention reads the token's embedding and the hidden state."""
     heads, kv_heads = read.size("attention.head_count"), read.size("attention.head_count_kv")
     head_dim = read.size("attention.key_length")
     normed = g.rms_norm(hidden, f"{_P}hidden_norm", eps)

@@ -1,7 +1,6 @@
-"""What differs from layer to layer: what each attends to, and which keep a state.
+"""The properties that differ from layer to layer: windows, heads, recurrent states.
 
-Read from a file's metadata: windows, heads, recurrent states. Knows GGUF's keys of these, and no
-architecture.
+They are read from a file's metadata. Knows GGUF's keys of these, and no architecture.
 """
 
 import numpy as np
@@ -22,14 +21,14 @@ def windows_of(
 ) -> tuple[int, ...]:
     """Return how many tokens each layer sees: ``ModelConfig.windows``.
 
-    full_first: whether of so many layers, of which one sees all, it is the first, not the last
+    full_first: whether the first layer of each period sees the whole text; else the last does
     """
     window = read.size_or_zero("attention.sliding_window")
     if window and isinstance(attention, int):
         raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
     if window == 1 and attention == "bidirectional":
         raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
-    if attention == "bidirectional":  # files say the whole window, both sides together
+    if attention == "bidirectional":  # files have the whole window, both sides together
         window //= 2
     key = "attention.sliding_window_pattern"
     pattern = read.value(key)
@@ -51,8 +50,8 @@ _KV_HEADS, _PATTERN = "attention.head_count_kv", "full_attention_interval"
 def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> tuple[bool, ...]:
     """Return whether each layer has a state; has_states: see ``Architecture``.
 
-    Where no layer is known to attend by its number, files say 0 kv heads, and nothing else but a
-    width of 0 for the MLP where it is a layer.
+    Without an interval of attention layers, a layer without kv heads has a state; if MLPs are
+    layers of their own, it must also have an MLP width of 0.
     """
     if _PATTERN in read.defaults:
         period = read.size(_PATTERN)
@@ -74,7 +73,7 @@ def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> 
 
 
 def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
-    """Return the same for all layers; 0 where nothing attends."""
+    """Return the heads of all layers that attend; all 0 if no layer does."""
     heads = read.size_or_zero("attention.head_count")
     if not heads and has_states:
         return Heads(0, 0, 0)
@@ -95,7 +94,7 @@ def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
 
 
 def head_dim(read: MetadataReader, usual: int, ending: str = "") -> int:
-    """Return how many numbers a head has. ending: of the keys' names, of some layers."""
+    """Return a head's width. ending: of the metadata keys' names, for some of the layers."""
     keys = read.size(f"attention.key_length{ending}", usual)
     if read.size(f"attention.value_length{ending}", keys) != keys:
         raise FormatError("values whose head size differs from the keys' are not supported")

@@ -12,9 +12,9 @@ _LARGEST_SIZE = 2**31 - 1  # of sizes, which the kernels count in 32 bits
 
 
 class MetadataReader:
-    """Typed look-ups with one clear sentence where a key is missing or absurd.
+    """Typed look-ups; an error says in one sentence which key is missing or absurd.
 
-    defaults: what keys mean, without the prefix, that the file lacks
+    defaults: values of keys, without the prefix, that the file lacks
     """
 
     def __init__(
@@ -23,11 +23,11 @@ class MetadataReader:
         self.metadata, self.prefix, self.defaults = metadata, prefix, defaults or {}
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Return what the file has, or else the reader's default, or else this one."""
+        """Return the file's value, or else the reader's default, or else this one."""
         return self.metadata.get(f"{self.prefix}.{key}", self.defaults.get(key, default))
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number; FormatError where it is none, or is missing and has no default."""
+        """Read a positive number; FormatError if it is none, or missing without a default."""
         value = self.value(key, default)
         if value is None:
             raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
@@ -42,7 +42,7 @@ class MetadataReader:
         )
 
     def _check_layers(self, key: str, size: int) -> None:
-        """FormatError where values of layers are not enough; more are of what is left out here."""
+        """FormatError if there are fewer values than layers; more are for blocks not run."""
         layers = self.value("block_count")
         if isinstance(layers, int) and size < layers:
             raise FormatError(
@@ -50,16 +50,16 @@ class MetadataReader:
             )
 
     def or_zero(self, key: str, default: float = 0.0) -> float:
-        """A number that files also write as 0, or leave out, where there is none."""
+        """Read a number; 0 if the file has 0, or lacks the key and there is no default."""
         value = self.value(key, default)
         return 0.0 if type(value) in (int, float) and value == 0 else self.number(key, default)
 
     def size(self, key: str, default: int | None = None, largest: int = _LARGEST_SIZE) -> int:
-        """A positive whole number up to ``most``."""
+        """Read a positive whole number up to ``largest``."""
         return self._whole(key, self.number(key, default), largest)
 
     def size_or_zero(self, key: str, default: int = 0) -> int:
-        """A size that files also write as 0, or leave out, where there is none."""
+        """Read a size; 0 if the file has 0, or lacks the key and there is no default."""
         return self._whole(key, self.or_zero(key, default), _LARGEST_SIZE)
 
     def _whole(self, key: str, value: float, largest: int) -> int:
@@ -70,14 +70,14 @@ class MetadataReader:
         return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Whether something is so."""
+        """Read true or false."""
         value = self.value(key, default)
         if not isinstance(value, bool):
             raise FormatError(f"metadata key {self.prefix}.{key} must be true or false")
         return value
 
     def must_be(self, key: str, *values: float) -> None:
-        """Refuse any other value; the first one is what a file means that leaves it out."""
+        """Refuse any other value; an absent key means the first one."""
         value = self.value(key, values[0])
         if type(value) not in (int, float, bool) or value not in values:
             raise FormatError(

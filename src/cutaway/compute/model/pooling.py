@@ -1,5 +1,5 @@
-"""What a model's file says of vectors and scores of texts: how a text's rows become one, and what
-is computed of that: dense layers of sentence-transformers, or a head that scores (a reranker's)."""
+"""Embeddings and scores of texts, as a model's file describes them: how a text's rows are pooled,
+and the layers after it: dense layers of sentence-transformers, or a reranker's head."""
 
 import json
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ ACTIVATIONS = ("identity", "tanh", "gelu", "relu")
 """The activations that dense layers and heads may have."""
 PLUS_INPUT = "+input"
 """A suffix of a dense layer's activation: its input is added, through a matrix if it has one."""
-_HEAD = "cls.output.weight"  # as GGUF calls the last matrix of a head that scores
-_DENSE = ("dense_2", "dense_3")  # as GGUF calls those of EmbeddingGemma
+_HEAD = "cls.output.weight"  # GGUF's name of the last matrix of a head that scores
+_DENSE = ("dense_2", "dense_3")  # GGUF's names of EmbeddingGemma's dense layers
 
 
 class Pooling(NamedTuple):
-    """How vectors are made; None where the file does not say.
+    """How texts become embeddings; None if the file has no key for it.
 
-    kind        of POOLINGS; "tokens", a vector for each; or "rank": the file has a head that scores
-                texts, and no vectors
-    normalize   whether vectors are scaled to length 1
-    max_tokens  the most tokens of a text that the model was made for
-    refused     a further step that is not supported; "" for none
-    prompts     what is put in front of a text, by name ("query", "document")
-    default     the prompt's name where none is asked for; "" for none
+    kind        of POOLINGS; "tokens", a vector for each token; or "rank": the file has a head that
+                scores texts, and no embeddings
+    normalize   whether embeddings are scaled to length 1
+    max_tokens  the most tokens of a text that the model was trained for
+    unsupported a further step that is not supported; "" for none
+    prompts     name ("query", "document") -> the prefix of a text
+    default     the name of the prompt if none is asked for; "" for none
     whole       whether a prompt's own tokens are pooled, too
     lower       whether texts become lower case
-    end_id      the token that follows each text, where its tokenizer says so
-    rank        of a head that scores: the pooling of what it reads
-    labels      of its classes, in their order; none where the file does not name them
-    dimensions  of vectors
-    late        how texts are read whose tokens have a vector each; None: texts have one
+    end_id      the token that follows each text; None: the tokenizer adds none
+    rank        the pooling of rows for a head that scores; "" without one
+    labels      the names of the head's classes, in order; none if the file has no names
+    dimensions  the width of embeddings
+    late        how queries and documents are read in late interaction; None: a text has one vector
     """
 
     kind: str | None = None
@@ -58,7 +58,7 @@ class Pooling(NamedTuple):
 
 
 def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
-    """Read from metadata; FormatError naming the key that is absurd."""
+    """Read how texts are pooled; FormatError names a key whose value is absurd."""
     architecture = MetadataReader(metadata, str(metadata["general.architecture"]))
     number, settings = (
         architecture.size_or_zero("pooling_type"),
@@ -93,7 +93,7 @@ def _labels(architecture: MetadataReader) -> tuple[str, ...]:
 
 
 def _end_id(metadata: Mapping[str, Any]) -> int | None:
-    """Return what a folder says, else the end token of a file whose tokenizer adds one."""
+    """Return the end token that a folder names, or that a file's tokenizer adds; else None."""
     tokenizer = MetadataReader(metadata, "tokenizer.ggml")
     end_id = MetadataReader(metadata, EMBEDDING).value("end_token_id")
     if end_id is None and tokenizer.value("add_eos_token") is True:
@@ -102,7 +102,7 @@ def _end_id(metadata: Mapping[str, Any]) -> int | None:
 
 
 def finish(g: Graph, metadata: Mapping[str, Any]) -> None:
-    """Add the file's layers for pooled rows to a graph, in place of a head that predicts."""
+    """Add the file's layers after pooling to a graph, in place of a head that predicts tokens."""
     if g.has(_HEAD):
         head = MetadataReader(metadata, RANK)
         x = g.pooled_rows(g.cut_head())
@@ -141,7 +141,7 @@ def _activate(g: Graph, x: Any, name: str) -> Any:
 
 
 def _json(read: MetadataReader, key: str, default: Any) -> Any:
-    """A key that holds JSON of the default's kind."""
+    """Read a key whose value is JSON of the default's type."""
     text = read.value(key)
     try:
         value = default if text is None else json.loads(text)

@@ -1,9 +1,9 @@
 """The architectures: one row each, beside the function that builds its graph.
 
-A new one is a row in a module here and, where no other has its graph, a short function that builds
-it (``parts.py`` has what they share). What its folders say, if transformers writes them, is a row
-in the module of the same name of ``files/huggingface/families/``: the one is below the other in the
-order of imports, since a file is read before a graph is built of it. docs/models.md lists it, and
+A new one is a row in a module here and, if no other has its graph, a short function that builds it
+(``parts.py`` has the parts they share). If transformers writes its folders, how they are read is a
+row in the module of the same name of ``files/huggingface/families/``, which is below this package
+in the order of imports: a file is read before its graph is built. docs/models.md lists it, and
 ``tests/support/families`` has a random model of it.
 """
 
@@ -17,11 +17,11 @@ MODULES = (
     "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
     "deberta",
 )  # fmt: skip
-"""The modules with rows; one is imported when no earlier one has the row in question."""
+"""The modules with rows; one is imported only if no earlier one has the row that is looked up."""
 
 
 def architecture_of(name: object) -> Architecture:
-    """Return the row of GGUF's ``general.architecture``; FormatError where it is not supported."""
+    """Return the row of GGUF's ``general.architecture``; FormatError if it is not supported."""
     for rows in tables():
         if isinstance(name, str) and name in rows:
             return rows[name]

@@ -1,6 +1,6 @@
-"""BERT, those that are wired like it, and ModernBERT: their tokens see the whole text.
+"""BERT, architectures wired like it, and ModernBERT: their tokens see the whole text.
 
-What their folders say is in ``files/huggingface/families/bert.py``.
+``files/huggingface/families/bert.py`` reads their folders.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,14 +29,14 @@ from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.positions import NO_BIAS, Bias, Table
 
-# -- what attention adds to scores by how far a token is -------------------------------------------
+# -- biases of attention's scores by distance ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Alibi(Bias):
-    """Minus a slope times the distance, to both sides alike (Press et al. 2021, arXiv 2108.12409).
+    """Minus a slope times the distance, equal on both sides (Press et al. 2021, arXiv 2108.12409).
 
-    largest: of the biases, 8 in the paper; slopes are 2^(-largest · i / heads)
+    largest: the largest bias, 8 in the paper; slopes are 2^(-largest · i / heads)
     """
 
     largest: float = 8.0
@@ -52,10 +52,10 @@ class Alibi(Bias):
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Bias):
-    """A learned number for each head and bucket of distances, as T5 has it (arXiv 1910.10683).
+    """A learned number for each head and bucket of distances, as in T5 (arXiv 1910.10683).
 
-    Half of the buckets are for tokens behind; of each half the first half are single distances,
-    the others grow with the logarithm up to ``farthest``.
+    Half of the buckets are for each side. In each half, the first half are single distances; the
+    others grow with the logarithm up to ``farthest``.
     """
 
     weight: ClassVar[str] = "position_bias"
@@ -92,7 +92,7 @@ def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = N
     which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types,
     ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
     rotary positions (nomic, GTE, jina v3) have no others.
-    gated: whether MLPs are; bias: what attention adds to scores by how far a token is
+    gated: whether MLPs are gated; bias: attention's biases by distance, or None
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
     x = embedding(g, c)  # (M, hidden), or narrower
@@ -137,7 +137,7 @@ def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
     if g.has(f"{p}ffn_gate_inp.weight"):  # nomic v2 (arXiv 2502.07972)
         weight = f"{p}ffn_exps_out"
         mixture = experts(g, c, x, p)
-        # A bias behind all experts is a row for the one type of tokens.
+        # A bias after all experts is read as a row of the one token type.
         return g.add(mixture, g.embed_types(weight)) if g.has(f"{weight}.weight") else mixture
     if gated:
         return gated_mlp(g, x, p, partial(_GATED[c.activation], g))
@@ -170,12 +170,12 @@ def eurobert(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def _norm(g: Graph, c: ModelConfig, x: Tensor, name: str) -> Tensor:
-    """Norm, with a bias where the model's first norm has one, which speaks for all."""
+    """Add a norm, with a bias if the model's first norm has one: then all have."""
     return g.layer_norm(x, name, c.norm_eps, bias=g.has("token_embd_norm.bias"))
 
 
 def _masked_head(g: Graph, c: ModelConfig, x: Tensor, act: Callable[[Tensor], Tensor]) -> Tensor:
-    """The tokens that may stand in the rows' places, (L, vocab); without a head: (L, hidden)."""
+    """Add the head that predicts masked tokens, (L, vocab); without one, return x, (L, hidden)."""
     if not g.has("cls.norm.weight"):
         return x
     h = _norm(g, c, act(g.linear(x, "cls")), "cls.norm")
@@ -183,7 +183,7 @@ def _masked_head(g: Graph, c: ModelConfig, x: Tensor, act: Callable[[Tensor], Te
 
 
 def _see_first(read: MetadataReader, c: ModelConfig) -> ModelConfig:
-    """Let the first of so many layers see the whole text, not the last."""
+    """Let the first layer of each period see the whole text, not the last."""
     return replace(c, windows=windows_of(read, c.layers, c.attention, full_first=True))
 
 

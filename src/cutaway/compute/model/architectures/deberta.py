@@ -1,6 +1,6 @@
-"""DeBERTa, v2 and v3: BERT in which queries and keys say what they make of a distance.
+"""DeBERTa, v2 and v3: BERT whose attention has biases that depend on a distance and q or k.
 
-What their folders say is in ``files/huggingface/families/deberta.py``.
+``files/huggingface/families/deberta.py`` reads their folders.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, slots=True)
 class Relative(Bias):
-    """Which of 2 · span rows a distance has, query minus key (He et al. 2020, arXiv 2006.03654).
+    """Maps a distance, query minus key, to one of 2 · span rows (He et al. 2020, arXiv 2006.03654).
 
-    farthest: up to half of the span each distance has a row of its own, and from there on they
-              grow with the logarithm up to this one (v2, v3); 0: all have, up to the span
+    farthest: up to half of the span each distance has a row of its own; beyond, rows follow the
+              logarithm up to this distance (v2, v3). 0: each distance up to the span has its own
     """
 
     span: int
@@ -52,7 +52,7 @@ class Relative(Bias):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deberta(ModelConfig):
-    """relative: how distances have rows of a matrix."""
+    """relative: maps distances to rows of a matrix."""
 
     relative: Relative
 

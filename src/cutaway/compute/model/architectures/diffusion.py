@@ -1,6 +1,6 @@
-"""Masked diffusion models, which are wired as models that write: each token sees the whole text.
+"""Masked diffusion models: wired as decoders, but each token sees the whole text.
 
-What their folders say is in ``files/huggingface/families/diffusion.py``.
+``files/huggingface/families/diffusion.py`` reads their folders.
 """
 
 from collections.abc import Mapping

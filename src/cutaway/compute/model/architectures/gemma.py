@@ -1,7 +1,7 @@
 """Gemma: scaled embeddings; 2 and 3 have norms after attention and MLP, too, and windows.
 
-In Gemma 4 layers differ in their heads, and each has an embedding of the token of its own. What
-their folders say is in ``files/huggingface/families/gemma.py``.
+In Gemma 4 layers differ in their heads, and each may have its own embedding of the token.
+``files/huggingface/families/gemma.py`` reads their folders.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,9 +63,9 @@ def gemma_embedding(g: Graph, c: ModelConfig) -> Tensor:
 
 
 class OwnHeads(NamedTuple):
-    """The key-value heads of one layer, where layers differ, and of which layer they are read.
+    """The key-value heads of one layer, if layers differ, and the layer that stores them.
 
-    reads  a layer's number: its own, or an earlier one's, whose keys and values it reads again
+    reads  a layer's number: its own, or an earlier one's, whose keys and values it reads
     """
 
     kv_heads: int
@@ -74,7 +74,7 @@ class OwnHeads(NamedTuple):
 
 
 def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
-    """Read each layer's; the last ones, as many as a key says, use those of the last such layer."""
+    """Read each layer's heads; a key says how many last layers read an earlier one's."""
     layers, heads = len(windows), read.size("attention.head_count")
     value = read.value("attention.head_count_kv", heads)
     counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
@@ -98,7 +98,7 @@ def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemma4(ModelConfig):
-    """own_heads: of each layer; ``head_dim`` is the largest."""
+    """own_heads: the heads of each layer; ``head_dim`` is the largest of their widths."""
 
     own_heads: tuple[OwnHeads, ...]
 
@@ -136,7 +136,7 @@ def gemma4(g: Graph, c: Gemma4) -> Tensor:
 
 
 def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
-    """What each layer adds of the token itself, all side by side: (M, layers·n); None: nothing."""
+    """Return the layers' own embeddings of the tokens, side by side: (M, layers·n), or None."""
     if not g.has("per_layer_token_embd.weight"):
         return None
     rows, width = g.matrix("per_layer_token_embd")
@@ -155,7 +155,7 @@ def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
 def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     """Attention with norms of queries, keys and values: (M, hidden) -> (M, hidden).
 
-    Values are keys before their norm where a layer has no matrix for them.
+    If a layer has no matrix for values, they are its keys before their norm.
     """
     p, (kv_heads, n, reads) = f"blk.{layer}.", c.own_heads[layer]
     window = c.windows[layer]
@@ -200,7 +200,7 @@ _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 
 
 def _scale_27b(read: MetadataReader, c: ModelConfig) -> ModelConfig:
-    """The 27B's scores are scaled by hidden / heads, not by the heads' own width."""
+    """Scale the 27B's scores by hidden / heads, not by the heads' own width."""
     if c.layers != _LAYERS_OF_27B[c.architecture] or read.or_zero("attention.scale"):
         return c
     return replace(c, attention_scale=(c.hidden / c.heads) ** -0.5)

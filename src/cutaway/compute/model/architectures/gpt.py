@@ -1,6 +1,6 @@
-"""GPT-2, GPT-NeoX and what descends from them: layer norms with biases, as a rule a plain MLP.
+"""GPT-2, GPT-NeoX and their descendants: layer norms with biases, and usually a plain MLP.
 
-What their folders say is in ``files/huggingface/families/gpt.py``.
+``files/huggingface/families/gpt.py`` reads their folders.
 """
 
 from collections.abc import Mapping
@@ -49,9 +49,9 @@ def _read_neox(read: MetadataReader, c: ModelConfig) -> GptNeox:
 
 
 def gptneox(g: Graph, c: GptNeox) -> Tensor:
-    """Black et al. 2022, arXiv 2204.06745: attention and MLP side by side in most models.
+    """Black et al. 2022, arXiv 2204.06745: in most models attention and MLP are parallel.
 
-    And StarCoder 2 (Lozhkov et al. 2024, arXiv 2402.19173), where they are not.
+    In StarCoder 2 (Lozhkov et al. 2024, arXiv 2402.19173) the MLP follows attention.
     """
     act = partial(PLAIN[c.activation], g)
     x = embedding(g, c)  # (M, hidden)

@@ -1,6 +1,6 @@
 """Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2: wired as Llama and Qwen 3, with experts.
 
-What their folders say is in ``files/huggingface/families/ling.py``.
+``files/huggingface/families/ling.py`` reads their folders.
 """
 
 from collections.abc import Mapping

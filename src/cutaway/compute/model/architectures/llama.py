@@ -1,6 +1,6 @@
-"""Llama and those that are wired like it, or differ in where their norms stand.
+"""Llama, and architectures that are wired like it or only have their norms elsewhere.
 
-What their folders say is in ``files/huggingface/families/llama.py``.
+``files/huggingface/families/llama.py`` reads their folders.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 
 SECOND_NORM = "post_attention_norm"
-"""What some files call the norm before the MLP."""
+"""Some files' name for the norm before the MLP."""
 Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
-"""What the MLP of a layer, or its experts, add to the stream, of its normed input."""
+"""Computes the terms that a layer's MLP or experts add to the stream, from its normed input."""
 Norm = Callable[[Graph, Tensor, str, float], Tensor]
 """A norm of the stream, given the name of its weights and its epsilon."""
 
@@ -41,9 +41,9 @@ def llama(
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
     norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
-    second_norm: what files call the norm before the MLP; mlp: gated, or experts;
-    has_sinks: whether each head has a score beside those of the tokens; norm: of the stream;
-    scale: of the embedding.
+    second_norm: the files' name for the norm before the MLP; mlp: adds the MLP, or experts;
+    has_sinks: whether each head has one more score than the tokens'; norm: the norm of the stream;
+    scale: the factor of the embedding.
     Returns the logits, (L, vocab).
     """
     x = g.scale(embedding(g, c), scale)  # (M, hidden)
@@ -94,12 +94,12 @@ def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama, with biases; GGUF calls the norm before the MLP after what comes before it."""
+    """Llama with biases; in GGUF the norm before the MLP is named after attention."""
     return llama(g, c, second_norm=SECOND_NORM)
 
 
 def minicpm(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files do not hold."""
+    """Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files lack."""
     if c.embedding_scale == 1:
         raise FormatError("minicpm.embedding_scale is missing: convert the model again")
     return llama(g, c)
@@ -129,9 +129,9 @@ class Xielu:
 
 
 def xielu_of(metadata: Mapping[str, Any], layers: int) -> tuple[Xielu, ...]:
-    """Read those of each layer.
+    """Read each layer's xIELU.
 
-    Files hold what softplus is taken of, as ``xielu.alpha_p`` and ``xielu.alpha_n``.
+    Files have its factors before softplus, as ``xielu.alpha_p`` and ``xielu.alpha_n``.
     """
     p, n, beta, eps = (
         _constants(metadata, f"xielu.{key}", layers)
@@ -146,7 +146,7 @@ def xielu_of(metadata: Mapping[str, Any], layers: int) -> tuple[Xielu, ...]:
 
 
 def _constants(metadata: Mapping[str, Any], key: str, layers: int) -> np.ndarray[Any, Any]:
-    """One a layer: (layers,); files also write one number for all."""
+    """Return one constant for each layer, (layers,); files may have one number for all."""
     value = metadata.get(key)
     try:
         constants = np.broadcast_to(np.asarray(value, np.float64), (layers,))
@@ -187,7 +187,7 @@ def olmo2(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def exaone4(g: Graph, c: ModelConfig) -> Tensor:
-    """LG AI Research 2025, arXiv 2507.11407: beside windows, those that see all rotate nothing."""
+    """LG AI Research 2025, arXiv 2507.11407. If some layers have windows, only these rotate."""
     is_local = any(c.windows)
     ropes = [c.rope if window or not is_local else None for window in c.windows]
     return _norms_behind(g, c, ropes, norms="head")

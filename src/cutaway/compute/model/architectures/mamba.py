@@ -1,6 +1,6 @@
 """Architectures with Mamba 2: in some layers, in all, or beside attention.
 
-What their folders say is in ``files/huggingface/families/mamba.py``.
+``files/huggingface/families/mamba.py`` reads their folders.
 """
 
 from collections.abc import Mapping
@@ -73,8 +73,8 @@ def falcon_h1(g: Graph, c: WithStates) -> Tensor:
 
 
 def nemotron_h(g: Graph, c: WithStates) -> Tensor:
-    """Each layer is one thing (NVIDIA 2025, arXiv 2504.03624): Mamba 2, attention without
-    positions, an MLP with relu², or experts with it."""
+    """Each layer has one part (NVIDIA 2025, arXiv 2504.03624): Mamba 2, attention without
+    positions, an MLP with relu², or experts with relu²."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)

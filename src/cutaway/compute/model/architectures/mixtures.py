@@ -1,6 +1,6 @@
 """Mixtures of experts: those wired as Llama or Qwen 3, and Phi 3.5, AFMoE, Llama 4, DeepSeek.
 
-What their folders say is in ``files/huggingface/families/mixtures.py``.
+``files/huggingface/families/mixtures.py`` reads their folders.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from cutaway.errors import FormatError
 
 
 def qwen2_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with experts, and one that each row has a share of (arXiv 2407.10671)."""
+    """Llama with experts, and a shared one that a sigmoid of each row weighs (arXiv 2407.10671)."""
     return llama(g, c, mlp=partial(feed_forward, shared_gate=True))
 
 
@@ -38,8 +38,8 @@ def olmoe(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """GLM 4.5 and 4.6 (arXiv 2508.06471); not all sizes norm heads, nor is GGUF's second norm
-    called as elsewhere."""
+    """GLM 4.5 and 4.6 (arXiv 2508.06471). Not all sizes norm heads; GGUF has another name for the
+    second norm."""
     norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
     return llama(g, c, norms=norms, second_norm=SECOND_NORM)
 
@@ -61,7 +61,7 @@ def phimoe(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def afmoe(g: Graph, c: ModelConfig) -> Tensor:
-    """Arcee 2025, Trinity: norms on both sides, attention with a gate, rotated in windows alone."""
+    """Arcee 2025, Trinity: norms before and after; gated attention, rotated only with a window."""
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     ropes = [c.rope if window else None for window in c.windows]
     return sandwich(g, c, x, ropes, norms="head", has_gate=True)
@@ -69,9 +69,9 @@ def afmoe(g: Graph, c: ModelConfig) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama4(ModelConfig):
-    """temperature_*: how much queries of layers without positions grow, and after how many tokens.
+    """temperature_*: how much queries of layers without positions grow, and in how many tokens.
 
-    See ``GrowingRope``; 0: they stay.
+    See ``GrowingRope``; 0: they do not grow.
     """
 
     temperature_growth: float
@@ -105,7 +105,7 @@ def llama4(g: Graph, c: Llama4) -> Tensor:
 
 
 def _query_growth(c: Llama4) -> GrowingRope | None:
-    """What queries that are not rotated are multiplied by."""
+    """Return the rope that only multiplies queries by their growth; None if they do not grow."""
     if not c.temperature_period:
         return None
     plain = {field.name: getattr(c.rope, field.name) for field in fields(c.rope)}
@@ -118,12 +118,12 @@ def _query_growth(c: Llama4) -> GrowingRope | None:
 
 
 class Latent(NamedTuple):
-    """A latent attention: what is stored of a token, and its heads.
+    """The sizes of a latent attention.
 
-    rank     numbers that keys and values are made of
-    rotated  numbers of a key that all heads share, with positions
-    keys     numbers of a head's key that have none
-    values   numbers of a head's value
+    rank     how many numbers a token's latent has, from which keys and values are computed
+    rotated  how many numbers of a key are rotated; all heads share them
+    keys     how many numbers of a head's key are not rotated
+    values   how many numbers a head's value has
     """
 
     rank: int
@@ -133,7 +133,7 @@ class Latent(NamedTuple):
 
 
 def _latent(read: MetadataReader) -> Latent:
-    """Read it, of files of before 2025, too, whose heads are as long as they are computed."""
+    """Read the sizes; files from before 2025 have other keys for the sizes of heads."""
     of_heads = "_mla" if read.value("attention.key_length_mla") is not None else ""
     key = read.size(f"attention.key_length{of_heads}")
     rank, rotated = read.size("attention.kv_lora_rank"), read.size("rope.dimension_count")
@@ -144,7 +144,7 @@ def _latent(read: MetadataReader) -> Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSeek(ModelConfig):
-    """latent: what is stored of a token in place of keys and values."""
+    """latent: the sizes of the latents that are stored in place of keys and values."""
 
     latent: Latent
 
@@ -155,7 +155,7 @@ def _heads(read: MetadataReader, _windows: Sequence[int]) -> Heads:
 
 
 def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
-    """Under yarn scores grow, and not what is rotated."""
+    """Read what only DeepSeek has. With yarn its scores are scaled, not the rotated numbers."""
     latent, factor = _latent(read), read.number("rope.scaling.attn_factor", 1.0)
     rope, queries = (replace(r, attention_factor=factor) for r in (c.rope, c.rope_queries))
     scale = (latent.keys + latent.rotated) ** -0.5 * _sharpness(read, rope) ** 2
@@ -166,16 +166,16 @@ def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
 
 
 def _sharpness(read: MetadataReader, rope: Rope) -> float:
-    """Return by whose square scores grow; files have the weight of the logarithm itself."""
+    """Return the factor whose square multiplies scores; files have the logarithm's weight."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
     return 1 + weight * log(rope.yarn.factor) if rope.yarn and rope.yarn.factor > 1 else 1.0
 
 
-_EPS = 1e-6  # of the norms within attention, whatever the others' is
+_EPS = 1e-6  # of the norms within attention; other norms have the config's
 
 
 def deepseek2(g: Graph, c: DeepSeek) -> Tensor:
-    """Llama with latent attention, and experts behind the first layers. Returns the logits."""
+    """Llama with latent attention, and experts after the first layers. Returns the logits."""
     x = embedding(g, c)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
         x = deepseek2_layer(g, c, x, layer)
@@ -196,9 +196,9 @@ def deepseek2_layer(g: Graph, c: DeepSeek, x: Tensor, layer: int) -> Tensor:
 def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     """Attention to latents: (M, hidden) -> (M, hidden).
 
-    A head's key is K·latent beside the rotated numbers that all heads share, its value V·latent.
-    Since q · K·latent = Kᵀq · latent, K goes into the query and V behind the attention, and all
-    heads share one key, of which the latent is the value. Prompts and decoding alike.
+    A head's key is K·latent, joined to the rotated numbers that all heads share; its value is
+    V·latent. Since q · K·latent = Kᵀq · latent, K is applied to the query, and V after attention:
+    so all heads share one key, of which the latent is the value, in prompts as in decoding.
     """
     p, (rank, rotated, keys, _) = f"blk.{layer}.", c.latent
     q = _queries(g, h, p)  # (M, heads·(keys + rotated))
@@ -217,7 +217,7 @@ def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
 
 
 def _queries(g: Graph, h: Tensor, p: str) -> Tensor:
-    """Through one matrix, or two with a norm between them."""
+    """Compute queries with one matrix, or with two and a norm between them."""
     if g.has(f"{p}attn_q.weight"):
         return g.linear(h, f"{p}attn_q")
     narrow = g.rms_norm(g.linear(h, f"{p}attn_q_a"), f"{p}attn_q_a_norm", _EPS)

@@ -1,7 +1,7 @@
-"""What architectures are put together from: embedding, attention, MLP, head.
+"""The parts of architectures: embedding, attention, MLP, head.
 
-Knows how a part is wired, and where an architecture has it otherwise: by an argument, by a number
-of the config that is neutral elsewhere, or by the tensors of the file (one matrix for several).
+Knows how a part is wired. Its variants follow from arguments, from numbers of the config that are
+neutral elsewhere, or from the tensors of the file (one matrix for several).
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SEES_ALL = {"attention.causal": False}
 
 
 def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
-    """The tokens' rows: -> (M, hidden)."""
+    """Add the tokens' embedding: -> (M, hidden)."""
     return g.scale(g.embed(weight), c.embedding_scale)
 
 
@@ -38,13 +38,13 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
-    norms: "head" where each head of q and k is normed for itself, "all" where they are together,
-           "rotated head" where that is done after they are rotated, or "rotated head, unweighted"
-    has_sinks: whether each head has a score beside those of the tokens: `Graph.attend`
-    has_gate: whether a sigmoid of one more matrix multiplies what the last one reads
-    chunked: see `Graph.attend`; grown: what queries are multiplied by by their positions
-    bias: what is added to scores by how far a token is; where queries and keys say it, each does
-          so by a matrix a head
+    norms: "head" if each head of q and k is normed by itself, "all" if all heads are together,
+           "rotated head" if each is after the rotation, or "rotated head, unweighted"
+    has_sinks: whether each head has one more score than the tokens': see `Graph.attend`
+    has_gate: whether the sigmoid of one more matrix multiplies the input of the last one
+    chunked: see `Mask`; growth: a rope by which queries grow with their positions
+    bias: is added to scores by distance; if it depends on queries and keys, each has a matrix for
+          it in each head
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -77,12 +77,12 @@ def attention(
 
 
 def _distances(g: Graph, q: Tensor, k: Tensor, p: str) -> tuple[Tensor, Tensor]:
-    """What queries and keys say of each distance: see `Graph.attend`."""
+    """Return the inputs of biases that depend on queries and keys: see `Graph.attend`."""
     return g.heads_linear(q, f"{p}attn_k_rel"), g.heads_linear(k, f"{p}attn_q_rel")
 
 
 def _norm(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
-    """Queries or keys."""
+    """Norm queries or keys."""
     return g.rms_norm(x, weight, c.norm_eps, group=None if norms == "all" else c.head_dim)
 
 
@@ -99,7 +99,7 @@ def _queries_keys_values(
 
 
 def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
-    """The tensor that divides the frequencies: llama 3's, or one of phi's two."""
+    """Return the tensor of frequencies' divisors: llama 3's, or one of phi's two; None: none."""
     if g.has("rope_freqs.weight"):
         return "rope_freqs"
     if not g.has("rope_factors_long.weight"):
@@ -111,9 +111,9 @@ def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
 
 
 def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tensor:
-    """down(gate(first, second)), these two in one matrix or in two: (M, n) -> (M, n).
+    """down(gate(first, second)), of one fused matrix or of two: (M, n) -> (M, n).
 
-    of: what the names of its tensors end with
+    of: the ending of its tensors' names
     """
     (width, _), (_, inner) = g.matrix(f"{p}ffn_up{of}"), g.matrix(f"{p}ffn_down{of}")
     if width == 2 * inner:
@@ -127,10 +127,10 @@ def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tenso
 def feed_forward(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, *, shared_gate: bool = False
 ) -> list[Tensor]:
-    """What a layer adds to the stream, (M, n) each: its MLP's result, or, where the file has
-    experts, those of the experts and of the MLP that all rows share.
+    """Return the terms that a layer adds to the stream, (M, n) each: its MLP's result; or, if the
+    file has experts, their result and that of the MLP that all rows share, if there is one.
 
-    shared_gate: whether each row has its own share of the latter
+    shared_gate: whether a sigmoid of each row weighs the shared MLP
     """
     p = f"blk.{layer}."
     if not g.has(f"{p}ffn_gate_inp.weight"):
@@ -145,7 +145,7 @@ def feed_forward(
 
 
 def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
-    """The layer's experts, chosen by a small linear layer: (M, n) -> (M, n)."""
+    """Add the layer's experts, chosen by a router, a linear layer: (M, n) -> (M, n)."""
     if g.has(f"{p}ffn_up.0.weight"):
         raise FormatError(
             f"{p}ffn_up.0.weight: files with a tensor for each expert, as they were written until "
@@ -167,7 +167,7 @@ def plain_mlp(
 def head(g: Graph, c: ModelConfig, x: Tensor, matrix: str = "") -> Tensor:
     """Multiply the last norm's result to logits: (L, n) -> (L, vocab).
 
-    own: another matrix than the model's
+    matrix: its name, if it is another than the model's
     """
     weight = matrix or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")

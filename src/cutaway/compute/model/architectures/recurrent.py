@@ -1,6 +1,6 @@
 """Architectures in which layers have a recurrent state: LFM2, Qwen3-Next, Qwen 3.5.
 
-What their folders say is in ``files/huggingface/families/recurrent.py``.
+``files/huggingface/families/recurrent.py`` reads their folders.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from cutaway.errors import FormatError
 
 
 class StateHeads(NamedTuple):
-    """The heads of a recurrent layer: how many of keys and of values, and how wide each is."""
+    """The heads of a recurrent layer: how many keys and values have, and how wide each is."""
 
     k_heads: int
     heads: int
@@ -46,7 +46,7 @@ def read_states(read: MetadataReader, c: ModelConfig) -> WithStates:
 
 
 def _state_heads(read: MetadataReader) -> StateHeads:
-    """Read the sizes; FormatError where they do not fit one another."""
+    """Read the sizes; FormatError if they do not fit one another."""
     k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
     if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
         raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
@@ -85,7 +85,7 @@ def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
 def qwen35(g: Graph, c: WithStates, *, grouped: bool = False) -> Tensor:
     """Qwen team 2025 and 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464.
 
-    grouped: whether files have the value heads that share a key head side by side
+    grouped: whether value heads that share a key head are neighbours in the files
     """
     x = embedding(g, c)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
@@ -110,7 +110,7 @@ def qwen35_layer(
 
 
 def _gated_attention(g: Graph, c: WithStates, h: Tensor, layer: int) -> Tensor:
-    """Attention whose output is multiplied by a sigmoid, which one matrix gives with the query."""
+    """Attention whose output a sigmoid multiplies; one matrix computes its input and the query."""
     p = f"blk.{layer}."
     query_gate = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
     n = c.head_dim

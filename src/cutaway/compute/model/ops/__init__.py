@@ -1,5 +1,5 @@
-"""The units: each op with its fields, the check of its shapes, its definition, and what it says.
+"""The ops of a graph: each with its fields, the check of its shapes, and its definition.
 
-A module's last class has the methods by which a graph collects its ops: ``Graph`` is all of them.
+A module's last class has the methods that add its ops to a graph: ``Graph`` inherits all of them.
 Knows no backend.
 """

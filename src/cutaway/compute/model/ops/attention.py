@@ -1,4 +1,4 @@
-"""Attention, and the rotation of what it reads."""
+"""Attention, and the rotation of its queries and keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class Rotate(Op, kind="rope"):
-    """Pairs of each head's numbers, turned by angles that grow with the position."""
+    """Pairs of each head's numbers, rotated by angles that grow with the position."""
 
     head_dim: int
     rope: Rope
@@ -53,7 +53,7 @@ class Rotate(Op, kind="rope"):
         return RotateCall(at.reads[0], at.out, heads, self.head_dim, self.rotation(to))
 
     def rotation(self, to: Lowering) -> Rotation:
-        """Return how pairs are turned, in the form that a plan reads."""
+        """Return how pairs are rotated, in the form that a plan reads."""
         by, factors = self.rope, self.weights.get("factors")
         frequencies = by.frequencies(None if factors is None else to.vector(factors).tolist())
         grows = (by.growth, by.period, by.offset) if isinstance(by, GrowingRope) else ()
@@ -87,11 +87,11 @@ class Heads(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """What a row sees of the text before it, or around it.
+    """Which tokens of its text a row sees.
 
     window   how many tokens, itself included (Mistral, arXiv 2310.06825); 0: all
-    reach    how many to each side (ModernBERT, arXiv 2412.13663); 0: all
-    chunked  whether the text is cut into windows, and no token sees one of another (Llama 4)
+    reach    how many tokens to each side (ModernBERT, arXiv 2412.13663); 0: all
+    chunked  whether the text is cut into windows, and a token sees only its own (Llama 4)
     """
 
     window: int = 0
@@ -99,7 +99,7 @@ class Mask(NamedTuple):
     chunked: bool = False
 
     def first_seen(self, positions: Positions) -> Positions:
-        """The first position that rows at these see."""
+        """Return the first position that rows at these positions see."""
         if not self.window:
             return positions * 0
         if self.chunked:
@@ -121,14 +121,14 @@ ALL = Mask()
 class Attend(TokenMixer, kind="attend"):
     """Each row's mean of the values that it sees, weighted by softmax(q · k · scale).
 
-    softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
-    bias         what is added to scores by how far a token is
+    softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: none
+    bias         is added to scores, by distance
     reads        the earlier layer whose keys and values it reads; None: it stores its own
-    values_from  where values begin in a key; None: they are stored beside it
+    values_from  where values begin in a key; None: they are stored separately
 
-    Its inputs are queries; then keys, and values, if it stores them; then what its bias reads. Of
-    its weights, "sinks" are a score for each head, which has a share of its weights and no value
-    (gpt-oss, arXiv 2508.10925).
+    Its inputs are queries; then keys, and values, if it stores them; then the inputs of its bias.
+    Its weight "sinks" is one more score for each head, which takes a share of the softmax but has
+    no value (gpt-oss, arXiv 2508.10925).
     """
 
     heads: Heads
@@ -140,7 +140,7 @@ class Attend(TokenMixer, kind="attend"):
     values_from: int | None = None
 
     def _compute(self, run: Run, q: Array, *inputs: Array) -> Array:
-        """The weights are noted, (kv_heads, heads / kv_heads, rows, history)."""
+        """Also note the softmax's weights, (kv_heads, heads / kv_heads, rows, history)."""
         kv, distances = (inputs[:2], inputs[2:]) if self.bias.per_head else (inputs, ())
         if kv:
             run.store(self.layer, *kv)
@@ -163,7 +163,7 @@ class Attend(TokenMixer, kind="attend"):
     def _scores(
         self, positions: Positions, history: int, learned: Array | None, *read: Array
     ) -> Array | None:
-        """What is added to scores of rows at these positions: (heads, R, history)."""
+        """Return the biases of scores of rows at these positions, (heads, R, history), or None."""
         if read:
             return self._relative(positions, *read)
         distances = np.arange(history) - positions[:, None]  # (R, T)
@@ -172,7 +172,7 @@ class Attend(TokenMixer, kind="attend"):
         return table[:, distances + reach] if table.size else None
 
     def _relative(self, positions: Positions, by_query: Array, by_key: Array) -> Array:
-        """The same where queries and keys say it, of all rows of a text: (heads, R, R)."""
+        """Return biases that depend on queries and keys, for all rows of a text: (heads, R, R)."""
         heads, count = self.heads.queries, len(positions)
         if (positions != np.arange(count)).any():
             raise ValueError("batch: this model reads a text in one step, from its first token on")
@@ -190,7 +190,7 @@ class Attend(TokenMixer, kind="attend"):
         """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T).
 
         sinks (heads,): one more score of each head, whose weight is left out
-        bias (heads, R, T): what is added to the scores
+        bias (heads, R, T): is added to the scores
         """
         groups = q.reshape(len(q), self.heads.kv, -1, self.heads.dim)  # (R, kv_heads, group, d)
         scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(self.scale)
@@ -264,12 +264,12 @@ class AttentionMethods(Wiring):
         layer: int, heads: Heads, scale: float, mask: Mask = ALL, softcap: float = 0.0,
         sinks: str = "", bias: Bias = NO_BIAS,
     ) -> Tensor:  # fmt: skip
-        """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
+        """Store k and v in the KV cache, then compute softmax(scale · q kᵀ) v over visible tokens.
 
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim).
         sinks: the tensor of a score for each head; "": none; the others: see ``Attend``
-        distances: what the bias reads: what each query and each key say of its distance to
-                   another, (M, heads·rows)
+        distances: the inputs of the bias, for queries and for keys: a number for each head and
+                   distance, (M, heads·rows)
         """
         queries, kv, dim = heads
         if (q.width, k.width, v.width) != (queries * dim, kv * dim, kv * dim):
@@ -298,9 +298,9 @@ class AttentionMethods(Wiring):
     def attend_again(
         self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float
     ) -> Tensor:
-        """``attend`` to keys and values that an earlier layer stored (Gemma 3n): none of its own.
+        """``attend`` to the keys and values that an earlier layer stored (Gemma 3n).
 
-        What that layer sees, this one does. reads: that layer's number
+        This layer sees the same tokens as that one. reads: that layer's number
         """
         first = next((a for a in attentions(self.ops) if a.layer == reads), None)
         if first is None or first.reads is not None:
@@ -319,10 +319,10 @@ class AttentionMethods(Wiring):
     def attend_latent(
         self, q: Tensor, k: Tensor, *, layer: int, heads: int, first: int, scale: float
     ) -> Tensor:
-        """``attend`` where all heads share one key, and values are numbers of it from first on.
+        """``attend`` with one key for all heads; a value is the key's numbers from first on.
 
-        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Keys alone are stored: the latent
-        attention of DeepSeek-V2 (arXiv 2405.04434), with what makes heads of it absorbed.
+        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Only keys are stored: the latent
+        attention of DeepSeek-V2 (arXiv 2405.04434), with each head's matrices absorbed.
         """
         if q.width != heads * k.width or not 0 <= first < k.width:
             raise FormatError(

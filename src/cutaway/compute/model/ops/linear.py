@@ -12,7 +12,7 @@ from cutaway.errors import FormatError
 
 
 class Lora(NamedTuple):
-    """An adapter of one matrix (see ``lora``): the names of its two, and by what they count."""
+    """An adapter of one matrix (see ``lora``): the names of its A and B, and their factor."""
 
     a: str
     b: str
@@ -20,7 +20,7 @@ class Lora(NamedTuple):
 
     @property
     def factor(self) -> np.float32:
-        """``scale``, as activations are."""
+        """``scale`` in float32, the type of activations."""
         return np.float32(self.scale)
 
 
@@ -31,13 +31,13 @@ class Adaptable(Op):
     loras: tuple[Lora, ...] = ()
 
     def with_matrix(self, weight: str, out: Tensor) -> Self:
-        """The same op with another matrix alone, as high as its result is wide."""
+        """Return the op with only another matrix, whose rows are as many as ``out`` is wide."""
         return replace(self, out=out, weights={"weight": weight}, loras=())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Adaptable, kind="linear"):
-    """W x + b, of the rows first to last - 1 of W; with adapters, + s B A x of each."""
+    """W x + b, for the rows first to last - 1 of W; each adapter adds s B A x."""
 
     matrix_roles = ("weight",)
     is_linear = True
@@ -69,7 +69,7 @@ class Linear(Adaptable, kind="linear"):
         return y
 
     def part(self, to: Lowering, out: View) -> LinearPart:
-        """Return its matrix as one of those that are multiplied together."""
+        """Return its matrix as a part of a ``LinearCall``."""
         [matrix], bias = to.matrices(self), to.vector(self.weights.get("bias"))
         return LinearPart(matrix.number, out, bias[slice(*self.rows)])
 
@@ -101,11 +101,11 @@ class LinearMethods(Wiring):
     def linear(
         self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
     ) -> Tensor:
-        """x Wᵀ (+ b where the file has one): (M, in) -> (M, out).
+        """x Wᵀ (+ b if the file has one): (M, in) -> (M, out).
 
-        rows: only outputs first … last - 1, of a matrix that is several in one
-        bias: whose it is, where it is not called as the matrix is
-        Where the file has an order (GPTQ's act-order), column i is for number order[i] of x.
+        rows: only outputs first … last - 1, of a matrix that is several fused ones
+        bias: the name of the bias without ".bias", if it is not the matrix's
+        If the file has an order (GPTQ's act-order), column i is for number order[i] of x.
         """
         out, inner = self.matrix(weight)
         if inner != x.width:

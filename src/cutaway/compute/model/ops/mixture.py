@@ -30,7 +30,7 @@ class Experts(Op, kind="experts"):
     mixture: Mixture
 
     def _compute(self, run: Run, x: Array, scores: Array) -> Array:
-        """What the matrices "down" read is noted."""
+        """Also note the input of the down matrices, under the op's name and ".inner"."""
         bias = self.weights.get("choosing_bias")
         experts, weights = self.mixture.choose(scores, None if bias is None else run.weight(bias))
         before, after = weights.astype(np.float32), np.ones(weights.shape, np.float32)
@@ -64,20 +64,20 @@ class Experts(Op, kind="experts"):
         return ExpertsCall(arguments, [*map(Expert, gates, up, down)])
 
     def _matrices_and_biases(self, to: Lowering, role: str) -> list[Biased]:
-        """Each expert's matrix in a role, and its bias."""
+        """Return each expert's matrix of this role, with its bias."""
         matrices, bias = to.matrices(self, role), self.weights.get(f"{role}_bias")
         biases = [NOTHING] * len(matrices) if bias is None else to.vector(bias)
         return [Biased(matrix.number, b) for matrix, b in zip(matrices, biases, strict=True)]
 
 
 def activate(mixture: Mixture, *read: Numbers) -> Numbers:
-    """What an expert's last matrix reads, of what its first ones give: gate and up, or up alone."""
+    """Return the input of an expert's down matrix; read: results of gate and up, or of up alone."""
     op = Number.BY_KIND[mixture.activation]
     return op(Tensor("", read[0].shape[-1]), number=mixture.limit).result(*read)
 
 
 def expert_shares(ops: Iterable[Op], shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Tensor of experts -> the share of them that one row chooses. shapes: of the file's tensors"""
+    """Tensor of experts -> the share of them that one row chooses; shapes: the tensor table."""
     experts = (op for op in ops if isinstance(op, Experts))
     return {name: op.mixture.used / shapes[name][0] for op in experts for name in op.matrix_names}
 
@@ -88,9 +88,8 @@ class MixtureMethods(Wiring):
     def experts(self, x: Tensor, scores: Tensor, prefix: str, mixture: Mixture) -> Tensor:
         """A mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
 
-        Each row goes through the experts that its scores (M, experts) choose, and takes their
-        outputs by weight. Biases, of the choice and of the experts' matrices, are those that the
-        file has.
+        Each row goes through the experts that its scores (M, experts) choose; the result is the
+        weighted sum of their outputs. The choice and the matrices have biases if the file does.
         """
         roles = ("gate", "up", "down") if mixture.is_gated else ("up", "down")
         weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in roles}

@@ -1,4 +1,4 @@
-"""Norms: numbers divided by their size, of a whole row or of each group of it."""
+"""Norms: a row, or each group of its numbers, divided by its root mean square or deviation."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,9 +12,10 @@ from cutaway.compute.model.wiring import Wiring
 
 @dataclass(frozen=True, kw_only=True)
 class NormOp(Op):
-    """Each group of numbers divided by its size, times weights if it has them.
+    """Each group of numbers divided by its magnitude, times weights if it has them.
 
-    is_centred: whether the mean is taken from the numbers first
+    is_centred: whether the mean is subtracted first
+    group: how many numbers a group has
     """
 
     is_centred: ClassVar[bool] = False
@@ -67,10 +68,10 @@ class NormMethods(Wiring):
     ) -> Tensor:  # fmt: skip
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
-        weight: "" where the norm has none
-        group: numbers that share a mean, such as a head's. All groups have the same weights, or,
-               where the file has a matrix, each has a row of it
-        ending: of the name of its weights; "": the name has none
+        weight: "" if the norm has no weights
+        group: how many numbers are normed together, such as a head's. All groups have the same
+               weights, or each has a row of them if the file has a matrix
+        ending: the ending of the weights' name; "": the name has none
         """
         group = group or x.width
         weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}

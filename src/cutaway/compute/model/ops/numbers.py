@@ -17,14 +17,14 @@ from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
 Numbers = NDArray[Any]
-"""float32, or float64 where a step is computed again in full."""
+"""float32, or float64 if a step is computed again in double precision."""
 
 
 _erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
 
 
 def cap_softly(x: Numbers, cap: float) -> Numbers:
-    """cap · tanh(x / cap), of scores as of logits."""
+    """Return cap · tanh(x / cap), for scores or logits."""
     capped: Numbers = np.float32(cap) * np.tanh(x / np.float32(cap))
     return capped
 
@@ -64,7 +64,7 @@ def _elu_less_x(x: Numbers) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Op):
-    """An op of one input, or of two. number: its own, if it has one."""
+    """An op of one input, or of two. number: the constant of its definition, if it has one."""
 
     BY_KIND: ClassVar[dict[str, type["Number"]]] = {}
     misfit: ClassVar[str] = "{} is no gate of {}"  # of two inputs of different widths
@@ -82,7 +82,7 @@ class Number(Op):
     _define: ClassVar[Callable[..., Any]]
 
     def result(self, *inputs: Numbers) -> Numbers:
-        """Return what the definition makes of the inputs."""
+        """Compute the definition on the inputs."""
         y: Numbers = self._define(*inputs)
         return y
 
@@ -168,7 +168,7 @@ class ClampedSwiglu(Number, kind="clamped_swiglu"):
 
 
 class Gate(Number):
-    """The second input times the share that a row makes of the first."""
+    """The second input times ``share`` of the first."""
 
     is_linear = True
     share: ClassVar[Callable[..., Any]]
@@ -232,11 +232,11 @@ class NumberMethods(Wiring):
     gelu_exact_mul = _binary(GeluExactMul)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
-        """x · factor, and x itself where that changes nothing."""
+        """x · factor; x itself if factor is 1."""
         return x if factor == 1 else self._number(Scale, x, number=factor)
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
-        """cap · tanh(x / cap), and x itself where cap is 0."""
+        """cap · tanh(x / cap); x itself if cap is 0."""
         return self._number(Softcap, x, number=cap) if cap else x
 
     def scale_by(self, x: Tensor, weight: str) -> Tensor:
@@ -256,7 +256,7 @@ class NumberMethods(Wiring):
     def _number(
         self, op: type[Number], *inputs: Tensor, number: float = 0.0, is_spread: bool = False
     ) -> Tensor:
-        """is_spread: whether the first input has one number, for all of a row."""
+        """Add an op; is_spread: whether the first input has one number for a whole row."""
         width = inputs[-1].width
         if not is_spread and any(x.width != width for x in inputs):
             raise FormatError(op.misfit.format(*(f"{x.name} ({x.width})" for x in inputs)))

@@ -1,4 +1,4 @@
-"""Ops that begin a graph, of what a batch says of each row; and those that choose rows of it."""
+"""Ops that begin a graph with each row's embedding or given numbers, and ops that choose rows."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from cutaway.errors import FormatError
 
 
 class GivenRows(Op, kind="given"):
-    """Numbers that whoever runs the graph has: no op makes them."""
+    """Rows that the caller gives to the graph: no op computes them."""
 
 
 def _rows_of(op: Op, to: Lowering, at: Site, by: str) -> EmbedRows:
@@ -19,7 +19,7 @@ def _rows_of(op: Op, to: Lowering, at: Site, by: str) -> EmbedRows:
 
 
 class LookUp(Adaptable):
-    """Rows of a matrix by numbers of the batch; with adapters, + s B times A's row of each."""
+    """Rows of a matrix by the batch's ids; each adapter adds s · B (row of A)."""
 
     matrix_roles = ("weight",)
     by: ClassVar[str]
@@ -40,13 +40,13 @@ class LookUp(Adaptable):
 
 
 class EmbedTokens(LookUp, kind="embed"):
-    """The rows of the tokens."""
+    """Rows of a matrix by the tokens."""
 
     by = "token"
 
 
 class EmbedTypes(LookUp, kind="embed_types"):
-    """The rows of the tokens' types."""
+    """Rows of a matrix by the tokens' types."""
 
     by = "type"
 
@@ -55,7 +55,7 @@ class EmbedTypes(LookUp, kind="embed_types"):
 
 
 class EmbedPositions(Op, kind="embed_positions"):
-    """The rows of the positions."""
+    """Rows of a matrix by the positions."""
 
     matrix_roles = ("weight",)
 
@@ -67,7 +67,7 @@ class EmbedPositions(Op, kind="embed_positions"):
 
 
 class EmbedStored(Op, kind="embed_stored"):
-    """The rows of the tokens, of a matrix that stays in the file."""
+    """Rows, by the tokens, of a matrix that stays in the file."""
 
     vectors: ClassVar[list[str]] = []
 
@@ -89,14 +89,14 @@ class LogitRows(Op, kind="logit_rows"):
 
 
 class PooledRows(Op, kind="pooled"):
-    """A text's rows as one. Whoever runs the graph pools: it is never computed."""
+    """A text's rows pooled to one. The caller of the graph pools: the op is never computed."""
 
 
 class RowMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def given_rows(self, width: int) -> Tensor:
-        """Numbers that a batch has of each row beside its token: -> (M, width). The first op."""
+        """Each row's ``Batch.given``, (M, width). It must be the first op."""
         return self._add(GivenRows, width)
 
     def embed(self, weight: str) -> Tensor:
@@ -105,7 +105,7 @@ class RowMethods(Wiring):
         return self._look_up(EmbedTokens, weight)
 
     def embed_stored(self, weight: str) -> Tensor:
-        """The same of a matrix so large that it stays in the file: its rows are read by token."""
+        """``embed`` for a matrix so large that it stays in the file: rows are read by token."""
         self._shape(f"{weight}.weight", 2)
         return self._look_up(EmbedStored, weight)
 
@@ -128,5 +128,5 @@ class RowMethods(Wiring):
         return self._add(LogitRows, x.width, x)
 
     def pooled_rows(self, x: Tensor) -> Tensor:
-        """A text's rows as one: what follows reads that, each text by itself: (L, n) -> (L, n)."""
+        """Pool a text's rows to one, which the ops after this one read: (L, n) -> (L, n)."""
         return self._add(PooledRows, x.width, x)

@@ -1,4 +1,4 @@
-"""Ops that move numbers within a row, and compute none."""
+"""Ops that only move numbers within a row."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class Pick(Op, kind="pick"):
-    """Some numbers of each group of those that lie side by side."""
+    """Numbers first … last - 1 of each group of neighbouring numbers."""
 
     group: int
     first: int
@@ -44,7 +44,7 @@ class Join(Op, kind="join"):
 
 
 class Reorder(Op, kind="reorder"):
-    """Number order[i] of the input in place i: what lowering makes of a linear layer's order."""
+    """Puts number order[i] of the input in place i; lowering adds it for a linear layer's order."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         return x[:, run.weight(self.weights["order"]).astype(int)]

@@ -1,4 +1,4 @@
-"""Ops that keep a recurrent state of each text, which each of its tokens changes in their order."""
+"""Ops that keep a recurrent state of each text; its tokens change the state one after another."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -23,15 +23,15 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class StateOp(TokenMixer):
-    """An op with a state. state: the shape of a text's."""
+    """An op with a state. state: the shape of one text's state."""
 
     state: tuple[int, ...]
 
 
 class Conv(StateOp, kind="conv"):
-    """The weighted sum of each number in the last rows of the text, its own row the last.
+    """A causal convolution: each number's weighted sum over the last rows of the text.
 
-    The state is the inputs of all these rows but the newest: (taps - 1, width).
+    The state is the inputs of the last rows before the current one: (taps - 1, width).
     """
 
     def _compute(self, run: Run, x: Array) -> Array:
@@ -62,8 +62,8 @@ class Conv(StateOp, kind="conv"):
 class HeadStates(StateOp):
     """An op whose state is a matrix for each head: (heads, keys, values).
 
-    k_heads  of keys and queries, which the heads share
-    grouped  whether neighbours among the heads share one; else every k_heads-th do
+    k_heads  how many heads keys and queries have; the heads share them
+    grouped  whether neighbouring heads share a key head; else every k_heads-th ones do
     """
 
     k_heads: int
@@ -75,7 +75,7 @@ class HeadStates(StateOp):
         raise NotImplementedError
 
     def _shape(self) -> tuple[int, int, int, int]:
-        """Return k_heads, heads, keys and values, if there are kernels for them."""
+        """Return k_heads, heads, keys and values; FormatError if no kernel takes them."""
         heads, keys, values = self.state
         if values % LANES:
             raise FormatError(
@@ -100,7 +100,7 @@ class DeltaNet(HeadStates, kind="delta_net"):
 
     @property
     def first_value(self) -> int:
-        """Behind queries and keys."""
+        """See ``HeadStates``: after queries and keys."""
         return 2 * self.k_heads * self.state[1]
 
     def _compute(self, run: Run, x: Array, a: Array, b: Array) -> Array:
@@ -191,7 +191,7 @@ class StateMethods(Wiring):
         """See ``DeltaNet``: -> (M, heads·values).
 
         x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
-        a, b  (M, heads): how much of its state a head forgets, and how much it learns
+        a, b  (M, heads): how much of its state a head forgets, and how much of a value it adds
         """
         weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
         for name in weights.values():
@@ -213,8 +213,8 @@ class StateMethods(Wiring):
     ) -> Tensor:  # fmt: skip
         """See ``Mamba2``: -> (M, heads·values).
 
-        x   (M, heads·values + 2·k_heads·keys): values, keys and queries side by side, which are
-            elsewhere called x, B and C
+        x   (M, heads·values + 2·k_heads·keys): values, keys and queries side by side; the paper
+            calls them x, B and C
         dt  (M, heads): how long a token's step is
         """
         weights = {"a": f"{prefix}ssm_a", "d": f"{prefix}ssm_d", "dt": f"{prefix}ssm_dt.bias"}
