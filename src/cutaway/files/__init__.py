@@ -1,1 +1,1 @@
-"""What is on disk: weights, folders of transformers, saved prefixes, and where models are found."""
+"""Files on disk: weights, folders of transformers, saved prefixes, and where to find models."""

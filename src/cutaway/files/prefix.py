@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """Read a file's first bytes; FormatError where they are no header."""
+        """Read a file's first bytes; FormatError if they are no header."""
         if data[: len(MAGIC)] != MAGIC:
             raise FormatError("is no saved prefix; 'cutaway cache save' writes one")
         if len(data) < START:
@@ -80,7 +80,7 @@ class Sizes(NamedTuple):
 
     @property
     def file(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the whole file in bytes."""
         return self.head + self.blocks_bytes
 
 
@@ -88,10 +88,10 @@ class Sizes(NamedTuple):
 class PrefixHeader:
     """The header as data.
 
-    model        the name of the model that computed them
-    computed_by  what the blocks' bits depend on besides the tokens: name -> value
+    model        the name of the model that computed the blocks
+    computed_by  all that the blocks' bits depend on besides the tokens: name -> value
     block_tokens how many tokens each block has
-    token_ids    of all blocks, concatenated
+    token_ids    those of all blocks, concatenated
     block_bytes, digests  size and SHA-256 of each block
     text         the saved text, which may be longer than its whole blocks; None if token ids were
                  saved
@@ -136,7 +136,7 @@ class PrefixHeader:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read all bytes before the blocks; FormatError where they are damaged or invalid."""
+        """Read all bytes before the blocks; FormatError if they are damaged or invalid."""
         sizes = Sizes.read(data)
         fixed, stored_digest = data[: _FIXED.size], data[_FIXED.size : START]
         rest = memoryview(data)[START:]
@@ -224,7 +224,7 @@ class PrefixReader:
         return PrefixHeader.from_bytes(head.tobytes()), sizes.head
 
     def read(self, place: int, memory: Memory) -> None:
-        """Read a block into memory of its size. FormatError where it was changed."""
+        """Read a block into memory of its size. FormatError if its bytes were changed."""
         at, digest = self._starts[place], sha256()
         with self._explain_errors():
             if sum(piece.nbytes for piece in memory) != self.head.block_bytes[place]:
@@ -237,9 +237,9 @@ class PrefixReader:
                 raise FormatError(f"is damaged in block {place}: save it again")
 
     def has(self, place: int, memory: Memory) -> bool:
-        """Whether the hash of a block is that of the beginning of this memory.
+        """Whether a block's hash is that of the first bytes of this memory.
 
-        The memory after it is of windows and states, which the file has only for the text's end.
+        The bytes after them are of windows and states, which the file has only at the text's end.
         """
         left, digest = self.head.block_bytes[place], sha256()
         for piece in memory:
@@ -317,9 +317,9 @@ class PrefixWriter:
 
 @contextmanager
 def write_prefix(path: Path, head: PrefixHeader) -> Iterator[PrefixWriter]:
-    """Give a writer of the header's blocks; the file exists once the `with` block has ended.
+    """Yield a writer of the header's blocks; the file exists once the `with` block has ended.
 
-    Raises CutawayError where it cannot be written; whatever is raised, nothing is left behind.
+    Raises CutawayError if it cannot be written; after any error no file is left.
     """
     with whole_file(path) as out:
         writer = PrefixWriter(out, head)

@@ -2,7 +2,7 @@
 
 Knows the kinds of name (alias, path, file in the cache, ``hf:org/repo``), the order in which they
 are tried, and the state of each model on this machine. A model that is already here is found
-without the network and without pip. Does not know how a file is fetched: `fetch`, `huggingface`.
+without the network and without pip. `fetch` and `huggingface` know how a file is fetched.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def find_local(model: CatalogModel) -> Path | None:
 def _local(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
-        return path  # whatever it is called: what is inside decides
+        return path  # whatever its name: its content decides
     if name and (path / "config.json").is_file():
         return path
     if name and path.is_dir():
@@ -105,7 +105,7 @@ State = Literal["cached", "in package", "not fetched"]
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model and its state here. ``size`` is the file's, in bytes; ``license`` None: unknown."""
+    """A model and its state on this machine. size: bytes of its file; license: None if unknown."""
 
     name: str
     title: str

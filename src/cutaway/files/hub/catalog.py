@@ -1,7 +1,7 @@
 """The models that cutaway knows by name, as data, and where models are on this machine.
 
-Knows which wheels hold a model's bytes, what those bytes must be, the cache's folders, and where an
-installed package keeps a model's file. Fetches nothing.
+Knows which wheels have a model's bytes, their checksum, the cache's folders, and where an installed
+package keeps a model's file. Fetches nothing.
 """
 
 import os
@@ -35,9 +35,9 @@ class CatalogModel:
 
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
     shown before the first use; ``license_files`` are stored beside the file.
-    ``folder``: the model is a folder named ``file``, of the parts, whose paths in the wheel
-    begin with this; ``size`` and ``sha256`` cover all of them, in order.
-    ``writes``: it continues texts from left to right.
+    ``folder``: if set, the model is a folder named ``file``; the parts' paths in the wheel begin
+    with ``folder``, and ``size`` and ``sha256`` cover all parts, in order.
+    ``writes``: the model continues texts from left to right.
     """
 
     alias: str
@@ -55,7 +55,7 @@ class CatalogModel:
 
     @property
     def names(self) -> list[str]:
-        """The file of the model that each part belongs to: the same for all of a single file."""
+        """The name of the file that each part belongs to; all parts of a single file share it."""
         if not self.folder:
             return [self.file] * len(self.parts)
         return [f"{self.file}/{part.member.removeprefix(self.folder)}" for part in self.parts]
@@ -127,7 +127,7 @@ MINILM = CatalogModel(
 
 
 def _toy(alias: str, title: str, size: int, sha256: str, *, writes: bool) -> CatalogModel:
-    """A toy that bench/ has trained; it is part of this package, so nothing is fetched."""
+    """Return a toy model that bench/ trained; it is in this package, so nothing is fetched."""
     file = f"{alias}.Q8_0.gguf"
     return CatalogModel(
         alias=alias,
@@ -199,7 +199,7 @@ def _expand(value: str) -> Path:
 
 
 def models_dir() -> Path:
-    """Return the folder of the finished files; every file in it is whole."""
+    """Return the folder of finished files; every file in it is complete."""
     return cache_dir() / "models"
 
 
@@ -216,7 +216,7 @@ def find_cached(model: CatalogModel) -> Path | None:
 
 
 def find_installed(model: CatalogModel) -> Path | None:
-    """Return the model inside an installed package, if one file or folder there is all of it."""
+    """Return the model inside an installed package, if it is one file or folder there."""
     if not is_installed(model) or (len(model.parts) > 1 and not model.folder):
         return None
     path = installed_path(model.parts[0])
@@ -224,7 +224,7 @@ def find_installed(model: CatalogModel) -> Path | None:
 
 
 def is_installed(model: CatalogModel) -> bool:
-    """Whether installed packages hold all the parts and license files, in their full size."""
+    """Whether installed packages have all the parts and license files, in their full size."""
     sizes = [_installed_size(part) for part in model.parts]
     licenses = [_installed_size(part) for part in model.license_files]
     return -1 not in sizes + licenses and sum(sizes) == model.size
@@ -248,7 +248,7 @@ def _installed_size(part: WheelFile) -> int:
 
 
 def file_size(path: Path) -> int:
-    """Return the size in bytes, or -1 if there is no file that can be looked at."""
+    """Return the size in bytes, or -1 if there is no readable file."""
     try:
         return path.stat().st_size if path.is_file() else -1
     except OSError:

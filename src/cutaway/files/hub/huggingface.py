@@ -1,7 +1,7 @@
 """A file of a repository on the Hugging Face hub, or the repository as a folder.
 
-Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and which the
-network's.
+Knows the form ``org/repo[:file]``, and which of the client's errors are the caller's and which are
+the network's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,11 +21,11 @@ _FOLDER = ("*.json", "*.jinja", "*.txt", "model*.safetensors")  # what a model's
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
 
-    Fetch all parts of a model that has several, and return the first. Return the folder of a
-    repository that has no such file, but config.json and safetensors files. Files fetched before
-    are found without the network. Raises InputError when the name is not of that form, the
-    repository or file does not exist, or there are several files to choose from; FetchError when
-    the hub cannot be reached.
+    For a model in several parts, fetch all and return the first. For a repository without .gguf
+    files, but with config.json and safetensors files, return its folder. Files fetched before are
+    found without the network. Raises InputError if the name is not of that form, the repository or
+    file does not exist, or there are several files to choose from; FetchError if the hub cannot be
+    reached.
     """
     repo, _, file = spec.partition(":")
     _check(spec, repo, file)
@@ -68,7 +68,7 @@ def _client(spec: str) -> Any:
 
 
 def _only_file(client: Any, repo: str) -> str | Path | None:
-    """Return the only .gguf file; None for the whole folder; or the folder as fetched before."""
+    """Return the only .gguf file's name; None: fetch the folder; a path: it was fetched before."""
     try:
         listing = list(client.HfApi().list_repo_files(repo))
     except Exception as error:
@@ -125,7 +125,7 @@ def _names(folder: Path) -> list[str]:
 
 @contextmanager
 def _quiet_log(client: Any) -> Iterator[None]:
-    """Silence the client, which logs every attempt: the error at the end says it all."""
+    """Silence the client, which logs every attempt: the error at the end suffices."""
     log = client.utils.logging.get_logger("huggingface_hub")  # this call sets the level, once
     level = log.level
     log.setLevel(CRITICAL)

@@ -1,7 +1,7 @@
 """A folder as Hugging Face's transformers writes it, read as if it were a GGUF file.
 
-Knows which files of a folder are the model: config.json, safetensors files, tokenizer.json. How
-llama.cpp's conversion names and stores what is in them is known to the modules here.
+Knows which files of a folder are the model: config.json, safetensors files, tokenizer.json. The
+modules here know how llama.cpp's conversion names and stores their keys and tensors.
 """
 
 import os
@@ -47,8 +47,8 @@ class HuggingFaceFolder(SourcedFile):
     """config.json, safetensors files and tokenizer.json, with GGUF's keys and names.
 
     Tensors are rewritten when they are read; matrices keep their format, vectors become F32.
-    Raises `InputError` if a file cannot be opened and `FormatError`, with the name of the file and
-    of the field, for what is missing, damaged or not supported.
+    Raises `InputError` if a file cannot be opened, and `FormatError`, naming the file and field, if
+    something is missing, damaged or not supported.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -87,7 +87,7 @@ class HuggingFaceFolder(SourcedFile):
         return unread(names, config.behind)
 
     def _body(self, config: Config) -> dict[str, bool]:
-        """Mark a model without output matrix: it only makes vectors, though its family writes."""
+        """Mark an embedding model: it lacks the output matrix of its family's decoders."""
         is_headless = config.is_body and not config.tied and "output.weight" not in self.tensors
         return {"cutaway.embedding.body": True} if is_headless and not config.sees_all else {}
 

@@ -1,9 +1,9 @@
 """Folders of adapters, read as GGUF adapters: PEFT's, and jina-embeddings-v3's by task.
 
 Knows PEFT's names, and which of its adapters are plain LoRA; the others are refused by name. Rows
-of B are moved as those of the model's own matrices are. Knows how jina's folder, which holds the
-adapters of several tasks, names a matrix and what torch adds to it (``parametrizations``), and
-which tasks config.json lists.
+of B are moved as those of the model's own matrices are. Knows how jina's folder, which has the
+adapters of several tasks, names a matrix and the tensors that torch adds to it
+(``parametrizations``), and which tasks config.json lists.
 """
 
 import re
@@ -53,14 +53,14 @@ BY_CONFIG: Mapping[str, tuple[str, ...]] = {
     ),
     "bailingmoe": ("output",),
 }  # fmt: skip
-"""Architecture -> matrices whose form in GGUF follows from the model's config (`rewrites_of`)."""
+"""Architecture -> matrices whose layout in GGUF depends on the model's config (`rewrites_of`)."""
 
 
 class PeftFolder(SourcedFile):
     """An adapter's matrices by GGUF's names, in the format of its file.
 
-    scales  by matrix: the factor of its product
-    Raises `InputError` if a file cannot be opened and `FormatError` for what is not plain LoRA.
+    scales  matrix -> the factor of its product
+    Raises `InputError` if a file cannot be opened, `FormatError` if it is not plain LoRA.
     """
 
     def __init__(self, path: Path, architecture: str, heads: int, kv_heads: int) -> None:
@@ -111,7 +111,7 @@ def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
 
 
 def _families(architecture: str) -> list[Family]:
-    """The families whose adapters fit a model of this architecture."""
+    """Return the families whose adapters fit a model of this architecture."""
     families = [
         family for name, family in FAMILIES.items()
         if family.architecture == architecture and name != "mdlm"  # whose matrices are folded
@@ -125,7 +125,7 @@ def _families(architecture: str) -> list[Family]:
 
 
 def _check_plain(config: JsonObject) -> None:
-    """FormatError for what is not plain LoRA."""
+    """FormatError if the adapter is not plain LoRA."""
     if not config:
         raise FormatError(f"{ADAPTER_CONFIG} is missing or empty: the folder holds no adapter")
     config.must_be("peft_type", "LORA")
@@ -166,7 +166,7 @@ def _scale(config: JsonObject, module: str, a: TensorInfo) -> float:
 
 
 def _settings_of_module(config: JsonObject, key: str, module: str) -> JsonObject:
-    """Return the settings with the number that a pattern gives this module, if one does."""
+    """Return the settings of a module: a pattern may replace alpha or the rank."""
     usual = "lora_alpha" if key == "alpha_pattern" else "r"
     patterns = config.part(key)
     for pattern in patterns.values:

@@ -1,8 +1,8 @@
 """config.json as GGUF's metadata: the model's family, its sizes, its rotary positions.
 
-Knows the sizes that every family has, and transformers' defaults for absent keys: they are in the
-table class_defaults.json, which tools/transformers_defaults.py makes of its classes. Models for
-which it has no class share the defaults of one that it has.
+Knows the sizes that every family has, and transformers' defaults for absent keys, which
+tools/transformers_defaults.py writes from its classes into the table class_defaults.json. Models
+without a class in transformers share the defaults of another class.
 """
 
 import json
@@ -27,16 +27,16 @@ _WIDEST_HEAD = 1 << 16
 
 
 class Config:
-    """A model's config, understood. `FormatError` names what is missing, absurd or refused.
+    """A model's config as metadata. `FormatError` names a key that is missing, absurd or refused.
 
     metadata  with GGUF's keys
-    tensors   those of GGUF that the folder's files lack: factors of rotary positions
-    quantization  how matrices are quantised; None where they are not
+    tensors   tensors of GGUF that the folder's files lack: factors of rotary positions
+    quantization  how matrices are quantised; None if they are not
     layers    number of the model's own layers, without draft layers
     tied      whether the output matrix is the embedding
-    is_body   whether the model was saved without a head, as transformers' classes ...Model are
+    is_body   whether the model was saved without a head, by one of transformers' ...Model classes
     draft_layers  number of layers that follow the model's own and draft for it: 1 or 0
-    behind    the numbers of further blocks after these, which guess more tokens ahead
+    behind    the numbers of the blocks after these, which draft further tokens
     sees_all  whether each token sees the whole text
     """
 
@@ -184,9 +184,9 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
 
 
 def _text(config: JsonObject) -> JsonObject:
-    """Return the config of the text model, where a model of pictures and text has two.
+    """Return the text model's config, if a model of pictures and text has a config for each.
 
-    Whether the matrices are tied is taken from the outer config, if it has that key.
+    The key for tied matrices is the outer config's, if it has one.
     """
     text, whole = config.part("text_config").values, config.values
     overrides = {k: v for k, v in text.items() if k not in whole or (v is not None and k != TIED)}
@@ -209,7 +209,7 @@ def complete(config: JsonObject, whole: str | None = None) -> JsonObject:
     """Return the config with transformers' defaults for absent keys; null stays null.
 
     A value that a class knows by two names gets both. whole: the model_type of a model that reads
-    pictures, whose class says whether the matrices of its text model are tied.
+    pictures; its class has the default for tied matrices of the text model.
     """
     defaults = _defaults(config.text("model_type"))
     defaults = {**defaults, **{k: v for k, v in _defaults(whole).items() if k == TIED}}

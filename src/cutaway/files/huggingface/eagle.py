@@ -1,8 +1,8 @@
 """Folders of EAGLE-3 heads, which draft for one model (Li et al. 2025, arXiv 2503.01840).
 
 Knows how their publishers name files, tensors and settings: the paper's authors, SpecForge,
-AngelSlim (midlayer), and publishers who write the layer as vLLM reads it (layers.0). The keys that
-come of it begin with eagle3, the tensors' names with eagle.
+AngelSlim (midlayer), and publishers who write the layer as vLLM reads it (layers.0). The resulting
+keys begin with eagle3, and the tensors' names with eagle.
 """
 
 import os
@@ -40,8 +40,8 @@ _HEAD_KEYS = {
 class EagleFolder(SourcedFile):
     """config.json and safetensors files, as one file whose tensors are eagle.fc.weight, ….
 
-    Raises InputError where a file cannot be opened, FormatError, naming the file and the field, for
-    what is missing, damaged or not supported.
+    Raises InputError if a file cannot be opened, and FormatError, naming the file and the field, if
+    something is missing, damaged or not supported.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -107,8 +107,8 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
 def _layers(config: JsonObject) -> list[int] | None:
     """Return how many of the model's layers come before each stream that the head reads.
 
-    None: as in the paper. Ids at the top of the config are vLLM's, of layers whose input is read;
-    those in ``eagle_config`` are SpecForge's and SGLang's, of layers whose output is read.
+    None: the paper's layers. Ids at the top of the config name layers whose input is read, as in
+    vLLM; ids in ``eagle_config`` name layers whose output is read, as in SpecForge and SGLang.
     """
     key = "eagle_aux_hidden_state_layer_ids"
     at_top = config.get(key) is not None

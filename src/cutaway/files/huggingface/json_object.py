@@ -64,40 +64,40 @@ class JsonObject:
         return self._values
 
     def get(self, key: str) -> Any:
-        """Any value, None where it is absent."""
+        """Return any value; None if it is absent."""
         value = self._values.get(self._names.get(key, key))
         return self._defaults.get(key) if value is None else value
 
     def size(self, key: str, maximum: int = 2**31 - 1) -> int:
-        """A whole number, 1 to maximum."""
+        """Return a whole number, 1 to maximum."""
         value = self.get(key)
         if type(value) is not int or not 1 <= value <= maximum:
             self.fail(key, f"a whole number from 1 to {maximum}")
         return value
 
     def id(self, key: str) -> int:
-        """A whole number, 0 or above."""
+        """Return a token's id: a whole number, 0 or above."""
         value = self.get(key)
         if type(value) is not int or value < 0:
             self.fail(key, "a token's id")
         return value
 
     def number(self, key: str) -> float:
-        """A number that float32 can hold."""
+        """Return a number within float32's range."""
         value = self.get(key)
         if not _is_number(value):
             self.fail(key, "a number of an ordinary size")
         return float(value)
 
     def positive(self, key: str) -> float:
-        """Such a number above 0."""
+        """Return a number above 0, within float32's range."""
         value = self.number(key)
         if value < 1 / _MAX_NUMBER:
             self.fail(key, "above 0")
         return value
 
     def numbers(self, key: str, count: int | None = None) -> list[float]:
-        """A list of such numbers; of so many."""
+        """Return a list of numbers within float32's range; count: how many it must have."""
         value = self.get(key)
         if not isinstance(value, list) or not all(map(_is_number, value)):
             self.fail(key, "a list of numbers of an ordinary size")
@@ -106,28 +106,28 @@ class JsonObject:
         return [float(number) for number in value]
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false."""
+        """Return true or false; the default if the key is absent."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.fail(key, "true or false")
         return default if value is None else bool(value)
 
     def text(self, key: str) -> str | None:
-        """A string, None where it is absent."""
+        """Return a string; None if it is absent."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             self.fail(key, "a text")
         return value
 
     def part(self, key: str) -> "JsonObject":
-        """An object inside this one; no values where it is absent."""
+        """Return an object inside this one; without values if it is absent."""
         value = self.get(key)
         if value is not None and value is not False and not isinstance(value, dict):
             self.fail(key, "an object")  # RND1 writes false for none
         return JsonObject(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:
-        """Refuse any other value; a key that is absent everywhere means the first."""
+        """Refuse any other value; an absent key without a default means the first."""
         value = self.get(key)
         is_absent = value is None and self._names.get(key, key) not in self._nulls
         if not is_absent and value not in allowed:

@@ -1,7 +1,7 @@
 """Rewrites of tensors from transformers' layout to GGUF's.
 
-Elements are moved, and changed by `add_one`, `over_column_norms` and `Multiplied` alone. Which
-tensor needs which rewrite is in `families`.
+Elements are only moved, except by `Multiplied`, `divide_by_column_norms`, `add_one` and
+`minus_exp`. `families` has the rewrite of each tensor.
 
 Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and returns an array that may
 be a view.
@@ -40,7 +40,7 @@ def interleave_rope_rows(heads: int, rotated: int | None = None) -> Rewrite:
     """Reorder rows of queries or keys so that the two of a rotated pair are neighbours.
 
     transformers rotates row i of a head with row i + half; GGUF's llama with row i + 1.
-    rotated: how many rows of each head are; None: all
+    rotated: how many rows of each head are rotated; None: all
     """
     if rotated is None:
         return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
@@ -83,7 +83,7 @@ class AsRow:
         return (1, *shape)
 
     def __call__(self, x: Array) -> Array:
-        """The matrix."""
+        """Return the matrix."""
         return x.reshape(1, -1)
 
 
@@ -98,7 +98,7 @@ class Half:
         return (shape[0] // 2, *shape[1:])
 
     def __call__(self, x: Array) -> Array:
-        """The rows of that half."""
+        """Return the rows of that half."""
         half = len(x) // 2
         return x[self.index * half : (self.index + 1) * half]
 
@@ -121,7 +121,7 @@ class OfHeads:
         return (self.heads, *((columns, rows) if self.is_transposed else (rows, columns)))
 
     def __call__(self, x: Array) -> Array:
-        """The matrices."""
+        """Return the matrices."""
         rows = _parts(x, self.heads, 1)[:, 0, self.first : self.last]
         return rows.swapaxes(1, 2) if self.is_transposed else rows
 
@@ -137,7 +137,7 @@ class Squeezed:
         return (shape[0], shape[2]) if len(shape) == 3 and shape[1] == 1 else shape
 
     def __call__(self, x: Array) -> Array:
-        """(n, taps)."""
+        """Return the matrix, (n, taps)."""
         return self.then(x.reshape(len(x), -1))
 
 
@@ -163,7 +163,7 @@ class Tiled:
 
 @dataclass(frozen=True)
 class RowParts:
-    """Some parts of all groups of rows, where each group has parts of these sizes.
+    """The selected parts of all groups of rows; each group has parts of these sizes.
 
     then: a rewrite of the result that keeps its shape
     """
@@ -189,7 +189,7 @@ class RowParts:
 
 @dataclass(frozen=True)
 class GroupedVector:
-    """A vector as a matrix of ``groups`` rows, None: one for each number; then rewritten."""
+    """A vector, rewritten by ``then``, as a matrix of ``groups`` rows; None: a row a number."""
 
     groups: int | None = None
     then: Rewrite = as_it_is
@@ -242,12 +242,12 @@ def divide_by_column_norms(x: Array) -> Array:
 
 
 def changes_matrices(rewrite: Rewrite) -> bool:
-    """Whether a matrix has other numbers after it, and must be float32."""
+    """Whether a rewrite changes a matrix's numbers, which must then be float32."""
     return isinstance(rewrite, Multiplied) or rewrite is divide_by_column_norms
 
 
 def minus_exp(x: Array) -> Array:
-    """Return -exp(x): transformers stores the logarithm of what GGUF stores negated."""
+    """Return -exp(x): transformers stores log(a), and GGUF -a."""
     return -np.exp(x)
 
 

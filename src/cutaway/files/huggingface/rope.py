@@ -16,10 +16,10 @@ _KIND = "rope_type"
 
 
 class Ropes(NamedTuple):
-    """The kinds of rotary positions that a family may have, beside those that all may have.
+    """The kinds of rotary positions that a family may have, in addition to those that all may have.
 
-    partial       a part of each head is rotated
-    proportional  the frequencies of that part are those of the whole
+    partial       only a part of each head is rotated
+    proportional  the frequencies of that part are those of a whole head
     longrope      phi's
     ntk_alpha     "dynamic" with an alpha means a larger base
     truncates     yarn's ramp begins and ends at a pair, not in between
@@ -36,7 +36,7 @@ USUAL, PARTIAL = Ropes(), Ropes(partial=True)
 
 
 def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject:
-    """Return base, kind, and what the kind needs, for all layers or for one kind of layers.
+    """Return base, kind, and the kind's settings, for all layers or for one kind of layers.
 
     transformers 5 has one object, or one per kind of layers; 4 has two keys. Given both forms,
     transformers reads only ``rope_scaling`` and loses the base, so they must agree.
@@ -52,7 +52,7 @@ def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject
 
 
 def share_of(config: JsonObject, layer_type: str | None = None) -> float:
-    """Return how much of each head is rotated; FormatError for what is no share."""
+    """Return the share of each head that is rotated; FormatError unless it is above 0, up to 1."""
     usual = config.get("rotary_share") or config.get("partial_rotary_factor") or 1.0
     rope = settings_of(config, layer_type).with_defaults({}, {"partial_rotary_factor": usual})
     if (share := rope.positive("partial_rotary_factor")) > 1:
@@ -87,7 +87,7 @@ def rope_metadata(
 def _scaling(
     config: JsonObject, rope: JsonObject, dims: int, kinds: Ropes
 ) -> tuple[dict[str, Any], FloatTensors]:
-    """Return what a kind of rope adds to base and dims, or replaces: see ``rope_metadata``."""
+    """Return the metadata and tensors of a kind of scaling: see ``rope_metadata``."""
     kind = rope.text(_KIND) or "default"
     if kinds.longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
         return _longrope(config, rope, dims)
@@ -138,7 +138,7 @@ def _yarn(config: JsonObject, rope: JsonObject, *, truncates: bool) -> dict[str,
 
 
 def _yarn_attention(rope: JsonObject, factor: float) -> float | None:
-    """The attention's scale; None for the one that the YaRN paper suggests."""
+    """Return the factor of attention; None for the YaRN paper's own."""
     if rope.get("attention_factor") is not None:
         return rope.positive("attention_factor")
     if rope.get("mscale") and rope.get("mscale_all_dim"):
@@ -152,13 +152,13 @@ def _mscale(factor: float, weight: float) -> float:
 
 
 def _proportional(head_dim: int, dims: int) -> NDArray[np.float32]:
-    """Divisors of frequencies, (head_dim / 2,): 1, then one that leaves no rotation."""
+    """Return divisors of frequencies, (head_dim / 2,): 1, then one that stops rotation."""
     return np.where(np.arange(head_dim // 2) < dims // 2, 1.0, 1e30).astype(np.float32)
 
 
 def _llama3(config: JsonObject, rope: JsonObject, dims: int) -> NDArray[np.float32]:
-    """The divisor of each frequency, (dims / 2,): 1 for high ones, the factor for low ones, and
-    between the two in between."""
+    """Return the divisor of each frequency, (dims / 2,): 1 for high ones, the factor for low ones,
+    and a value between the two for those in between."""
     factor, original = rope.positive("factor"), _original(config, rope)
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
     base = rope.positive("rope_theta")
@@ -197,7 +197,7 @@ def _longrope(
 
 
 def _original(config: JsonObject, rope: JsonObject) -> int:
-    """The context length before scaling; phi3 has it in the config itself."""
+    """Return the context length before scaling; phi3 has it in the config itself."""
     for place in (config, rope):
         if place.get("original_max_position_embeddings") is not None:
             return place.size("original_max_position_embeddings")

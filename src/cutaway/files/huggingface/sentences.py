@@ -1,9 +1,9 @@
-"""Folders whose texts become vectors: sentence-transformers', and those of late interaction.
+"""Folders of embedding models: sentence-transformers', and those of late interaction.
 
-Knows modules.json and the files that it names: how a text's rows become its vector, and how long it
-may be; and the files in which PyLate, sentence-transformers and ColBERT each say how queries and
-documents are read. Unsupported settings that change the vector are listed in the metadata, so that
-the model can still be loaded for other uses.
+Knows modules.json and the files that it names: how a text's rows are pooled, and how long a text
+may be; and the files of PyLate, sentence-transformers and ColBERT that define how queries and
+documents are read. Unsupported settings that change the embedding are listed in the metadata, so
+that the model can still be loaded for other uses.
 """
 
 import json
@@ -39,7 +39,7 @@ _NO_LIMIT = 2**31  # transformers writes 10^30 where a tokenizer has none
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files that exist and describe vectors."""
+    """Return the files that exist and describe embeddings."""
     pooling = [folder / path / "config.json" for kind, path in modules(folder) if kind == "Pooling"]
     dense = [
         folder / path / name for kind, path in modules(folder) if kind == "Dense"
@@ -101,7 +101,7 @@ def _most_tokens(folder: Path, settings: JsonObject) -> int | None:
 
 
 def _pooling_metadata(config: JsonObject, architecture: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the metadata of pooling, and what of it is not supported."""
+    """Return the metadata of pooling, and the names of unsupported settings."""
     name = _pooling(config)
     metadata: dict[str, Any] = {f"{_PREFIX}include_prompt": config.flag("include_prompt", True)}
     if name in _KINDS:
@@ -120,7 +120,7 @@ def _pooling(config: JsonObject) -> str:
 
 
 def _activation(config: JsonObject) -> str:
-    """Return a dense layer's activation: torch's class, by the name in ``model.pooling``."""
+    """Return a dense layer's activation by its name in ``model.pooling``, from torch's class."""
     name = (config.text("activation_function") or "torch.nn.modules.activation.Tanh").split(".")[-1]
     names = {"Identity": "identity", "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
     if name not in names:
@@ -173,7 +173,7 @@ _OF_TOKENIZER = "tokenizer.ggml."
 def late_metadata(
     folder: Path, config: JsonObject, metadata: Mapping[str, Any]
 ) -> dict[str, str | bool]:
-    """Return ``LateInteraction`` as metadata; {} where a text has one vector.
+    """Return ``LateInteraction`` as metadata; {} if a text has one vector.
 
     config: config.json; metadata: the tokenizer's. FormatError for what is not supported.
     """
@@ -197,7 +197,7 @@ def late_metadata(
 
 
 class _Words:
-    """The vocabulary by its texts."""
+    """The vocabulary: finds tokens by their texts."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self._ids = {text: i for i, text in enumerate(metadata[f"{_OF_TOKENIZER}tokens"])}

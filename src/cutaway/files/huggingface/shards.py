@@ -1,5 +1,5 @@
-"""The weights of a folder: one safetensors file, or several and their index; and how GGUF's tensors
-are made of them.
+"""The weights of a folder, in one safetensors file or in several with an index, and the sources of
+GGUF's tensors in them.
 
 Knows which files those are, which file has a tensor, and how transformers names tensors that do not
 belong to the text model, which are skipped. Does not know what a tensor is for.
@@ -27,7 +27,7 @@ _INTEGERS = {"F8_E4M3": "u1", "F8_E8M0": "u1", "I64": "<i8", "I32": "<i4", "I8":
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder, by name. `FormatError` where one is missing."""
+    """Return the safetensors files of a folder, by name. `FormatError` if one is missing."""
     index = folder / INDEX
     if index.is_file():
         names = JsonObject.read(index).get("weight_map")
@@ -148,7 +148,7 @@ def unread(names: Iterable[str], behind: range) -> list[str]:
     return sorted({unread_part(name, behind) for name in names} - {""})
 
 
-# -- how a tensor of GGUF is made, when it is read -------------------------------------------------
+# -- how a tensor of GGUF is computed when it is read ----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ Sources = dict[str, TensorSource]
 
 
 class SourcedFile(ModelFile):
-    """A folder whose tensors are made of those in its safetensors files when they are read."""
+    """A folder whose tensors are computed from its safetensors files' when they are read."""
 
     tensors: Mapping[str, TensorSource]
 

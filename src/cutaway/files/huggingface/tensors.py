@@ -1,7 +1,7 @@
-"""Which of GGUF's tensors a folder has, and how each is made of those in its files.
+"""Finds the tensors of GGUF that a folder has, and the source of each in its files.
 
-Knows names and rewrites; a tensor is made when it is read. Where a file has the experts of a layer
-in one tensor, their matrices may be transposed or not.
+Knows names and rewrites; a tensor is rewritten when it is read. If a file has the experts of a
+layer in one tensor, their matrices may be transposed or not.
 """
 
 import re
@@ -43,7 +43,7 @@ from cutaway.files.weights.cursor import quote
 
 _PART = {"ffn_gate_exps": 0, "ffn_up_exps": 1, "ffn_down_exps": None}
 FUSED = frozenset(_PART)
-"""GGUF's names; in files, gate and up are one."""
+"""GGUF's names of tensors with all experts of a layer; in files, gate and up are one."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Fused:
     ) -> "Fused":  # fmt: skip
         """Return the rewrite of a tensor of matrices. name: of FUSED.
 
-        is_turned: None where the shape decides; alternate: whether outputs of gate and up do.
-        FormatError where the tensor does not fit, or would fit both ways.
+        is_turned: None: the shape decides; alternate: whether outputs of gate and up alternate.
+        FormatError if the tensor does not fit, or would fit both ways.
         """
         part, (count, *sides) = _PART[name], info.shape
         if is_turned is None:
@@ -153,7 +153,7 @@ def tensor_sources(config: Config, shards: Shards) -> Sources:
 
 
 def _is_copy(sources: Mapping[str, Mapping[int, str]], shards: Shards) -> bool:
-    """Whether there is an output matrix with the very bytes of the embedding.
+    """Whether there is an output matrix with the same bytes as the embedding.
 
     If the two differ, transformers uses both, although the config says that they are tied.
     """
@@ -207,7 +207,7 @@ def _tensor_source(
 
 
 def _head_source(name: str, info: TensorInfo, rewrite: OfHeads) -> TensorSource:
-    """Return the source of a matrix of all heads; quantised ones stay so unless transposed."""
+    """Return the source of all heads' matrices; quantised ones become F32 if transposed."""
     is_quantised = FORMATS[info.format].quant_block_elements > 1
     format = "F32" if is_quantised and rewrite.is_transposed else info.format
     return TensorSource(name, format, rewrite.shape(info.shape[1]), (info.name,), rewrite)
@@ -283,7 +283,7 @@ def _match_tensors(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[
 
 
 def _apart(name: str) -> list[str]:
-    """Return the tensors in one: blk.0.a+b.weight is blk.0.a.weight and blk.0.b.weight."""
+    """Split a name of two tensors: blk.0.a+b.weight is blk.0.a.weight and blk.0.b.weight."""
     base, _, ending = name.rpartition(".")
     block, dot, names = base.rpartition(".")
     return [f"{block}{dot}{name}.{ending}" for name in names.split("+")]

@@ -1,6 +1,6 @@
 """Weights on disk: a file's metadata, its tensor table and its numbers.
 
-Knows bytes and formats. What most runs do without is imported from its own module: `quantised`,
+Knows bytes and formats. Modules that most runs do not need are imported by themselves: `quantised`,
 `gguf_writer`, `safetensors`.
 """
 

@@ -1,8 +1,7 @@
 """A bounds-checked walk through the header of a GGUF file, which is read piece by piece.
 
-Knows how numbers, strings, arrays and typed metadata values are written, and that nothing a file
-says may be believed before it fits into the bytes that remain: memory and time stay proportional to
-the file, whatever its counts claim.
+Knows how numbers, strings, arrays and typed metadata values are written. It checks every count of a
+file against the bytes that remain, so that memory and time stay proportional to the file's size.
 
 Source: docs/gguf.md of ggml.
 """
@@ -47,15 +46,15 @@ def quote(name: str) -> str:
 class Cursor:
     """A position in the bytes of one file; every read checks, then advances.
 
-    `reading` says in words what is being read, for messages. All methods raise
-    `FormatError` when the bytes cannot be what they should be.
+    `reading` names what is being read, for messages. All methods raise `FormatError` if the bytes
+    are invalid.
     """
 
     def __init__(self, data: "FileBytes", path: object) -> None:
         self._data = data
         self._path = path
         self._size = data.nbytes
-        self._ahead, self._begin = b"", 0  # what was read last, and where it begins
+        self._ahead, self._begin = b"", 0  # the bytes read last, and where they begin
         self.position = 0
         self.reading = "the header"
 
@@ -113,9 +112,9 @@ class Cursor:
         """Read `count` strings: UTF-8, each after its length in bytes (uint64).
 
         Bytes that are not UTF-8 become lone surrogates, so that nothing is lost:
-        `s.encode("utf-8", "surrogateescape")` gives back exactly what the file holds.
+        `s.encode("utf-8", "surrogateescape")` returns exactly the file's bytes.
         """
-        from cutaway.base import _native  # models that are only listed need no kernels
+        from cutaway.base import _native  # listing models needs no kernels
 
         self.check_room(count, _LENGTH_BYTES, "strings of at least 8 bytes")
         strings: list[str] = []

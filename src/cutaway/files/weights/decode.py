@@ -1,4 +1,4 @@
-"""What the bytes of each format mean: quant blocks in, float32 out.
+"""Decodes the bytes of each format: quant blocks in, float32 out.
 
 Knows one short function per format, written as its definition: the oracle of the native kernels. In
 every function n is the number of quant blocks; the names of the fields are those of `formats`.
@@ -92,7 +92,7 @@ def _e4m3() -> Floats:
 
 
 E4M3 = _e4m3()
-"""The numbers that the bytes of FP8 stand for."""
+"""The number of each byte of FP8."""
 
 NF4 = np.array(
     [
@@ -103,7 +103,7 @@ NF4 = np.array(
     ],
     np.float32,
 )  # fmt: skip
-"""What the codes of NF4 stand for (Dettmers et al. 2023, arXiv 2305.14314, appendix E)."""
+"""The number of each code of NF4 (Dettmers et al. 2023, arXiv 2305.14314, appendix E)."""
 
 
 _OF_EACH_LENGTH = {"INT4": _int4, "INT8": _int8, "FP8": _fp8}
@@ -129,12 +129,12 @@ _VALUES = {
 }
 _SEVEN_SIGNS = np.arange(128, dtype=np.uint8)
 _SEVEN_SIGNS |= np.unpackbits(_SEVEN_SIGNS[:, None], axis=1).sum(1, dtype=np.uint8) % 2 << 7
-"""All eight signs by the first seven: the minuses are even in number."""
+"""All eight signs, by the first seven: the number of minuses is even."""
 
 
 @cache
 def _patterns(name: str) -> Floats:
-    """The weights of each pattern: (count, 4 or 8)."""
+    """Return the weights of each pattern: (count, 4 or 8)."""
     try:
         from cutaway.base._native import patterns
     except ImportError as error:
@@ -152,13 +152,13 @@ def _pattern_weights(name: str, numbers: NDArray[Any]) -> Floats:
 
 
 def _looked_up(table: Floats, index: NDArray[Any]) -> Floats:
-    """The rows of a table: (...) -> (..., columns), or (...) where it has none."""
+    """Look up rows of a table: (...) -> (..., columns); (...) if the table is a vector."""
     rows: Floats = table[index]
     return rows
 
 
 def _signs(bytes: Bytes) -> Floats:
-    """Bit i of a byte is set where weight i is negative: (..., k) -> (..., k, 8) of 1 and -1."""
+    """Bit i of a byte is set if weight i is negative: (..., k) -> (..., k, 8) of 1 and -1."""
     return np.float32(1) - np.float32(2) * f32(pieces(bytes, 1, 8))
 
 
@@ -251,7 +251,7 @@ def _iq1_m(b: QuantBlocks) -> Floats:
 
 
 def _tq1_0(b: QuantBlocks) -> Floats:
-    """A byte is a fraction of 243; multiplying it by 3 puts the next digit above its 8 bits."""
+    """A byte is a fraction in base 3: multiplying it by 3 moves the next digit above its 8 bits."""
     parts = (b["qs"][:, :32], 5), (b["qs"][:, 32:], 5), (b["qh"], 4)
     digits = [_ternary(part, count).reshape(len(b), -1) for part, count in parts]
     return column(b["d"]) * (f32(np.hstack(digits)) - np.float32(1))  # (n, 256)
@@ -307,8 +307,8 @@ def dequantize(format: QuantFormat, data: Bytes) -> Floats:
     """Decode n quant blocks.
 
     `data` is uint8 (n * quant_block_bytes,), contiguous; the result is a new float32
-    (n * quant_block_elements,). A scale that is inf or NaN gives inf or NaN weights,
-    silently: the caller decides whether that is wrong.
+    (n * quant_block_elements,). A scale that is inf or NaN gives inf or NaN weights without an
+    error: the caller decides whether that is wrong.
     Raises ValueError if `data` is not a whole number of quant blocks.
     """
     quant_blocks: QuantBlocks = data.view(format.layout)  # (n,)

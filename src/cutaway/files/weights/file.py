@@ -3,8 +3,8 @@
 Keys and tensor names are GGUF's whatever the file's own format, so that code that reads a model
 need not know the format.
 
-A file is not mapped: if mapped bytes are gone, the system ends the process that touches them, while
-a failed read is an ordinary error.
+Files are not memory-mapped: if mapped bytes are gone, the operating system kills the process that
+reads them, while a failed read is an ordinary error.
 """
 
 import os
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 _AT_ONCE = 1 << 22  # bytes of a piece
 
 TensorBytes: TypeAlias = "FileBytes | NDArray[np.uint8]"
-"""A tensor's bytes, read-only when they are sliced: in a file, which is read then, or in memory."""
+"""A tensor's bytes, in memory, or in a file and read when sliced; slices are read-only."""
 
 
 def pieces(data: TensorBytes, multiple: int = 1) -> Iterator[NDArray[np.uint8]]:
-    """Yield all of the bytes in pieces; multiple: the size of each is one of this number."""
+    """Yield all bytes in pieces; multiple: the size of each piece is a multiple of this."""
     step = max(_AT_ONCE // multiple, 1) * multiple
     for start in range(0, data.nbytes, step):
         yield data[start : start + step]
@@ -60,7 +60,7 @@ class ModelFile(ABC):
 
     `metadata` maps GGUF's keys to str, int, float, bool, list[str] or read-only numpy arrays;
     `tensors` maps GGUF's tensor names, in the order of the file. Both stay valid after `close`.
-    `value_types` maps the keys whose GGUF value type the file gives to that type.
+    `value_types` maps keys to their GGUF value types, where the file has them.
     """
 
     path: Path
@@ -70,17 +70,17 @@ class ModelFile(ABC):
 
     @abstractmethod
     def raw(self, name: str) -> TensorBytes:
-        """Return the bytes of a tensor in its format, which are read when they are sliced.
+        """Return a tensor's bytes in its format; they are read when they are sliced.
 
         Raises `InputError` for an unknown name or a closed file.
         """
 
     def expect(self, name: str) -> None:  # noqa: B027 — a reader may have no such call
-        """Tell the system that a tensor's bytes will be read soon: the disk can begin."""
+        """Tell the operating system that a tensor's bytes will be read soon, to read them ahead."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file; what `raw` returned can be read still."""
+        """Close the file; bytes that `raw` returned can still be read."""
 
     def dequantize(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
@@ -95,10 +95,11 @@ class ModelFile(ABC):
         return numbers.reshape(info.shape)
 
     def factors(self, name: str) -> NDArray[np.float32] | None:
-        """Return what products with a matrix, or with each of a stack, are multiplied by, if any.
+        """Return the factor of products with a matrix, or with each of a stack; None if none.
 
-        NVFP4 has a scale of the whole tensor, which llama.cpp's converter writes as another
-        (`blk.0.ffn_up.scale` beside `blk.0.ffn_up.weight`). Gemma 4's `ffn_gate_inp.scale` is none.
+        NVFP4 has a scale of the whole tensor, which llama.cpp's converter writes as another tensor
+        (`blk.0.ffn_up.scale` for `blk.0.ffn_up.weight`). Gemma 4's `ffn_gate_inp.scale` is no such
+        factor.
         """
         if name.endswith("ffn_gate_inp.weight"):
             return None
@@ -129,13 +130,13 @@ class ModelFile(ABC):
 
 
 def open_bytes(path: Path, suffix: str) -> "FileBytes":
-    """Open a regular file that is not empty; suffix: of the files that an error may suggest."""
+    """Open a regular file that is not empty; suffix: the file's usual ending, for an error."""
     from cutaway.base import _native  # models that are only listed need no kernels
 
     try:
         if not path.exists():
             raise InputError(f"{path}: there is no such file")
-        if not path.is_file():  # opening a pipe would wait for ever
+        if not path.is_file():  # opening a pipe would block forever
             raise FormatError(f"{path}: this is not a regular file; name the {suffix} file itself")
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -170,5 +171,5 @@ class TensorFile(ABC):
             self._bytes.part(start, end).expect()
 
     def close(self) -> None:
-        """Close the file, as soon as nothing is left that `raw` returned."""
+        """Close the file once no bytes that `raw` returned are in use."""
         self._bytes = None

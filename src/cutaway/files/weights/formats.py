@@ -83,9 +83,9 @@ _ALL = (
 
 _FLOAT_SCALE = ("d", "<f4")
 _GROUPS = (32, 64, 128)
-# The formats of quantised matrices in folders, without loss: scales are float32, one for each of
-# the longest of these groups that divides the folder's. Weights 2i and 2i + 1 are the halves of
-# byte i; z is the code that stands for 0.
+# The formats that quantised matrices of folders become, without loss: each group has a float32
+# scale; its length is the longest of these that divides the folder's. Weights 2i and 2i + 1 are the
+# halves of byte i; z is the code that stands for 0.
 _OF_FOLDERS = (
     *(
         _format(f"INT4_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "u1", n // 2))
@@ -104,7 +104,7 @@ FORMATS_BY_ID: dict[int, QuantFormat] = {
 }
 """The formats of GGUF by ggml type id."""
 
-# Only so that a refusal can use the word in the file's name.
+# Only for errors, which can then use the format's usual name.
 _UNREAD = {
     9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
     31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4",

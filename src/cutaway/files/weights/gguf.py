@@ -1,9 +1,9 @@
 """A GGUF file, or a model in several of them.
 
-Knows the header, the metadata and the tensor table, and that the three must agree with each other
-and with the size of the file; nothing is believed unchecked. Knows which tensors of some files are
-fused, and the keys that say which part a file is (`split.no`, `split.count`,
-`split.tensors.count`): all parts must be of one model. Does not know what a key means.
+Knows the header, the metadata and the tensor table, and checks that the three agree with each other
+and with the size of the file. Knows which tensors of some files are fused, and the keys that number
+the parts of a model (`split.no`, `split.count`, `split.tensors.count`): all parts must be of one
+model. Does not know what a key means.
 
 Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
 """
@@ -36,7 +36,7 @@ _MAX_DIMS = 4
 _MIN_PAIR = 8 + 4 + 1  # the bytes of an empty key, a value type and a one-byte value
 _MIN_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, one dimension, a type and an offset
 
-# What people download by mistake, by its first bytes.
+# The first bytes of files that people download by mistake -> a hint.
 _IMPOSTORS = {
     b"version https://git-lfs": "it is a Git LFS pointer: run `git lfs pull`",
     b"<": "it looks like a web page: download the file itself",
@@ -91,7 +91,7 @@ class GGUFFile(TensorFile, ModelFile):
 
 
 def _read_header(cursor: Cursor, data: "FileBytes") -> tuple[int, int]:
-    """Return how many tensors and how many metadata pairs the file announces."""
+    """Return the numbers of tensors and of metadata pairs in the header."""
     head = data[:32].tobytes()
     if not head.startswith(_MAGIC):
         hints = [hint for start, hint in _IMPOSTORS.items() if head.startswith(start)]
@@ -191,10 +191,10 @@ _GATE_UP, _KEYS_VALUES = "ffn_gate_up_exps", "attn_kv_b"
 
 @dataclass(frozen=True, slots=True)
 class _Part(TensorInfo):
-    """Rows of each of the stacked matrices of ``source``; all of it where ``rows`` is None.
+    """Rows of each of the stacked matrices of ``source``; all of them if ``rows`` is None.
 
-    stack: how many matrices there are, of how many rows each
-    is_transposed: rows and columns swapped, as float32
+    stack: how many matrices there are, and how many rows each has
+    is_transposed: whether rows and columns are swapped; the result is float32
     """
 
     source: TensorInfo
@@ -203,7 +203,7 @@ class _Part(TensorInfo):
     is_transposed: bool = False
 
     def bytes_of(self, raw: TensorBytes) -> TensorBytes:
-        """Return the bytes of these rows as a new array, or all of the source's as they are."""
+        """Return these rows' bytes as a new array; the source's own if ``rows`` is None."""
         if self.rows is None:
             return raw
         if self.is_transposed:
@@ -226,7 +226,7 @@ class _Part(TensorInfo):
 
 
 class ApartFile(ModelFile):
-    """A file whose fused tensors are replaced by what they hold. Closing this closes the file."""
+    """A file whose fused tensors are replaced by their parts. Closing this closes the file."""
 
     def __init__(self, file: ModelFile) -> None:
         """FormatError for a fused tensor that cannot be cut."""
@@ -254,7 +254,7 @@ class ApartFile(ModelFile):
 
 
 def apart(file: ModelFile) -> ModelFile:
-    """Return the file, with its fused tensors apart if it has some."""
+    """Return the file, with its fused tensors split if it has some."""
     is_fused = any(_GATE_UP in name or _KEYS_VALUES in name for name in file.tensors)
     return ApartFile(file) if is_fused else file
 
@@ -264,7 +264,7 @@ def _source(info: TensorInfo) -> str:
 
 
 def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
-    """Yield the tensors in a fused one; any other by itself."""
+    """Yield the parts of a fused tensor; any other tensor unchanged."""
     if _GATE_UP in info.name:
         yield from _gate_and_up(info)
     elif _KEYS_VALUES in info.name and len(info.shape) > 1:
@@ -274,7 +274,7 @@ def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
 
 
 def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
-    """Yield gate and up, each half the rows of each expert; of factors and the like, all rows."""
+    """Yield gate and up: each has half of every expert's rows, but all of a vector, as factors."""
     for i, name in enumerate(info.name.replace(_GATE_UP, f"ffn_{x}_exps") for x in ("gate", "up")):
         if len(info.shape) == 1:
             yield _Part(name, info.format, info.shape, info)
@@ -292,7 +292,7 @@ def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
 def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
     """Yield the heads' matrices for keys, transposed as the query reads them, and for values.
 
-    Yield nothing where the file has these, too.
+    Yield nothing if the file also has these matrices.
     """
     keys_name, values_name = (info.name.replace(_KEYS_VALUES, f"attn_{x}_b") for x in "kv")
     if keys_name in file.tensors and values_name in file.tensors:

@@ -18,7 +18,7 @@ from cutaway.files.weights.cursor import ARRAY, NUMBERS, STRING, quote
 from cutaway.files.weights.file import ModelFile, TensorInfo, pieces
 from cutaway.files.weights.formats import FORMATS
 
-_ALIGNMENT = 32  # the format's own: a file that has it need not say so
+_ALIGNMENT = 32  # GGUF's default, which needs no metadata key
 _TYPES = {dtype: type_id for type_id, dtype in NUMBERS.items()}
 _U32, _I32, _F32, _BOOL, _U64, _I64 = 4, 5, 6, 7, 10, 11
 
@@ -28,8 +28,8 @@ def write_gguf(
 ) -> None:
     """Write a model into a file, which takes its name when it is complete.
 
-    A file that had the name before is replaced. Raises CutawayError where it cannot be written;
-    whatever is raised, nothing is left behind.
+    A file that had the name before is replaced. Raises CutawayError if it cannot be written; after
+    any error no file is left.
     on_progress: called after each tensor with the bytes of tensors that are written
     """
     with whole_file(path) as out:
@@ -45,8 +45,8 @@ def write_resumable_gguf(
 ) -> None:  # fmt: skip
     """Do as `write_gguf`; after Ctrl-C or SystemExit the next call continues the same file.
 
-    made_of: identifies the source of the tensors' bytes; a file of another is not continued
-    on_kept: called with the bytes of tensors that are there already, which on_progress leaves out
+    made_of: identifies the source of the tensors' bytes; a file of another source is not continued
+    on_kept: called with the bytes of tensors already written, which on_progress does not count
     """
     key = sha256(_head(file) + made_of.encode()).hexdigest()[:16]
     with resumable_file(path, key) as out:
@@ -60,7 +60,7 @@ def write_resumable_gguf(
 def _pieces(
     file: ModelFile, skip: int, on_progress: Callable[[int], None]
 ) -> Iterator[Iterable[bytes | memoryview]]:
-    """Yield the head, and then each tensor but the first ``skip``."""
+    """Yield the head, then each tensor except the first ``skip``."""
     yield (_head(file),)
     done = 0
     for name, info in islice(file.tensors.items(), skip, None):

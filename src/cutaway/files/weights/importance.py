@@ -40,7 +40,7 @@ class Importance:
     """An importance matrix.
 
     datasets  the texts that it was collected from
-    chunks    how many pieces of them, each of chunk_size tokens; 0 where the file does not say
+    chunks    how many pieces of them, each of chunk_size tokens; 0 if the file has no count
     path      the file it was read from
     """
 
@@ -76,7 +76,7 @@ class Importance:
     def column_means(self, info: TensorInfo) -> Floats | None:
         """Return the mean square of each column's input, (matrices, columns); None if unknown.
 
-        1 for experts that no row used. InputError where the entry has another shape.
+        1 for experts that no row used. InputError if the entry has another shape.
         """
         entry = self.entries.get(info.name)
         if entry is None:
@@ -93,7 +93,7 @@ class Importance:
         return means.reshape(matrices, columns)
 
     def check(self, tensors: Mapping[str, TensorInfo]) -> list[str]:
-        """Return the matrices that have no entry. InputError if it is of another model."""
+        """Return the matrices without an entry. InputError if the entries are another model's."""
         infos = [info for name, info in tensors.items() if name in self.entries]
         if not infos:
             raise InputError(

@@ -47,7 +47,7 @@ MIXES: Mapping[str, Mix] = MappingProxyType({
 In mxfp4_moe only experts are MXFP4, and the others Q8_0; llama.cpp has no mxfp4.
 """
 
-# These keep their numbers: they are small, and much depends on them.
+# These are not quantised: they are small, and errors in them cost much.
 _UNQUANTISED = (
     "_norm", "ffn_gate_inp.weight", "ffn_gate_tid2eid", "position_embd", "token_types", "altup",
     "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv", "indexer.k_proj",
@@ -55,7 +55,7 @@ _UNQUANTISED = (
 )  # fmt: skip
 _TOKENS = ("token_embd.weight", "per_layer_token_embd.weight")
 _VALUES = ("attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight")
-# For rows that are no whole quant blocks of 256: the blocks of these have 32.
+# Replacements for rows that are no whole quant blocks of 256: blocks of these formats have 32.
 _FALLBACKS = {
     "IQ4_XS": "IQ4_NL", "Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
@@ -79,7 +79,7 @@ def formats_of(
 ) -> dict[str, str]:  # fmt: skip
     """Return the format of each matrix in a mix of MIXES or PLAIN_MIXES, by name.
 
-    The matrix's rows may not fit into it: see ``fitting``.
+    A matrix's rows may be no whole quant blocks of its format: see ``fitting``.
     """
     matrices = [info for info in tensors.values() if is_matrix(info)]
     if mix in PLAIN_MIXES:
@@ -132,7 +132,7 @@ class _Chooser:
         self._is_tied = "output.weight" not in tensors
         self._has_importance = with_importance
         self._values = sum(_is_values(name) for name in tensors)
-        self._value, self._down = 0, 0  # how many of their kind came before
+        self._value, self._down = 0, 0  # how many of each kind came before
 
     def format(self, info: TensorInfo) -> str:
         name = info.name
@@ -154,12 +154,12 @@ class _Chooser:
         return self._attention_output_format() if "attn_output.weight" in name else self._base
 
     def _output_format(self, info: TensorInfo) -> str:
-        """Return the output matrix's format: its errors are those of every logit."""
+        """Return the output matrix's format: its errors are in every logit."""
         fits = info.shape[-1] % FORMATS[self._base].quant_block_elements == 0
         return "Q8_0" if self._base in ("Q8_0", "MXFP4") or not fits else "Q6_K"
 
     def _values_format(self) -> str:
-        """Return the format for values: few where heads share them, so errors do not average."""
+        """Return the format for values: shared by heads they are few, so errors do not average."""
         if self._experts == 8:
             return "Q8_0"
         gets_more = self._is_one_of_more(self._value, self._values)

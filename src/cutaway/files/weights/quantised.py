@@ -38,13 +38,13 @@ class QuantisedFile(ModelFile):
     """Another file's tensors, quantised to a mix of formats; closing this closes the other.
 
     to          one of `MIXES` or `PLAIN_MIXES`: "q4_k_m"
-    threads     that quantise; None takes one for each processor that this process may use
+    threads     how many quantise; None takes one for each processor that this process may use
     importance  how much each column of the matrices matters
-    formats     of some tensors, by name, whatever the mix says
-    fallback_tensors  those whose rows do not fit into their format, and that got another
+    formats     tensor -> the format that replaces the mix's
+    fallback_tensors  those that got another format, since their rows are no whole quant blocks
 
-    ``raw`` quantises anew each time, in new memory, and raises FormatError where a weight is not
-    finite, or too large for the format. InputError where the native extension was not built.
+    ``raw`` quantises anew each time, in new memory, and raises FormatError if a weight is not
+    finite, or too large for the format. InputError if the native extension was not built.
     """
 
     def __init__(
@@ -174,8 +174,8 @@ _OF_FORMATS = ("general.file_type", "general.quantization_version")
 class MixedFile(ModelFile):
     """The tensors of ``base``, with those named in ``instead`` and their factors from other files.
 
-    Metadata and order are those of ``base``, but keys on quantisation come from the file that most
-    bytes come from. Closing this closes none of the files.
+    Metadata and order are those of ``base``, but keys about quantisation are those of the file with
+    most of the bytes. Closing this closes none of the files.
     """
 
     def __init__(self, base: ModelFile, instead: Mapping[str, ModelFile]) -> None:
@@ -214,7 +214,7 @@ class MixedFile(ModelFile):
         return self._instead.get(name, self._base)
 
     def _largest_source(self) -> ModelFile:
-        """Return the file that most bytes come from."""
+        """Return the file with most of the bytes."""
         files = {id(file): file for file in (self._base, *self._instead.values())}
         sizes = Counter[int]()
         for name, info in self.tensors.items():

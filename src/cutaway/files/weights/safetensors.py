@@ -1,7 +1,7 @@
 """A safetensors file, read and written.
 
-Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
-other; nothing is believed unchecked. Does not know what a tensor is for.
+Knows the header, which is JSON, and checks that its entries fit the file and do not overlap. Does
+not know what a tensor is for.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """
@@ -53,8 +53,8 @@ class SafetensorsFile(TensorFile):
     """The tensors of one file: names in the order of the header, sizes, and their bytes.
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
-    safetensors file. Tensors of dtypes other than F32, F16 and BF16 may be there, and are refused
-    only when they are read; integers and bytes can be read as parts of a quantised matrix
+    safetensors file. A file may have tensors of dtypes other than F32, F16 and BF16, which are
+    refused only when they are read; integers and bytes can be read as parts of a quantised matrix
     (``dtype_and_shape``, ``part``).
     """
 
@@ -85,7 +85,7 @@ class SafetensorsFile(TensorFile):
         return TensorInfo(name, entry.dtype, entry.shape)
 
     def raw(self, name: str) -> "FileBytes":
-        """See `ModelFile`. `FormatError` as ``info`` says."""
+        """See `ModelFile`. Raises `FormatError` as ``info`` does."""
         self.info(name)
         return super().raw(name)
 
@@ -190,7 +190,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def write_safetensors(path: Path, tensors: Arrays, metadata: Mapping[str, str]) -> None:
-    """Write a file, whole or not at all; CutawayError where it cannot be written."""
+    """Write a file, whole or not at all; CutawayError if it cannot be written."""
     with whole_file(path) as file:
         file.writelines(parts(tensors, metadata))
 
