@@ -1,8 +1,8 @@
 """The families of models: GGUF's architecture and the names of tensors and keys for each.
 
-A row has the model_type of config.json, and what is particular to its family. It is in the module
-named as that of its graph in ``compute/model/architectures/``, a layer that may import this one but
-not the reverse. Keys that several families share are in `keys`, names of tensors in `family`.
+A row has the model_type of config.json and the particulars of its family. Its module has the name
+of its graph's module in ``compute/model/architectures/``, which may import this package, but not
+the reverse. Keys that several families share are in `keys`, names of tensors in `family`.
 
 Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 """
@@ -32,4 +32,4 @@ VARIANTS: Mapping[str, Variant] = {
     for module in (bert, diffusion, gemma, ling, mamba)
     for name, variant in module.VARIANTS.items()
 }
-"""What chooses the family, for each model_type that several families share."""
+"""model_type that several families share -> the function that chooses one of them."""

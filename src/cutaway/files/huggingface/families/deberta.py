@@ -1,8 +1,8 @@
-"""DeBERTa, v2 and v3: names and keys, and what its layers make of distances.
+"""DeBERTa, v2 and v3: names and keys, and the projections of distances in each layer.
 
-All layers share a matrix with a row for each distance, normed. A layer projects it as it projects
-tokens (share_att_key), or by matrices of its own; the graph takes the products, which are made when
-they are read. It is in ``compute/model/architectures/deberta.py``.
+All layers share a matrix with a normed row for each distance. A layer projects it as it projects
+tokens (share_att_key), or by matrices of its own. The graph, in
+``compute/model/architectures/deberta.py``, reads the products, which are computed on reading.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 
 
 def deberta_v2(config: JsonObject) -> dict[str, Any]:
-    """Return the keys of v2 and v3, which have scores of distances in place of positions."""
+    """Return the keys of v2 and v3, which have biases by distance in place of positions."""
     attention_types = config.get("pos_att_type")
     kinds = attention_types.split("|") if isinstance(attention_types, str) else attention_types
     if not isinstance(kinds, list) or sorted(map(str, kinds)) != ["c2p", "p2c"]:

@@ -1,12 +1,12 @@
 """The families of masked diffusion models: each has another family's body, and another attention.
 
-Knows the keys of their configs and the values required, whether their rows are shifted, and which
-token masks where neither config nor tokenizer says so, from papers and code. Their rows of graphs
-are in ``compute/model/architectures/diffusion.py``, or in their bodies' modules.
+Knows the keys of their configs and the values required, whether their rows are shifted, and, from
+papers and code, the mask token if neither config nor tokenizer has it. Their rows of graphs are in
+``compute/model/architectures/diffusion.py``, or in their bodies' modules.
 
 *MDLM's modulation by time*: each block has a shift, a scale and a gate for each of its two halves,
-which a matrix makes of an embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv 2212.09748).
-MDLM is always given 0 for it, so that these are constants: LN(x) · w · (1 + scale) + shift is a
+which a matrix computes from an embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv
+2212.09748). MDLM's sigma is always 0, so these are constants: LN(x) · w · (1 + scale) + shift is a
 norm with a bias, and gate · (W x + b) a matrix with other rows.
 """
 
@@ -43,7 +43,7 @@ def llada_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def mdlm(config: JsonObject) -> dict[str, Any]:
-    """A GPT-NeoX with the other GELU, once it needs no time."""
+    """A GPT-NeoX with the other GELU, once the modulation by time is folded in."""
     return {
         "use_parallel_residual": False, "hidden_activation": "gelu_new",
         **gpt.width(config),

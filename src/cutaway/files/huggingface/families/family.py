@@ -1,4 +1,4 @@
-"""Family: what is particular to the folders of one kind of model, and the names that many share.
+"""Family: the particulars of one kind of model's folders, and the names that many share.
 
 Some folders have a draft head as one more layer, others apart under mtp. Knows no family.
 """
@@ -16,7 +16,7 @@ Names = Mapping[str, str]
 
 SILU = {"hidden_act": "silu"}
 OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
-"""Outside the layers, as llama and most others have it."""
+"""Tensors outside the layers, as in llama and most others."""
 ATTENTION = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -26,7 +26,7 @@ ATTENTION = {
 
 
 def mlp(name: str = "mlp", ending: str = "") -> dict[str, str]:
-    """Return the names of a gated MLP's three matrices; ending: what GGUF's names end in."""
+    """Return the names of a gated MLP's three matrices; ending: of GGUF's names."""
     return {f"{name}.{part}_proj": f"ffn_{part}{ending}" for part in ("gate", "up", "down")}
 
 
@@ -58,8 +58,8 @@ class Family:
     whole         tensors of each layer by their whole names, transformers' and GGUF's
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
-                  outputs), not (experts, outputs, inputs); None where the shapes say it
-    experts_alternate  whether an output of gate and one of up take turns in these
+                  outputs), not (experts, outputs, inputs); None: their shapes decide
+    experts_alternate  whether outputs of gate and up alternate in these
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
@@ -73,7 +73,7 @@ class Family:
     attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
                   config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
-    head_dim      returns the width of heads, where config.json has another name for it
+    head_dim      returns the width of heads, if config.json has another name for it
     rope          the kinds of rotary positions that it may have; None: it has none
     rank          tensors outside the layers of a head that scores texts, likewise, which replaces
                   the one that predicts tokens; rank_activation: the head's activation
@@ -137,7 +137,7 @@ NEXTN = {
     "embed_tokens": "nextn.embed_tokens", "shared_head.norm": "nextn.shared_head_norm",
     "shared_head.head": "nextn.shared_head_head",
 }  # fmt: skip
-"""Tensors that a draft layer has beside those of any layer. See ``Family.layer``."""
+"""Tensors that a draft layer has in addition to those of any layer. See ``Family.layer``."""
 NEXTN_NORMS = ("enorm", "hnorm", "shared_head_norm")
 _APART = {
     "mtp.fc.": "eh_proj.", "mtp.pre_fc_norm_embedding.": "enorm.",

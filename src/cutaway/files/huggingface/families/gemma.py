@@ -33,7 +33,7 @@ _BETWEEN_NORMS = LAYER | {
 
 
 def gemma(config: JsonObject) -> dict[str, Any]:
-    """Return no keys beyond the sizes. Early files name another GELU than the one meant."""
+    """Return no keys beyond the sizes. Early files name another GELU than the model's."""
     if config.get("hidden_activation") is None:
         config.must_be("hidden_act", "gelu_pytorch_tanh", "gelu")
     config.must_be("hidden_activation", "gelu_pytorch_tanh")

@@ -37,7 +37,7 @@ def granite(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen(config: JsonObject) -> dict[str, Any]:
-    """No window: which layers would have one cannot be said."""
+    """No window: GGUF has no key for the layers that would have one."""
     config.must_be("use_sliding_window", False)
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or SLIDING in kinds:

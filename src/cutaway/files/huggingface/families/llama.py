@@ -1,4 +1,4 @@
-"""Llama and what descends from it or is wired nearly so: names and keys.
+"""Llama, its descendants, and models wired nearly like it: names and keys.
 
 Their graphs are in ``compute/model/architectures/llama.py``.
 """
@@ -141,7 +141,7 @@ _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 
 
 def _constants(_: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
-    """Read what Apertus' activation has learned, a tensor of one number in each layer."""
+    """Read the learned constants of Apertus' activation, one number a tensor in each layer."""
     layers, name = config.size("num_hidden_layers"), "model.layers.{}.mlp.act_fn.{}"
     return {
         f"xielu.{key}": np.array(

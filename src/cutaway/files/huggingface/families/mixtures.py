@@ -1,6 +1,6 @@
-"""The families of mixtures: what each has beside the family whose attention it has.
+"""The families of mixtures: the differences of each from the family whose attention it has.
 
-How many experts there are, how they are chosen, what all rows share, and the names of tensors.
+How many experts there are, how they are chosen, the MLPs of all rows, and the names of tensors.
 Their graphs are in ``compute/model/architectures/mixtures.py``.
 """
 

@@ -1,8 +1,8 @@
 """Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, bitsandbytes, floats.
 
-Knows the names of all methods, refuses those that are not read, and shows a folder's tensors with
-each quantised matrix as one tensor in a format of `weights.formats`, exactly: codes, the codes that
-stand for 0, and scales are the file's own numbers. How a method packs them, its own module knows.
+Knows the names of all methods, refuses those that are not supported, and shows a folder's tensors
+with each quantised matrix as one tensor in a format of `weights.formats`, exactly: codes, zero
+points and scales are the file's own numbers. Each method's module knows how it packs them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import TensorBytes, TensorInfo
 from cutaway.files.weights.cursor import quote
 
-# -- which method a config says --------------------------------------------------------------------
+# -- the method that a config names ----------------------------------------------------------------
 
 
 OLD_CONFIGS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
@@ -55,9 +55,9 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
 
 
 def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
-    """Return how a folder's matrices are quantised; None where they are not.
+    """Return how a folder's matrices are quantised; None if they are not.
 
-    settings: config.json. FormatError for a method or a variant that is not read.
+    settings: config.json. FormatError for a method or a variant that is not supported.
     """
     config = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
     if config is None:
@@ -86,7 +86,7 @@ def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
 
 
 ORDER = ".order"
-"""The ending of a vector beside a matrix: which input each of its columns is for (act-order)."""
+"""The ending of the name of a matrix's column order: the input of each column (act-order)."""
 
 _OF_ACTIVATIONS = (
     ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
@@ -102,7 +102,7 @@ class QuantisedShards(Shards):
     """
 
     def __init__(self, shards: Shards, method: Method) -> None:
-        """FormatError for a matrix that is not whole, or where none is quantised."""
+        """FormatError if a matrix lacks a tensor, or if no matrix is quantised."""
         self._file_of, self._files = shards._file_of, shards._files
         self._matrices, self._of_part = dict[str, Grouped](), dict[str, Grouped]()
         for matrix in method.matrices(shards):

@@ -25,7 +25,7 @@ _LONGEST_ROW = 2**31 - 1
 
 
 class BitsAndBytes:
-    """The method; what it needs to know is stored with each matrix."""
+    """The method; its settings are stored with each matrix."""
 
     @classmethod
     def read(cls, config: JsonObject) -> "BitsAndBytes":

@@ -3,7 +3,7 @@
 Weight (out, in) is weight_scale · (q - weight_zero_point), one scale for each group of a row's
 weights, for each row, or for all. `weight_packed` has words of codes, q + 2^(bits - 1), lowest bits
 first (pack-quantized); `weight` has bytes (int-quantized, float-quantized, naive-quantized). Sizes
-are those of the tensors; the config tells what is refused.
+are read from the tensors; the config only decides if the folder is refused.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,9 +49,9 @@ _SCALE, _ZERO, _GROUPS = ".weight_scale", ".weight_zero_point", ".weight_g_idx"
 
 
 class CompressedTensors:
-    """The method. lengths: of groups.
+    """The method. lengths: those that groups may have.
 
-    block: outputs and inputs that share a scale, for FP8 with a scale for each block
+    block: how many outputs and inputs share a scale, for FP8 with a scale for each block
     """
 
     def __init__(self, lengths: Lengths, block: tuple[int, int] | None) -> None:
@@ -139,7 +139,7 @@ def _integers(
     codes: Callable[[Order | None], NDArray[np.uint8]],
     lengths: Lengths,
 ) -> Grouped:
-    """Return the matrix. codes: of an order of columns; two of up to 4 bits are in a byte."""
+    """Return the matrix; codes: reads codes in an order of columns, two a byte up to 4 bits."""
     rows, cols = shape
     sides = scale_sides(parts, _SCALE)
     if sides[0] not in (1, rows):
@@ -168,7 +168,7 @@ def _integers(
 
 
 def _check_zeros(parts: MatrixParts, rows: int, sides: tuple[int, int], bits: int) -> bool:
-    """Whether there are zeros packed into words."""
+    """Whether the matrix has zero points packed into words; FormatError if their shape is wrong."""
     if not parts.has(_ZERO):
         return False
     parts.shape(_ZERO, "I8", "I32")
@@ -185,7 +185,7 @@ def _check_zeros(parts: MatrixParts, rows: int, sides: tuple[int, int], bits: in
 def _zeros(
     parts: MatrixParts, rows: int, sides: tuple[int, int], bits: int, *, in_words: bool
 ) -> NDArray[np.int16]:
-    """The codes that stand for 0, as the formats of `weights.formats` have codes."""
+    """Return the zero points, as codes of the formats in `weights.formats`."""
     middle = np.int16(0 if bits == 8 else 1 << (bits - 1))
     if not parts.has(_ZERO):
         return np.full(sides, middle)

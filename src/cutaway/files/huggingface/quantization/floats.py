@@ -1,13 +1,13 @@
 """FP8 and MXFP4: small floats that share scales.
 
-*FP8* (e4m3): bytes with one scale of a matrix, of each output, or of each block of both sides. A
-weight is its byte's number times its scale, in float32. DeepSeek's and Qwen's files call the scales
-of blocks `weight_scale_inv`, others `weight_scale`; both are factors. Settings for rounding
-activations, too (activation_scheme, input_scale), are ignored: activations are not rounded.
+*FP8* (e4m3): bytes with one scale for a matrix, for each output, or for each block of outputs and
+inputs. A weight is its byte's number times its scale, in float32. DeepSeek's and Qwen's files call
+the scales of blocks `weight_scale_inv`, others `weight_scale`; both are factors. Settings that also
+round activations (activation_scheme, input_scale) are ignored: activations are not rounded.
 
 *MXFP4*: numbers of 4 bits (e2m1), of which 32 share a power of two (OCP Microscaling, v1.0).
-compressed-tensors and gpt-oss have two of them in a byte, the first in its low half, and the
-powers' exponents plus 127 beside; GGUF's quant blocks have the same codes in another order.
+compressed-tensors and gpt-oss have two of them in a byte, the first in its low half, and a second
+tensor of the powers' exponents plus 127; GGUF's quant blocks have the same codes in another order.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ class Fp8:
 
 
 def block_of(config: JsonObject, key: str) -> Sides | None:
-    """Return a block's outputs and inputs; None where the config names none."""
+    """Return a block's outputs and inputs; None if the config has no blocks."""
     block = config.get(key)
     if block is None:
         return None
@@ -116,7 +116,7 @@ def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = froze
 
 
 def _block_size(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
-    """Return the outputs and inputs that share a scale; None where the scales do not fit.
+    """Return how many outputs and inputs share a scale; None if the scales do not fit.
 
     A config's blocks may be cut off at the ends of a matrix; without one, all are equal.
     mixed: the config has matrices without blocks, too
@@ -160,7 +160,7 @@ class Mxfp4:
 
     @classmethod
     def read(cls, _config: JsonObject) -> "Mxfp4":
-        """Read a quantization_config, which says nothing further."""
+        """Return the method; a quantization_config has no further settings of it."""
         return cls()
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:

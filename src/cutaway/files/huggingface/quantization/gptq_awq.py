@@ -3,15 +3,15 @@
 A weight (out, in) is scales[g, out] · (code - zero).
 
 *GPTQ*, as AutoGPTQ and GPTQModel pack it (Frantar et al. 2022, arXiv 2210.17323): g = g_idx[in].
-`qweight` (in · bits / 32, out) holds the codes of one output one after the other, lowest bits
-first; `qzeros` (groups, out · bits / 32) likewise those that stand for 0, minus 1 in files of the
-first version. With act-order the columns of a group are scattered, and g_idx has the group of each.
+`qweight` (in · bits / 32, out) has the codes of one output one after the other, lowest bits first;
+`qzeros` (groups, out · bits / 32) has the zero points likewise, minus 1 in files of the first
+version. With act-order the columns of a group are scattered, and g_idx has the group of each.
 
 *AWQ*, as AutoAWQ packs it for its gemm kernels (Lin et al. 2023, arXiv 2306.00978): g = in / group.
-A word of `qweight` (in, out / 8) and of `qzeros` (groups, out / 8) holds the codes of 8 outputs,
-the even ones below the odd ones.
+A word of `qweight` (in, out / 8) and of `qzeros` (groups, out / 8) has the codes of 8 outputs, the
+even ones below the odd ones.
 
-*AutoRound* (Cheng et al. 2023, arXiv 2309.05516): its integers lie as those of GPTQ or of AWQ.
+*AutoRound* (Cheng et al. 2023, arXiv 2309.05516): its integers are packed as in GPTQ or in AWQ.
 """
 
 from collections.abc import Iterator
@@ -53,9 +53,9 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     """The method, as a config describes it.
 
-    bits     of a code, where no g_idx tells
-    least    the zero that a stored 0 stands for
-    lengths  of groups
+    bits     of a code, if there is no g_idx to derive them from
+    least    the zero point that a stored 0 stands for
+    lengths  those that groups may have
     """
 
     bits: int
@@ -143,7 +143,7 @@ _PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # place of each output's code in a
 
 
 class Awq:
-    """The method, whose codes have 4 bits. lengths: of groups."""
+    """The method, whose codes have 4 bits. lengths: those that groups may have."""
 
     def __init__(self, lengths: Lengths) -> None:
         self.lengths = lengths
@@ -219,7 +219,7 @@ def read_auto_round(config: JsonObject) -> Gptq | Awq:
 
 
 def _check_alike(config: JsonObject) -> None:
-    """Refuse matrices of various bits: their sizes do not tell which has how many."""
+    """Refuse matrices of different bits: a matrix's shape does not determine its bits."""
     overrides = config.part("extra_config")
     for name in overrides.values:
         override = overrides.part(name)

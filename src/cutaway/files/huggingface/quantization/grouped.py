@@ -1,7 +1,7 @@
 """Matrices whose weights share scales in groups along a row, in the formats of `weights.formats`.
 
-Knows which format fits a group, and how to check the tensors that a matrix is made of. Does not
-know how a method packs its codes.
+Knows which format fits a group, and how to check the tensors of a quantised matrix. Does not know
+how a method packs its codes.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ class Grouped:
     parts   the names of its tensors
     shape   rows and columns; for experts (experts, rows, columns)
     format  of `FORMATS`
-    order   place in the input of each stored column; None: the same
-    read    returns its codes as bytes, (rows, bytes); scales (rows, groups); the codes that stand
-            for 0, likewise, None where codes are floats
-    group   weights of a row that share a scale
+    order   the input of each stored column; None: columns are in the order of inputs
+    read    returns codes as bytes, (rows, bytes); scales (rows, groups); zero points, likewise, or
+            None if codes are floats
+    group   how many weights of a row share a scale
     """
 
     name: str
@@ -60,7 +60,7 @@ class Grouped:
 def format_of(kind: str, name: str, cols: int, group: int) -> str:
     """Return the format of ``kind`` with the longest groups that divide the file's.
 
-    name: for messages. FormatError where none does.
+    name: for messages. FormatError if no format's do.
     """
     for length in (128, 64, 32):
         if cols % length == 0 and group % length == 0:
@@ -78,7 +78,7 @@ WHOLE_ROW = 0
 
 
 def lengths_of(config: JsonObject, *keys: str) -> Lengths:
-    """Return the length in a config under one of these keys; -1 is a whole row."""
+    """Return the length of groups in a config, under the first of these keys; -1: a whole row."""
     for key in keys:
         if (length := config.get(key)) is not None:
             if type(length) is not int or (length < 1 and length != -1):
@@ -109,10 +109,10 @@ def group_of(name: str, cols: int, groups: int, allowed: Lengths = frozenset()) 
 
 
 def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
-    """Return the order of columns in which groups are whole; None where they are already.
+    """Return the order of columns in which each group is contiguous; None if it is already.
 
-    groups_of: the number of each column's group (g_idx). FormatError where a group does not exist
-    or has more columns than another.
+    groups_of: the number of each column's group (g_idx). FormatError if a group does not exist or
+    has more columns than another.
     """
     cols = len(groups_of)
     group = group_of(name, cols, groups)
@@ -148,7 +148,7 @@ class MatrixParts:
         self.used: list[str] = []
 
     def has(self, ending: str) -> bool:
-        """Whether there is one with this ending."""
+        """Whether the matrix has a tensor with this ending."""
         return self.base + ending in self._shards
 
     def shape(self, ending: str, *dtypes: str) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ class MatrixParts:
         return self._shards.dtype(self.base + ending)
 
     def expect(self, ending: str, shape: tuple[int, ...], *dtypes: str) -> None:
-        """Raise FormatError where a tensor has another shape."""
+        """Raise FormatError if a tensor has another shape."""
         if (actual := self.shape(ending, *dtypes)) != shape:
             raise FormatError(
                 f"the tensor {quote(self.base + ending)} has the shape {actual}, which is not "
@@ -230,7 +230,7 @@ def as_bytes(words: NDArray[np.int32]) -> Bytes:
 
 
 def make_in_pieces(rows: int, width: int, make: Callable[[slice], Bytes]) -> Bytes:
-    """Make all rows, few at a time where they are wide."""
+    """Make all rows, a few at a time if they are wide, which bounds memory."""
     return np.concatenate(
         [make(part) for part in _pieces(rows, max(_AT_ONCE // width, 8) // 8 * 8)]
     )

@@ -1,7 +1,7 @@
 """tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
 
-Knows the kinds of tokenizers that `text/` has, what each token is for, and which files give the ids
-of special tokens.
+Knows the kinds of tokenizers that `text/` has, the purpose of each token, and which files have the
+ids of special tokens.
 """
 
 from pathlib import Path
@@ -48,7 +48,7 @@ _MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files that exist and say how text becomes tokens, or what tokens are for."""
+    """Return the files that exist and define how text becomes tokens, or special tokens."""
     main = folder / TOKENIZER
     lists = [] if main.is_file() else [folder / name for name in LISTS]
     return [p for p in (main, *lists, *(folder / name for name in _BESIDE)) if p.is_file()]

@@ -1,4 +1,4 @@
-"""The special tokens of a folder: which begin and end texts, and which file says so.
+"""The special tokens of a folder: those that begin and end texts, and the file that names each.
 
 Knows the five files that name them, and their precedence.
 """
@@ -35,7 +35,7 @@ class Sources:
     tokens: list[str]
 
     def id_of(self, text: object) -> int | None:
-        """Return a token's id, None where the model has no such token."""
+        """Return a token's id; None if the model has no such token."""
         return self.tokens.index(text) if isinstance(text, str) and text in self.tokens else None
 
     def find_token(self, key: str) -> int | None:
@@ -56,7 +56,7 @@ class Sources:
 
 
 def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
-    """Yield the tokens that are found in a text as a whole."""
+    """Yield the added tokens, which are matched in a text as a whole."""
     entries = tokenizer.get("added_tokens") or []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         tokenizer.fail("added_tokens", "a list of objects")
@@ -70,12 +70,12 @@ def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
 def special_metadata(
     sources: Sources, *, sees_all: bool = False, embeds: bool = False
 ) -> dict[str, Any]:
-    """Return the ids of special tokens, whether texts begin with one, and who names each end.
+    """Return the ids of special tokens, whether texts begin with one, and the file of each end.
 
     sees_all: whether a token may end every text, since the model continues none
-    embeds: whether the folder is of a model of vectors: one that also writes has its end token
-    after texts for vectors, but not after prompts
-    The tokenizer's own end comes first: chat templates mean it by `eos_token`.
+    embeds: whether the folder is an embedding model's: if it also generates text, its end token
+    follows texts to embed, but not prompts
+    The tokenizer's own end comes first: chat templates call it `eos_token`.
     """
     first, last = _frame(sources, embeds=embeds)
     end = None

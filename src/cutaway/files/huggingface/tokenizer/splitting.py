@@ -1,7 +1,7 @@
 """How tokenizer.json cuts a text, and which tokenizer of `text/` does the same.
 
 Knows the pre-tokenizers and normalizers of the `tokenizers` library that the supported families
-use, and Unigram's pieces with their scores. What is not exactly the same is refused by name.
+use, and Unigram's pieces with their scores. Settings without an exact equal are refused by name.
 """
 
 import json
@@ -65,7 +65,7 @@ def wordpiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
 
 
 def space_prefix(tokenizer: JsonObject) -> str | None:
-    """Return where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
+    """Return where SentencePiece-like BPE puts a space, by its name in `text/`; None for nowhere.
 
     A normalizer puts "▁" before every stretch of text; Metaspace only at the very beginning, and
     never doubles it; Gemma has neither. `FormatError` for any other preparation of a text.
