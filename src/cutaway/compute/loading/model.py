@@ -173,7 +173,7 @@ class LoadedModel:
         return self._adapters.names
 
     def adapted_backend(self, sha256: str) -> Backend:
-        """Return the backend with an adapter. InputError if the model is closed, or it unloaded."""
+        """Return the backend with an adapter. InputError once either of the two is unloaded."""
         _ = self.backend
         return self._adapters.backend(sha256)
 

@@ -143,7 +143,7 @@ class Run(Protocol):
         """Report a tensor that is no op's result, under this name."""
 
     def store(self, layer: int, *keys_values: Array) -> None:
-        """Store each row's keys, and its values unless they are in the keys, (M, kv · head_dim)."""
+        """Store each row's keys, and its values if they are separate, (M, kv_heads · head_dim)."""
 
     def texts(self) -> Iterator[TextRows]:
         """Yield the texts of the batch."""

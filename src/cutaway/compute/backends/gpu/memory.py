@@ -216,7 +216,7 @@ class DeviceMemory:
         self.version += sum(self.states.take(slot) for slot in slots)
 
     def window_tables(self, tables: Ints, spans: Sequence[tuple[int, int, int, int]]) -> Ints:
-        """Return the places of the blocks that rows see in layers with a window, as ``tables``.
+        """Return the places of blocks that rows see in layers with a window, shaped as ``tables``.
 
         spans: of each run of rows, its sequence, the first block it sees, the last it sees or
         stores, and the first it stores. ValueError if a block that a row sees was freed.
