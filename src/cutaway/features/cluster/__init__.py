@@ -1,6 +1,6 @@
 """Many replicas of one model behind one server.
 
-Knows which replica generates which text, and which one continues it when a replica is lost. Only
+Assigns texts to replicas, and has another replica continue a text when its replica is lost. Only
 ``app`` and ``generate`` import Ray.
 """
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pyarrow
     from ray.data import Dataset
 
-_PATIENCE_S = 30.0  # waits for the cores of a run that was just killed
+_PATIENCE_S = 30.0  # for the cores of a run that was just killed
 _PART = 32
-"""Rows in a file: a killed worker's successor repeats at most as many."""
+"""Rows in a file: after a kill, a worker's successor repeats at most this many."""
 
 
 def generate(
@@ -73,7 +73,7 @@ def generate(
 
 
 class _Writer:
-    """A process with a model."""
+    """A worker: a process with a model, which generates the texts of rows."""
 
     def __init__(self, job: BulkJob, cores: int, run: Path | None) -> None:
         self._job, self._run = job, run
@@ -86,7 +86,7 @@ class _Writer:
             self._refusal = error
 
     def __call__(self, table: "pyarrow.Table") -> Iterator["pyarrow.Table"]:
-        """Yields the rows of a batch, 32 at a time; with a checkpoint, the numbers saved."""
+        """Yield the rows of a batch, 32 at a time; with a checkpoint, how many were saved."""
         import pyarrow as pa
 
         if self._refusal is not None:
@@ -180,7 +180,7 @@ def _workers(replicas: Any, cores: int) -> dict[str, Any]:
 
 
 def _describe(job: BulkJob) -> dict[str, Any]:
-    """All that determines a row's text besides its own columns."""
+    """Everything besides a row's own columns that determines its text."""
     options = {name: value for name, value in job.options.items() if name != "cache_salt"}
     in_force = common_options(job.options).to_json(job.options.get("seed"))
     return {
@@ -191,7 +191,7 @@ def _describe(job: BulkJob) -> dict[str, Any]:
 
 
 def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | None":
-    """The rows that are not finished; None where all are."""
+    """The rows that are not finished; None if all are finished."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from ray.data import read_parquet
@@ -220,7 +220,7 @@ def _left(dataset: "Dataset", job: BulkJob, saved: Checkpoint) -> "Dataset | Non
 
 
 def _digests_by_id(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
-    """Each row's id, and a digest of its prompt; InputError where two have the same id."""
+    """Map each row's id to a digest of its prompt; InputError if two rows have the same id."""
     import pyarrow as pa
 
     def digests(table: "pyarrow.Table") -> "pyarrow.Table":
@@ -241,7 +241,7 @@ def _digests_by_id(dataset: "Dataset", job: BulkJob) -> dict[Any, bytes]:
 
 
 def _finish(dataset: "Dataset") -> None:
-    """Run the dataset to its end; a CutawayError is raised with its own message."""
+    """Run the dataset to its end; raise InputError with the message of a worker's CutawayError."""
     from ray.exceptions import RayError
 
     try:

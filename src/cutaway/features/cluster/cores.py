@@ -1,7 +1,7 @@
 """Reserves cores of a machine for a process, among the processes that use this module.
 
-Ray counts cores without pinning processes to them. So each core has a lock file, locked by the
-process that computes on it; the kernel releases the lock however that process ends.
+Ray counts cores without pinning processes to them. So the process that computes on a core locks
+that core's lock file; the kernel releases the lock however the process ends.
 """
 
 import os
@@ -46,12 +46,12 @@ class Claim:
 
 
 def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> Claim:
-    """``count`` of the unclaimed cores that this process may use, the lowest first.
+    """Claim ``count`` free cores that this process may use, the lowest numbers first.
 
-    folder      where the locks are; None is a folder of this user's, for all of its processes
-    patience_s  how long to wait for cores, such as those of a process that is ending
+    folder      of the lock files; None: a folder that all processes of this user share
+    patience_s  seconds to wait for cores, such as those of a process that is ending
 
-    Raises InputError where there are fewer.
+    Raises InputError if fewer cores are free.
     """
     count = check_int("cores", count, 1)
     folder = _make_private(folder or Path(gettempdir()) / f"cutaway-cores-{system.user()}")
@@ -72,7 +72,7 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
 def _try(count: int, folder: Path) -> Claim:
     """Claim up to ``count`` cores that are free now."""
     locks = dict[int, int]()
-    one_at_a_time = _open(folder / "claiming")  # else two could each get half of what they want
+    one_at_a_time = _open(folder / "claiming")  # else two processes could each get half their cores
     try:
         system.lock(one_at_a_time, wait=True)
         for core in sorted(usable_cores()):

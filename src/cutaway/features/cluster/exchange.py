@@ -1,6 +1,6 @@
 """A Front's connections to its replicas: jobs out, events in, and the detection of lost replicas.
 
-reader.py decides what happens to a job whose replica is lost.
+``front`` decides what happens to a job whose replica is lost.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _EVERY_S = 0.5
 
 
 class JobOwner(Protocol):
-    """A reader, which hears what becomes of an attempt."""
+    """A job's reader, which is told the events and the end of an attempt."""
 
     def on_accepted(self, attempt: "Attempt") -> None:
         """A replica has queued the job."""
@@ -46,14 +46,14 @@ class JobOwner(Protocol):
         """The attempt's replica is lost, and no more events come."""
 
     def fail(self, error: Exception) -> None:
-        """End with this error, whichever attempt is running."""
+        """End the job with this error, whichever attempt is running."""
 
 
 @dataclass(eq=False)
 class Attempt:
-    """A job at a replica, or on its way to one.
+    """A job at a replica, or on its way there.
 
-    owner     receives its events
+    owner     receives the job's events
     last_replica  the replica that the router had chosen at the last check
     silent_s  seconds since that replica's last message
     """
@@ -79,11 +79,11 @@ class Remote:
 
 
 class Exchange:
-    """One Front's side of all replicas.
+    """One Front's side of the connections to all replicas.
 
     on_computer  called with each replica's ``Computer``
-    silent_s  a replica without a message for this many seconds is lost; it sends one every second
-    hung_s    one whose engine does not answer for this many seconds is lost
+    silent_s  a replica that sends nothing for this many seconds is lost; it sends a pulse a second
+    hung_s    a replica whose engine does not answer for this many seconds is lost
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Exchange:
         self._idle = asyncio.Event()
         self.owners: set[JobOwner] = set()
         self.remotes: list[Remote] = []
-        self.preemptions: dict[str, int] = {}  # by replica, lost ones included: a counter metric
+        self.preemptions: dict[str, int] = {}  # by replica, also lost ones: a counter metric
 
     async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
         """Listen for replicas; see ``Job.computed_by``."""
@@ -129,7 +129,7 @@ class Exchange:
         self._idle.set()
 
     async def close(self) -> None:
-        """Cut all connections; to be called once no job is left."""
+        """Cut all connections; call this once no job is left."""
         if self._watching:
             self._watching.cancel()
         for call in self._calls:  # of jobs that have ended, at replicas that were lost since
@@ -143,7 +143,7 @@ class Exchange:
         requests: tuple[tuple[Request, int], ...],
         avoid: frozenset[str],
     ) -> Attempt:
-        """Have a replica generate these; ``owner`` gets the events."""
+        """Have a replica generate the texts of these requests; ``owner`` gets the events."""
         self.owners.add(owner)
         address = self._listener.address
         id = f"{address.port}.{next(self._ids)}"
@@ -164,7 +164,7 @@ class Exchange:
             attempt.remote.jobs.discard(attempt.job.id)
             attempt.remote.connection.send(Abort(attempt.job.id))
 
-    # -- what replicas send ----------------------------------------------------------------------
+    # -- messages of replicas --------------------------------------------------------------------
 
     async def _hear(self, connection: Connection) -> None:
         remote = Remote(connection)
@@ -215,7 +215,7 @@ class Exchange:
         if attempt.remote:
             attempt.remote.jobs.discard(attempt.job.id)
 
-    # -- what is lost ----------------------------------------------------------------------------
+    # -- lost replicas ---------------------------------------------------------------------------
 
     async def _write(self, attempt: Attempt) -> None:
         try:
@@ -237,10 +237,10 @@ class Exchange:
             attempt.owner.on_lost(attempt, reason)
 
     async def _watch(self) -> None:
-        """Find replicas that hang or are cut off: they send nothing.
+        """Find replicas that hang or are cut off, since they send nothing.
 
-        Silence is counted in iterations, so a time in which this process itself was stopped or busy
-        counts as one.
+        Silence is counted in iterations, so time in which this process itself was stopped or busy
+        counts as one iteration.
         """
         while True:
             await asyncio.sleep(_EVERY_S)

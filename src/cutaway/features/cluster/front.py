@@ -1,9 +1,9 @@
 """ClusterLLM: an ``AsyncModel`` without weights, whose engines are replicas.
 
-Knows how the texts of a job are read while replicas generate them, and that a lost replica is
-replaced: a text is resumed by generating it again. The delivered tokens are prescribed
-(``RunParams.replay``), so they are computed as fast as a prompt; a repeated event is compared with
-the one that was delivered, and not delivered again. Which replica has a job is for ``exchange``.
+Reads the texts of a job while replicas generate them. If a replica is lost, another generates its
+texts again. The delivered tokens are prescribed (``RunParams.replay``), so they are computed as
+fast as a prompt. A repeated event is compared with the delivered event, and not delivered again.
+``exchange`` knows which replica has a job.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class DeliveredText:
     """One text, whichever replica generates it.
 
-    request  with the text's own seed
+    request  of this text alone, with its own seed
     has_ended  whether its last event was delivered
     """
 
@@ -67,7 +67,10 @@ class DeliveredText:
         return self.request.but(run=replace(run, replay=delivered))
 
     def take(self, event: Event) -> Event | None:
-        """The new part of an event; OtherBitsError where it differs from what was delivered."""
+        """The new part of an event, None if nothing is new.
+
+        OtherBitsError if the event differs from what was delivered.
+        """
         new: Event | None
         match event:
             case Started():
@@ -120,7 +123,7 @@ class DeliveredText:
 
     def _end(self, event: Ended) -> Ended:
         self.has_ended = True
-        if self._started:  # as delivered first: another replica may have had more or less cached
+        if self._started:  # the first replica's count: another may have more or less in its cache
             usage = event.usage._replace(cached_tokens=self._started.cached_tokens)
             event = event._replace(usage=usage)
         return event
@@ -132,7 +135,7 @@ class DeliveredText:
 MOST_TRIES = 3
 """How many replicas may be lost in a row without an event delivered in between."""
 _PATIENCE_S, _AGAIN_S = 60.0, 0.1
-"""Seconds that texts which have begun wait for a replica, and between two tries."""
+"""Seconds for which texts that have begun wait for a replica; seconds between two tries."""
 
 
 class ResumedReader:
@@ -153,7 +156,7 @@ class ResumedReader:
         self._replayed, self._routes = 0, list[str]()
 
     async def begin(self) -> None:
-        """Queue the texts. Raises the error of a replica that refuses them; then nothing runs."""
+        """Queue the texts. If a replica refuses them, its error is raised and nothing runs."""
         self._attempt = self._exchange.begin(self, self._requests, self._avoid)
         try:
             await self._queued
@@ -174,22 +177,22 @@ class ResumedReader:
         return new
 
     def close(self) -> None:
-        """Abort the texts that have not ended; no more events are read."""
+        """Abort the texts that have not ended; no more events come."""
         self._closed, self._error, self._new = True, None, []
         self._stop()
         self._arrived.set()
 
     @property
     def route(self) -> Route:
-        """Which replicas wrote the texts, and how much was replayed."""
+        """The replicas that generated the texts, and the number of replayed tokens."""
         return Route(tuple(self._routes), max(len(self._routes) - 1, 0), self._replayed)
 
     @property
     def _is_accepted(self) -> bool:
-        """Whether a replica has accepted the job, so that it is known to be valid."""
+        """Whether a replica has accepted the job; the job is then known to be valid."""
         return self._queued.done()
 
-    # -- what the exchange calls -----------------------------------------------------------------
+    # -- called by the exchange ------------------------------------------------------------------
 
     def on_accepted(self, attempt: Attempt) -> None:
         """A replica has queued the job."""
@@ -231,7 +234,7 @@ class ResumedReader:
             self.fail(error)
 
     def on_lost(self, attempt: Attempt, reason: str) -> None:
-        """The replica is lost: continue elsewhere, after a pause if none had accepted the job."""
+        """Continue at another replica, after a pause if no replica had accepted the job."""
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
         if attempt.remote or not self._wait():
@@ -256,7 +259,7 @@ class ResumedReader:
             self._continue()
 
     def _wait(self) -> bool:
-        """Try again after a pause, if texts have begun and the time to wait is not over."""
+        """Try again after a pause if texts have begun and the time to wait is not over."""
         if not self._is_accepted or self._waited_s >= _PATIENCE_S:
             return False
         self._waited_s += _AGAIN_S
@@ -284,7 +287,7 @@ class ResumedReader:
 
 
 def all_lost(reason: str) -> ReplicaLostError:
-    """The error where too many replicas were lost. why: the last loss."""
+    """Make the error for too many lost replicas. reason: of the last loss."""
     return ReplicaLostError(f"{reason}; {MOST_TRIES} others were lost, too: ask again")
 
 
@@ -300,8 +303,8 @@ class ClusterLLM(AsyncModel):
 
     model    opened without weights, to read prompts and options
     host     the address of this machine at which replicas can reach it
-    silent_s, hung_s  as of ``Exchange``
-    options  keywords of all requests, which a request's own override
+    silent_s, hung_s  see ``Exchange``
+    options  keywords of all requests; a request's own keywords override them
     """
 
     def __init__(
@@ -377,7 +380,8 @@ class ClusterLLM(AsyncModel):
             raise ClosedError("the engine is closed and takes no more requests")
 
     def _set_computer(self, computer: Computer) -> None:
-        """Note what computes, for the server's answers; replicas may differ in tier and threads."""
+        """Keep a replica's ``Computer`` for the server's answers; replicas may differ in tier and
+        threads."""
         self.model.elsewhere = computer
 
     # -- the end -----------------------------------------------------------------------------

@@ -26,15 +26,15 @@ FRONT_ENVIRONMENT = {
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
-"""Ray's settings in a Front's process. A router with its own event loop delays the first token: it
-wakes threads more often while others compute. Auto-connect would let a late thread of Ray start
-another Ray after this one has ended."""
+"""Ray's settings in a Front's process. A router with its own event loop delays the first token: its
+loop wakes threads more often while replicas compute. With auto-connect, a late thread of Ray could
+start Ray again after it has ended."""
 _LISTENS_S = 5.0
 _OWN_ERROR = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
 
 def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
-    """The plan's model without weights, for a process that only reads prompts and options."""
+    """Open the plan's model without weights, for a process that only reads prompts and options."""
     setup = {key: value for key, value in plan.model.items() if key in Setup.__dataclass_fields__}
     name = plan.model.get("model")
     return LoadedModel.open(name, Setup(**setup), progress=progress, weights=False)
@@ -44,13 +44,13 @@ def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
 def launch(
     plan: Plan, address: str | None = None, *, progress: bool = True, **options: Any
 ) -> Iterator["ClusterLLM"]:
-    """Start the replicas of a plan, and yield their model; they end with the block.
+    """Start the replicas of a plan, and yield their model; the replicas end with the block.
 
-    address  of a Ray cluster of which this machine is a node; None starts one of this machine alone
+    address  of a Ray cluster of which this machine is a node; None starts Ray on this machine alone
     options  keywords of all requests
 
-    Raises InputError where Ray is not installed or cannot be reached, or the cluster has too few
-    cores, CutawayError with the reason where no replica could be started.
+    Raises InputError if Ray is not installed or cannot be reached, or if the cluster has too few
+    cores; CutawayError with the reason if no replica could be started.
     """
     model = without_weights(plan, progress=progress)
     with _ray(address, plan) as host:
@@ -96,8 +96,8 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
         with _own_signals():
             ray.init(
                 address=address or "local", log_to_driver=False, logging_level="ERROR",
-                # Else the current folder, which may be a stranger's, is where workers look for
-                # modules first. Of a client's job Ray does not know it.
+                # Else workers look for modules in the current folder first, and the folder may be
+                # somebody else's. For a client's job, Ray does not know the folder.
                 job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
             )  # fmt: skip
     except ConnectionError as error:
@@ -120,7 +120,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
 
 
 def _check_address(address: str) -> None:
-    """InputError where nothing listens; Ray itself would keep trying for minutes."""
+    """Raise InputError if nothing listens there; Ray itself would keep trying for minutes."""
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")
@@ -140,10 +140,10 @@ def _no_cluster(address: str) -> InputError:
 
 
 def _deployment_messages(serve: Any, name: str) -> list[str]:
-    """What Ray knows of an application's deployments, which its errors leave out."""
+    """Ray's messages on an application's deployments, which its errors leave out."""
     try:
         status = serve.status().applications.get(name)
-    except Exception:  # Ray itself may be what has ended: the error says so
+    except Exception:  # Ray itself may have ended; the caller's error says so
         return []
     return [deployment.message for deployment in status.deployments.values()] if status else []
 
@@ -156,7 +156,7 @@ def _reason(report: str) -> str:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """What ends this process is as it was before the block: Ray sets handlers of its own."""
+    """Restore the handlers of ending signals after the block, in which Ray sets its own."""
     here = current_thread() is main_thread()
     before = {number: getsignal(number) for number in system.ENDING} if here else {}
     try:

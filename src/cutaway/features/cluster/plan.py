@@ -1,4 +1,4 @@
-"""Plan: which model, how many replicas and cores; checked before anything is started."""
+"""The plan of a cluster: its model, replicas and cores, checked before anything is started."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ MAX_RUNNING, MAX_WAITING = 64, 256
 class Plan:
     """Replicas of one model.
 
-    model     keywords of ``LLM``, all of which each replica gets
+    model     keywords of ``LLM``, the same for each replica
     draft     the value of ``speculate``, where it names what each replica must load to draft
-    fewest, most  how many replicas; between the two Ray follows the load
-    cores     of each replica, for it alone
+    fewest, most  number of replicas; between the two, Ray adapts the number to the load
+    cores     number of cores that each replica has for itself
 
     Raises InputError naming the field.
     """
@@ -73,7 +73,7 @@ class Plan:
     def most_calls(self) -> int:
         """The most calls that Ray sends a replica at once.
 
-        They are more than the replica's own queue takes, so that the replica refuses the rest,
+        This is more than the replica's queue takes. So the replica refuses the calls above it,
         which would otherwise wait unnoticed at their Front.
         """
         waiting = self.model.get("max_waiting")
@@ -81,7 +81,7 @@ class Plan:
         return 2 * (running + (MAX_WAITING if waiting is None else waiting))
 
     def check_room(self, cores: int, place: str) -> None:
-        """InputError where these cores are too few for the fewest replicas."""
+        """Raise InputError if these cores are too few for the fewest replicas."""
         if (needed_cores := self.fewest * self.cores) > cores:
             raise InputError(
                 f"--replicas {self.fewest} with --cores {self.cores} need {needed_cores} cores, "
@@ -90,13 +90,13 @@ class Plan:
 
 
 def _found_anywhere(name: str) -> str:
-    """Return a model's name or its absolute path, which is found from any working directory."""
+    """Return a model's name or absolute path, which any process can open from any folder."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() else name
 
 
 def _draft_found_anywhere(draft: str) -> str:
-    """draft:MODEL or eagle:PATH with such a name; mtp as it is."""
+    """Return draft:MODEL or eagle:PATH with a name or absolute path; mtp as it is."""
     kind, colon, name = draft.partition(":")
     return f"{kind}:{_found_anywhere(name)}" if colon else draft
 
@@ -109,7 +109,7 @@ def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_replicas(text: object) -> tuple[int, int]:
-    """(fewest, most) of "2", or of "1..8" for as many as the load needs."""
+    """Read (fewest, most) from "2", or from "1..8" for as many as the load needs."""
     first, dots, last = str(text).partition("..")
     if not (first.isdecimal() and (last.isdecimal() if dots else True)):
         raise InputError(

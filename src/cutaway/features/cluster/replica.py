@@ -34,10 +34,10 @@ class Replica:
     """One engine, in the event loop in which it is created.
 
     name      its name in Fronts and logs
-    waited_s  seconds for which the engine has not answered, counted in pulses, so that a time in
+    waited_s  seconds for which the engine has not answered, counted in pulses, so that time in
               which this process itself was stopped does not count
 
-    Creating one reads the whole model file, once per version; see ``LoadedModel.identity``.
+    Creating a replica reads the whole model file, once per version; see ``LoadedModel.identity``.
     """
 
     def __init__(self, llm: AsyncLLM, name: str) -> None:
@@ -54,28 +54,28 @@ class Replica:
         self._beat = asyncio.create_task(self._send_pulses())
 
     async def write(self, job: Job) -> None:
-        """Generate a job's texts and send their events; returns when all have ended.
+        """Generate a job's texts and send their events; return when all texts have ended.
 
-        Raises OtherBitsError where this engine computes other bits, ReplicaLostError where the
-        replica shuts down or the Front cannot be reached, and the engine's errors.
+        Raises OtherBitsError if this engine computes other bits, ReplicaLostError if the replica
+        shuts down or the Front cannot be reached, and the engine's errors.
         """
         with self._unless_leaving():
             self._check(job)
             front = await self._front(job.reply_to)
             reader = await self.llm.queue(job.requests)
-        if self._leaving or front.connection.is_cut:  # since then: nobody could abort the texts
+        if self._leaving or front.connection.is_cut:  # meanwhile: nobody could abort the texts
             reader.close()
             raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
         await front.write(job, reader)
 
     async def run_blocking(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call ``function(llm, *args)``; its calls run between steps."""
+        """Call ``function(llm, *args, **kwargs)``; its calls of the engine run between steps."""
         with self._unless_leaving():
             return await self.llm.run_blocking(function, *args, **kwargs)
 
     @contextmanager
     def _unless_leaving(self) -> Iterator[None]:
-        """Raise ReplicaLostError if the replica shuts down, not the error of a closed engine."""
+        """Raise ReplicaLostError if the replica shuts down, instead of a closed engine's error."""
         reason = f"replica {self.name} is leaving"
         if self._leaving:
             raise ReplicaLostError(reason)
@@ -94,7 +94,7 @@ class Replica:
         return sum(len(front.jobs) for front in self._connected_fronts())
 
     async def leave(self, within: float) -> None:
-        """Take no more jobs, and wait up to ``within`` seconds for Fronts to move theirs."""
+        """Take no more jobs, and wait up to ``within`` seconds for Fronts to move their jobs."""
         self._leaving = True
         for front in self._connected_fronts():
             front.connection.send(Leaving())
@@ -183,7 +183,7 @@ class _Front:
             while arrivals := await reader.read():
                 self._queue(job.id, arrivals)
         except CutawayError:
-            return  # one of its texts failed, as its Ended event has said
+            return  # one of its texts failed, and its Ended event has said so
         finally:
             reader.close()
             self.jobs.pop(job.id, None)
@@ -191,7 +191,7 @@ class _Front:
             raise ReplicaLostError("the connection to the Front was lost")
 
     async def listen(self) -> None:
-        """Close the jobs that the Front aborts; all of them when the Front is gone."""
+        """Close the jobs that the Front aborts; close all when the Front is gone."""
         try:
             while True:
                 match await self.connection.receive():
@@ -202,7 +202,8 @@ class _Front:
                 reader.close()
 
     def _queue(self, job: str, arrivals: list[Arrival]) -> None:
-        """Send one message a step: all jobs read its events before the loop's next iteration."""
+        """Send one message for each step: all jobs read a step's events in one iteration of the
+        event loop."""
         if not self._arrivals:
             asyncio.get_running_loop().call_soon(self._send)
         self._arrivals.setdefault(job, []).extend(arrivals)

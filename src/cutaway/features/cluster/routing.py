@@ -1,18 +1,18 @@
-"""Which replica a job goes to: the one where its first token costs the fewest rows.
+"""Chooses the replica of a job: the one where its first token costs the fewest rows.
 
-A choice is a function of the calls before it, without a clock or Ray. Costs are in rows:
+A choice depends only on the calls before it, not on a clock or on Ray. Costs are in rows:
 
     cost = rows waiting there + rows of these prompts that are not in its cache × READ
            + texts there × TEXT_ROWS
 
 A replica counts as having a prompt's blocks as soon as a job is routed there, so the second of many
-equal prompts finds the first. Blocks of answers, and evictions, are not known here, which costs
-rows and changes no token.
+equal prompts finds the first. The router does not know the blocks of answers, or evictions; this
+costs rows, and changes no token.
 
-Few replicas are costed: some of those that have most of the prompt, and two by rendezvous hashing
-of its first unknown block, so that independent routers agree on them. A popular prefix spreads by
-itself: as soon as waiting for the replicas that have it costs more than computing it again, another
-one computes it. There is no threshold.
+The router costs few replicas: some that have most of the prompt, and two by rendezvous hashing of
+its first unknown block, so that independent routers pick the same two. A popular prefix spreads
+without a threshold: another replica computes it as soon as that costs less than waiting for one
+that has it.
 """
 
 from collections import OrderedDict
@@ -31,10 +31,10 @@ from cutaway.engine.limits import shares_blocks
 
 
 class Prompt(NamedTuple):
-    """What a router knows of a request.
+    """A request as a router sees it.
 
-    keys      of its whole blocks, each a hash of the text up to the block's end
-    reusable  how many of these are not computed again by a replica that has them
+    keys      one for each whole block: a hash of the text up to the block's end
+    reusable  number of leading blocks that a replica which has them does not compute again
     tokens    number of the prompt's tokens
     texts     number of samples
     """
@@ -48,8 +48,8 @@ class Prompt(NamedTuple):
 def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
     """A request as a router sees it. attention: the model's, see ``Limits.attention``.
 
-    Blocks are shared only where they do not depend on later tokens. The last token is always
-    computed, for its logits; all tokens are where the prompt is scored.
+    Requests share a block only where it does not depend on later tokens. A replica always computes
+    the last token, for its logits, and computes all tokens of a prompt that is scored.
     """
     ids, salt = request.prompt_token_ids, request.salt
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
@@ -58,10 +58,10 @@ def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal
 
 
 def block_keys(ids: Sequence[int], salt: tuple[int, str] | None = None) -> tuple[int, ...]:
-    """A number for each whole block: a hash of its tokens and of the key before it.
+    """Each whole block's key: a hash of its tokens and of the previous block's key.
 
-    As in the prefix cache, a salt changes the keys from the block on in which it begins. A
-    collision would cost time, and change no bits.
+    As in the prefix cache, a salt changes the key of the block in which it begins, and all later
+    keys. A collision would cost time, and change no bits.
     """
     try:
         tokens = np.array(ids[: len(ids) // KV_BLOCK * KV_BLOCK], "<i8").tobytes()
@@ -81,7 +81,7 @@ def digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=8).digest()
 
 
-# -- which replicas have which blocks: key of a block -> bits of replicas --------------------------
+# -- the replicas that have each block: key of a block -> bits of replicas -------------------------
 
 
 class PromptMatches:
@@ -112,10 +112,10 @@ class PromptMatches:
 
 
 class PromptBlocks:
-    """The blocks of all prompts that were sent; of more than ``capacity``, the latest used.
+    """The blocks of all prompts that were sent: at most ``capacity``, the most recently used.
 
-    A block's parent is written after it, so it is evicted later: a replica that is known to have a
-    block is known to have all blocks before it.
+    A block's parent is stored after the block, and evicted later. So a replica that is known to
+    have a block is known to have all blocks before it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -130,7 +130,7 @@ class PromptBlocks:
         """Note that a replica has these blocks; the first becomes the most recently used."""
         for key in reversed(keys):
             holders = self.by_key.get(key)
-            # Without holders the int is reused, which many keys share.
+            # Many keys share the int ``bit``; without holders it is stored as it is.
             self.by_key[key] = holders | bit if holders else bit
             self.by_key.move_to_end(key)
         while len(self.by_key) > self._capacity:
@@ -162,10 +162,10 @@ answer are computed. With 16, texts pile up where much is cached; with 128, cach
 
 MOST_KEYS = 2**20
 MOST_HOLDERS, MOST_HASHED = 4, 2
-"""How many replicas are costed: of those that have most of the prompt, and by hashing."""
+"""How many replicas are costed: those that have most of the prompt, and those by hashing."""
 
 
-# -- what is answered ------------------------------------------------------------------------------
+# -- loads, costs and choices ----------------------------------------------------------------------
 
 
 class Load(NamedTuple):
@@ -173,7 +173,7 @@ class Load(NamedTuple):
 
     rows      prompt rows that are still to be computed
     texts     number of texts, running or waiting
-    received  how many jobs of this router had arrived by then
+    received  number of this router's jobs that had arrived when the replica counted
     prompts   keys of each recent prompt, so that routers learn of each other's prompts
     """
 
@@ -184,7 +184,7 @@ class Load(NamedTuple):
 
 
 class ReplicaCost(NamedTuple):
-    """A replica that was costed; rows and texts: its load before this job."""
+    """A replica and its cost; rows and texts: its load before this job."""
 
     replica: str
     cached_tokens: int
@@ -195,11 +195,11 @@ class ReplicaCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """A replica, and why.
+    """The chosen replica, and the reason.
 
-    cached_tokens  how many of the prompts' tokens are in its cache
+    cached_tokens  number of the prompts' tokens that are in its cache
     rows, texts    its load before this job
-    candidates     all that were costed, the cheapest first
+    candidates     all replicas that were costed, the cheapest first
     """
 
     replica: str
@@ -278,7 +278,7 @@ class Router:
                 self._add(name)
 
     def report(self, name: str, load: Load) -> None:
-        """Take a replica's own load, which may lack jobs that were just sent."""
+        """Take the load that a replica reports, which may lack jobs that were just sent."""
         replica = self._replicas.get(name)
         if replica is None:
             return
@@ -310,7 +310,7 @@ class Router:
     # -- a job -----------------------------------------------------------------------------------
 
     def choose(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> Choice | None:
-        """The cheapest that is not in ``avoid``; None where there is none."""
+        """The cheapest replica that is not in ``avoid``; None if there is no such replica."""
         return next(iter(self.rank(prompts, avoid)), None)
 
     def rank(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> list[Choice]:
@@ -345,7 +345,7 @@ class Router:
         ]
 
     def note_sent(self, job: str, prompts: Sequence[Prompt], choice: Choice) -> None:
-        """Note that a job was sent to a replica, and to no other; its cost counts at once."""
+        """Note that a job was sent to this replica alone; its cost counts at once."""
         self.note_ended(job)
         replica = self._replicas.get(choice.replica)
         if replica is None:
@@ -360,7 +360,7 @@ class Router:
     def note_ended(self, job: str) -> bool:
         """Note that a job has ended or never arrived.
 
-        Returns whether its replica had not reported it yet; the next report may then include it.
+        Returns True if its replica had not reported the job yet; the next report may include it.
         """
         replica = self._jobs.pop(job, None)
         if replica:
@@ -370,7 +370,7 @@ class Router:
     # -- which replicas are costed ------------------------------------------------------------
 
     def _candidates(self, matches: list[PromptMatches], scores: Scores, free: int) -> list[int]:
-        """Find the places of the replicas that have most, and of two by rendezvous hashing."""
+        """The places of the replicas that have most of the prompt, and of two by hashing."""
         places: list[int] = []
         left = free
         for holders, _ in (level for match in matches for level in reversed(match.levels)):
@@ -383,14 +383,15 @@ class Router:
     def _scores(self, matches: list[PromptMatches]) -> Scores:
         """Each place's rendezvous hash with the first unknown block.
 
-        If there is none, the hash with a counter, so that equal prompts vary the replicas.
+        If all blocks are known, a counter takes the block's place, so that equal prompts go to
+        different replicas.
         """
         keys = (match.next_key for match in matches if match.next_key is not None)
         return _mix(self._seeds ^ np.uint64(next(keys, self._routed)))
 
 
 def _best(bits: int, scores: Scores, count: int) -> list[int]:
-    """Places of the bits that are set, at most ``count``, by the highest scores."""
+    """The places of the set bits; of more than ``count``, those with the highest scores."""
     if bits & (bits - 1) == 0:
         return [bits.bit_length() - 1] if bits and count else []
     packed = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)

@@ -1,11 +1,11 @@
-"""A dataset's rows: their requests, the new columns of their results, the folder of finished ones.
+"""A dataset's rows: their requests, the columns of their results, the folder of finished rows.
 
-An error belongs to its row; other rows are generated regardless.
+An error affects its own row only.
 
-The folder is in Parquet; the run after one that was killed adds the rest. Every run has its own
-subfolder, named ``….open`` while it may write there. The next run renames it, so that leftover
-workers of a killed run can write no more. A file appears whole or not at all, and its name is a
-hash of its rows' ids, so rows that are written again replace the same file.
+The folder has Parquet files; after a killed run, the next run adds the missing rows. Every run has
+its own subfolder, named ``….open`` while the run may write there. The next run renames the
+subfolder, so that leftover workers of a killed run can no longer write. A file appears whole or not
+at all. Its name is a hash of its rows' ids, so rows that are written again replace the same file.
 """
 
 import json
@@ -56,7 +56,7 @@ class BulkJob:
 
     @property
     def added_columns(self) -> dict[str, str]:
-        """The value that is added -> the name of its column."""
+        """Map each added value's name to the name of its column."""
         names = (*COLUMNS, "token_ids") if self.token_ids else COLUMNS
         return {name: self.before + name for name in names}
 
@@ -71,9 +71,9 @@ class BulkJob:
         return LLM(self.model, progress=False, **self.load)
 
     def write(self, llm: LLM, rows: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, Columns]]:
-        """(index of the row, its columns), in the order in which they end.
+        """Yield (index of the row, its columns) in the order in which the rows' texts end.
 
-        rows: (id, prompt) of each
+        rows: (id, prompt) of each row
         """
         seeds: list[int | None] = []
 
@@ -99,7 +99,7 @@ class BulkJob:
     def seed(self, name: Any) -> int:
         """A row's seed, derived from its id and the option ``seed``, or 0.
 
-        Below 2**53, so that programs that read numbers as floats read it exactly.
+        The seed is below 2**53, so that programs that read numbers as floats read it exactly.
         """
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise InputError(f"{self.id} must be a text or a whole number, not {shown(name)}")
@@ -114,7 +114,7 @@ def digest(prompt: Any) -> bytes:
 
 
 def _plain(prompt: Any) -> Any:
-    """Drop the None fields that Arrow adds where another row's message has the field."""
+    """Drop None fields, which Arrow adds to a message where another row's message has the field."""
     if isinstance(prompt, np.ndarray):
         prompt = prompt.tolist()
     if isinstance(prompt, Mapping):
@@ -123,7 +123,7 @@ def _plain(prompt: Any) -> Any:
 
 
 def _prompt(llm: LLM, prompt: Any) -> Any:
-    """A text, token ids, or the ids of a list of messages."""
+    """The prompt as it is, if it is a text or token ids; the token ids of a list of messages."""
     if isinstance(prompt, list) and prompt and all(isinstance(part, Mapping) for part in prompt):
         return llm.chat_prompt(_plain(prompt))
     return prompt
@@ -146,10 +146,10 @@ _ABOUT, _OPEN = "_about.json", ".open"
 
 
 class Checkpoint:
-    """The folder. InputError where it holds anything else, or rows of another job."""
+    """The folder. InputError if it has other files, or rows of another job."""
 
     def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
-        """about: all that determines the rows' texts besides their own columns."""
+        """about: everything besides a row's own columns that determines its text."""
         self.path = Path(path).absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -184,7 +184,7 @@ class Checkpoint:
                 )
 
     def close(self) -> None:
-        """End all runs that are open here; their workers can write nothing more."""
+        """End all open runs of this folder; their workers can no longer write."""
         for run in self.path.glob(f"run-*{_OPEN}"):
             closed = run.rename(run.with_suffix(""))
             for part in closed.glob(".*"):
@@ -211,7 +211,7 @@ def part_name(ids: list[Any]) -> str:
 
 
 def write_part(run: Path, table: "pyarrow.Table", name: str) -> None:
-    """A file in a run's folder, whole or not at all; CutawayError where the run is over."""
+    """Write a file into a run's folder, whole or not at all; CutawayError if the run is over."""
     from pyarrow import parquet
 
     part = run / f".{name}-{os.urandom(8).hex()}"

@@ -39,8 +39,8 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     """The server and its replicas.
 
     args  replicas, cores, and the keywords of ``LLM``, of requests and of ``ServerSettings`` by
-          their names in Python; a text that is JSON is parsed. Without api_key the environment
-          variable CUTAWAY_API_KEY has the key
+          their names in Python. A text that is JSON is parsed. Without api_key, the key is the
+          environment variable CUTAWAY_API_KEY
 
     Raises InputError for an unknown name or a bad value.
     """
@@ -58,7 +58,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         )
     if settings.get("api_key") is None:
         settings["api_key"] = key_in_environment()
-    if settings["api_key"] is None:  # or a page reached us through a domain of its own
+    if settings["api_key"] is None:  # else a web page could reach us through its own domain
         settings.setdefault("allow_hosts", [])
     server_settings = ServerSettings(
         **{"names": [str(model.get("model", ""))], **settings} if model else settings

@@ -1,6 +1,6 @@
 """Replicas as a deployment of Ray Serve, a Front's calls to them, and the router that Ray asks.
 
-Adapts ``replica.Replica`` and ``routing.Router`` to Ray; what they do is theirs.
+Only adapts ``replica.Replica`` and ``routing.Router`` to Ray.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 ENGINE = "Engine"
 HUNG_S = 120.0
-"""Seconds without an answer of its engine, after which a replica is ended and replaced."""
-_PATIENCE_S = 30.0  # waits for the replica that had the cores before to end
+"""Ray ends and replaces a replica whose engine does not answer for this many seconds."""
+_PATIENCE_S = 30.0  # for the previous replica on these cores to end
 _LEAVE_S = 10.0
 _LATELY_S = 3.0
-"""Seconds for which a prompt is in the reports, several of them, since Ray may drop some."""
+"""Seconds for which reports include a prompt: several reports, since Ray may drop some."""
 
 
 class ReplicaActor:
@@ -87,7 +87,7 @@ class ReplicaActor:
         }  # fmt: skip
 
     async def __del__(self) -> None:
-        """Called by Ray when the replica is to end: hand texts over, then close."""
+        """Called by Ray to end the replica: hand texts over, then close."""
         await self._replica.leave(_LEAVE_S)
         await self._replica.close()
         self._claim.release()
@@ -176,10 +176,10 @@ class _RoutedJob:
 class PrefixRouter(RequestRouter):  # type: ignore[misc]
     """Sends a job to the replica where its first token is cheapest.
 
-    Replica and reason are set in the job here, in the caller's process, before Ray sends it. All
-    other calls go to the replica that has the fewest. Where Ray takes a replica off its list,
-    because it shuts down or its machine is lost, its calls are cancelled, so that their jobs
-    continue elsewhere at once.
+    The router runs in the caller's process, and writes the replica and the reason into the job
+    before Ray sends it. All other calls go to the replica that has the fewest calls. When Ray takes
+    a replica off its list, because the replica shuts down or its machine is lost, the router
+    cancels the replica's calls, so that their jobs continue elsewhere at once.
     """
 
     def initialize_state(self, *, attention: str | int = "causal", **_: Any) -> None:
@@ -211,7 +211,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """A replica accepted the call: another one than was chosen, if that had no room."""
+        """A replica accepted the call; not the chosen one, if that had no room."""
         if call := self._calls.get(_id(pending_request)):
             call.replica, call.result = name_of(replica_id), result
 
@@ -251,7 +251,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             if (name := name_of(replica.replica_id)) not in self._names:
                 self._names.add(name)
                 event("replica", replica=name, **stats["process"])
-            # Not counting jobs that ended before they were reported: the router has dropped them.
+            # Jobs that ended before a report do not count: the router has dropped them.
             received = stats["received"].get(self._front, 0) - self._over[name]
             load = Load(stats["rows"], stats["texts"], received, stats["prompts"])
             self._router.report(name, load)
@@ -259,7 +259,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:
         self._front = front_of(job)
         prompts = [read_prompt(request, n, self._attention) for request, n in job.requests]
-        # If all replicas are to be avoided, one of them is better than none.
+        # If the job avoids all replicas, one of them is better than none.
         ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
         if ranked:
             best = ranked[0]
@@ -270,7 +270,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         return ranked
 
     def _unsent(self, pending: PendingRequest, future: Future[Any]) -> None:
-        """The caller cancelled before the call was sent, which Ray does not report."""
+        """Note that the caller cancelled before Ray sent the call; Ray does not report it."""
         if future.cancelled() and (call := self._calls.pop(_id(pending), None)):
             self._router.note_ended(call.job.id)
 

@@ -1,6 +1,6 @@
 """Messages between Fronts and replicas: plain data, pickled and length-prefixed, over TCP.
 
-Unpickling can run any code. So before either side reads a message, both prove that they have the
+Unpickling can run any code. So before either side reads a message, both prove that they know the
 address's secret, which only Ray transmits.
 """
 
@@ -52,7 +52,7 @@ class Connection:
             self.cut()
 
     async def receive(self) -> Any:
-        """The next message; ConnectionLostError if none can come."""
+        """Wait for the next message; ConnectionLostError if none can come."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
             if length > _MOST_BYTES:
@@ -65,18 +65,18 @@ class Connection:
 
     @property
     def is_cut(self) -> bool:
-        """Whether either side is known to have closed it."""
+        """Whether the connection is known to be closed, by either side."""
         return self._writer.is_closing()
 
     def cut(self) -> None:
-        """Close it at once; unsent messages are dropped."""
+        """Close the connection at once; unsent messages are dropped."""
         self._writer.transport.abort()
 
 
 async def connect(address: Address) -> Connection:
-    """Connect to a Front. ConnectionLostError where none listens or the secret differs.
+    """Connect to a Front. ConnectionLostError if nothing listens or the secret differs.
 
-    Another process may have the port of a Front that has ended.
+    The secret can differ where another process has taken the port of a Front that has ended.
     """
     writer: asyncio.StreamWriter | None = None
     try:
@@ -98,9 +98,9 @@ async def connect(address: Address) -> Connection:
 
 
 class Listener:
-    """Where replicas connect.
+    """A Front's port, to which replicas connect.
 
-    serve  called with each connection, which is cut when it returns
+    serve  called with each connection, which is cut when the call returns
     """
 
     def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
@@ -141,7 +141,7 @@ class Listener:
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the other side has the secret; to be called before any message is read."""
+        """Whether the other side knows the secret; call this before reading any message."""
         nonce = token_bytes(_NONCE)
         writer.write(nonce)
         proof = _proof(self._secret, _REPLICA + nonce)
@@ -166,15 +166,15 @@ T = TypeVar("T")
 
 
 class OtherBitsError(CutawayError):
-    """A replica computes other bits than those that were delivered."""
+    """A replica computes bits that differ from those that were delivered."""
 
 
 @dataclass
 class Job:
     """Texts for one replica to generate.
 
-    id           of this attempt; the same texts at another replica have another
-    requests     with their seeds, and how many samples of each
+    id           of this attempt; an attempt at another replica has another id
+    requests     with their seeds, and the number of samples of each
     computed_by  must equal the replica's ``LoadedModel.computed_by``
     reply_to     the Front that gets the events
     avoid        names of replicas that must not be chosen
@@ -191,25 +191,26 @@ class Job:
 
 
 class Replicas(Protocol):
-    """How a Front calls its replicas: Ray's handle, or a test's."""
+    """A Front's calls to its replicas, by Ray's handle or a test's."""
 
     async def write(self, job: Job) -> None:
-        """Send the job to a replica, whose events go to the Front; return when the job has ended.
+        """Send the job to a replica, which sends events to the Front; return when the job has ended.
 
-        Raises ReplicaLostError where the replica is lost, and the error of a refused job.
+        Raises ReplicaLostError if the replica is lost, and the replica's error if it refuses.
         """
         ...
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """Call ``function(llm, *args)`` at one of the replicas; returns or raises as it does."""
+        """Call ``function(llm, *args)`` at one of the replicas; return its result or raise its
+        error."""
         ...
 
 
-# -- what a replica sends --------------------------------------------------------------------------
+# -- messages of a replica -------------------------------------------------------------------------
 
 
 class Hello(NamedTuple):
-    """The first message: the replica, its process, and what computes there."""
+    """The first message: the replica, its process, and its ``Computer``."""
 
     replica: str
     pid: int
@@ -230,7 +231,7 @@ class Update(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """A heartbeat. waited_s: for how long its engine has not answered."""
+    """A heartbeat. waited_s: seconds for which the replica's engine has not answered."""
 
     state: EngineState
     waited_s: float
@@ -240,10 +241,10 @@ class Leaving(NamedTuple):
     """The replica shuts down: its jobs must continue elsewhere."""
 
 
-# -- what a Front sends ----------------------------------------------------------------------------
+# -- messages of a Front ---------------------------------------------------------------------------
 
 
 class Abort(NamedTuple):
-    """The job is to be aborted."""
+    """The replica must abort the job."""
 
     job: str
