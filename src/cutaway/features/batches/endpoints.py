@@ -1,6 +1,6 @@
-"""``/v1/files`` and ``/v1/batches``: files of requests, answered while nothing else is.
+"""``/v1/files`` and ``/v1/batches``: files of requests, answered after all other requests.
 
-Knows forms and lists as OpenAI has them; the folder and the runner know the rest.
+Knows the forms and lists of OpenAI's API; the folder and the runner know the rest.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Asked(BaseModel):
 
 
 def page_of(objects: Sequence[Any], query: Asked) -> dict[str, Any]:
-    """One page of objects that have ids. ApiError where ``after`` is the id of none."""
+    """One page of objects that have ids. ApiError if no object has the id ``after``."""
     ids = [item["id"] for item in objects]
     if query.after is not None and query.after not in ids:
         raise ApiError(404, f"after: there is no {query.after[:100]!r} here", param="after")
@@ -79,7 +79,7 @@ def read_form(content_type: str, body: bytes) -> dict[str, Part]:
     boundary = options.get("boundary", "").encode("utf-8", "replace")
     if not boundary:
         raise _broken_form("its Content-Type names no boundary")
-    # One part too many is enough to know.
+    # Splitting stops at the first part too many.
     first, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary, _MOST_PARTS + 2)
     if len(parts) > _MOST_PARTS + 1:
         raise _broken_form(f"it has more than {_MOST_PARTS} parts")
@@ -112,9 +112,9 @@ def _part_of_form(text: bytes) -> tuple[str, Part]:
 
 
 def _header_options(value: str) -> tuple[str, dict[str, str]]:
-    """Return a header's value and its options; those of RFC 2231 are named ``filename*`` here.
+    """Return a header's value and its options; an option of RFC 2231 keeps its name ``filename*``.
 
-    This is written out because ``email.message`` takes quadratic time.
+    ``email.message`` would take quadratic time.
     """
     kind, _, _ = value.partition(";")
     options = {
@@ -162,7 +162,7 @@ _CONTENT: Answers = replies(FileObject, 404) | {200: {"description": "Its bytes.
 
 
 def install(app: FastAPI, settings: ServerSettings) -> BatchRunner | None:
-    """Make what answers batches, if the settings name a folder for them."""
+    """Make the runner of batches; None if the settings name no folder for batches."""
     runner: BatchRunner | None = None
     if settings.batches is not None:
         folder = BatchFolder(pathlib.Path(settings.batches).expanduser())
@@ -182,7 +182,7 @@ class FilesAsked(Asked):
 
 
 def runner_of(request: Request) -> BatchRunner:
-    """Return what answers batches. ApiError if the server has no folder for them."""
+    """Return the runner of batches. ApiError if the server has no folder for batches."""
     runner: BatchRunner | None = request.app.state.batches
     if runner is None:
         raise ApiError(
@@ -241,7 +241,7 @@ async def delete_file(file_id: FileId, request: Request) -> Response:
 
 
 def _read_file_part(form: Mapping[str, Part]) -> Part:
-    """Return the file of a form. ApiError that names a wrong field."""
+    """Return the file of a form. ApiError names a field that is wrong."""
     for name in form:
         if name not in _FIELDS:
             advice = "files do not expire here" if name.startswith("expires") else "unknown field"
@@ -259,7 +259,7 @@ def _read_file_part(form: Mapping[str, Part]) -> Part:
 
 
 def _check_origin(request: Request) -> None:
-    """Raise ApiError for a page of another origin: a form, unlike JSON, needs no preflight."""
+    """Raise ApiError for a page of another origin, which can send a form without a preflight."""
     origin, allowed = request.headers.get("origin"), request.app.state.settings.cors
     if origin is None or "*" in allowed or origin in allowed:
         return

@@ -1,7 +1,7 @@
 """The folder of ``--batches``: files, and the batches that read and write them.
 
-Knows names and states on disk, but not what a request is. Each document is replaced as a whole, so
-a server that is killed leaves either the old document or the new one.
+Knows names and states on disk, and nothing of requests. Each document is replaced as a whole, so a
+server that is killed leaves either the old document or the new one.
 """
 
 import json
@@ -25,9 +25,9 @@ OPEN: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing", "can
 
 
 class BatchFolder:
-    """Files and batches by their ids, oldest first. InputError where it cannot be used.
+    """Files and batches by their ids, oldest first. InputError if the folder cannot be used.
 
-    Only one process may use a folder at a time: another gets an InputError.
+    Only one process may use a folder at a time: another process gets an InputError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class BatchFolder:
     # -- files ---------------------------------------------------------------------------------
 
     def file(self, id: str, field: str = "file_id") -> FileObject:
-        """Return a file. ApiError 404 if there is none; field: where the request names it."""
+        """Return a file. ApiError 404 if it does not exist; field: of the id, in the request."""
         return _look_up(self.files, id, field, "file")
 
     def content(self, id: str) -> Path:
@@ -66,7 +66,7 @@ class BatchFolder:
     def list_file(
         self, id: str, name: str, purpose: Literal["batch", "batch_output"]
     ) -> FileObject:
-        """List content that is on disk already as a file."""
+        """Make a file of content that is on disk already."""
         file: FileObject = {
             "id": id, "object": "file", "bytes": self.content(id).stat().st_size,
             "created_at": int(time()), "filename": name, "purpose": purpose,
@@ -92,13 +92,13 @@ class BatchFolder:
     # -- batches -------------------------------------------------------------------------------
 
     def batch(self, id: str) -> BatchObject:
-        """Return a batch. ApiError 404 if there is none."""
+        """Return a batch. ApiError 404 if it does not exist."""
         return _look_up(self.batches, id, "batch_id", "batch")
 
     def add_batch(
         self, file_id: str, endpoint: Endpoint, metadata: Mapping[str, str] | None
     ) -> BatchObject:
-        """Add a batch that answers a file."""
+        """Add a batch for the requests of a file."""
         batch: BatchObject = {
             "id": f"batch_{uuid4().hex}", "object": "batch", "endpoint": endpoint,
             "input_file_id": file_id, "completion_window": "24h", "status": "validating",
@@ -113,7 +113,7 @@ class BatchFolder:
     def change(self, batch: BatchObject, status: BatchStatus, **more: Any) -> None:
         """Change a batch's status and note the time.
 
-        The batch stays as it was if this cannot be written: clients see only what is on disk.
+        If the change cannot be written, the batch stays as it was: clients see the state on disk.
         """
         since = {} if status == "validating" else {f"{status}_at": int(time())}
         changed = cast(BatchObject, {**batch, "status": status, **since, **more})
@@ -147,7 +147,8 @@ def _lock_folder(path: Path, *folders: Path) -> IO[bytes]:
 
 
 def _look_up(documents: Mapping[str, T], id: str, field: str, kind: str) -> T:
-    """Return the document with this id; no path is ever made of an id that is not listed."""
+    """Return the document with this id. ApiError if none has it: so no path is made of an id that
+    a client invents."""
     if id not in documents:
         raise ApiError(404, f"{field}: there is no {kind} {id[:100]!r}", param=field,
                        code=f"{kind}_not_found")  # fmt: skip

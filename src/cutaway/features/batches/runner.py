@@ -1,6 +1,6 @@
 """Answers the lines of batches, one batch after another; a line is a request like any other.
 
-Knows the application only as something to ask. A server that ends leaves its batch to the next.
+Knows the application only as something to ask. If a server ends, the next one continues its batch.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FIELDS = ("custom_id", "method", "url", "body")
 
 
 class Line(NamedTuple):
-    """A request. number: its line's, from 1; body: its fields."""
+    """A request. number: of its line, from 1; body: its fields."""
 
     number: int
     custom_id: str
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The lines, or what is wrong with them: at most the first hundred faults."""
+    """The valid lines, and the first hundred faults of the others at most."""
 
     lines: list[Line]
     faults: list[LineFault]
@@ -77,7 +77,7 @@ def _read(text: bytes, number: int, endpoint: str) -> Line | LineFault:
 
 
 def _wrong(request: Any, endpoint: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the field and a sentence for each thing that is wrong with a line."""
+    """Yield the field and a sentence for each fault of a line."""
     if not isinstance(request, dict):
         yield None, f"a line must be an object with {', '.join(_FIELDS)}"
         return
@@ -100,11 +100,11 @@ def _fault(line: int | None, code: str, param: str | None, message: str) -> Line
     return {"code": code, "line": line, "message": message, "param": param}
 
 
-# -- a request that the server asks itself: checked, logged and counted as any other -----------
+# -- a request of the server to itself: checked, logged and counted as any other ---------------
 
 
 class OwnAnswer(NamedTuple):
-    """A whole answer; header names are in lower case."""
+    """A whole answer of the application; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -112,7 +112,7 @@ class OwnAnswer(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """The code of its error; None if it has none."""
+        """The code of the answer's error; None if there is no error or no code."""
         error = json.loads(self.body).get("error")
         return error.get("code") if isinstance(error, dict) else None
 
@@ -120,7 +120,7 @@ class OwnAnswer(NamedTuple):
 async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> OwnAnswer:
     """Return an application's answer to a POST of JSON. Cancelling this cancels the request.
 
-    id: the request's; key: the API key, if clients must send one
+    id: of the request; key: the API key, if clients must send one
     """
     content, status, headers = bytearray(), 500, dict[str, str]()
     parts = [body]
@@ -156,11 +156,11 @@ async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None)
 
 
 AT_ONCE = 32
-"""How many lines are asked at once; the engine batches them with all other requests."""
+"""How many lines are asked at once; the engine batches them with other requests."""
 AGAIN_S = 10.0
-"""Seconds until a batch is tried again that found no room on the disk."""
+"""Seconds until the runner tries again a batch that found no room on the disk."""
 _LATER = 100
-"""The priority of lines that name none: other requests go first."""
+"""The priority of lines that name none, so that other requests go first."""
 _WITHOUT_PRIORITY = "/v1/embeddings"
 _STOPPING = ("stopping", "shutting_down")
 _log = logging.getLogger("cutaway.server")
@@ -208,7 +208,7 @@ class BatchRunner:
         else:
             self._finish(batch)
 
-    # -- all of them ---------------------------------------------------------------------------
+    # -- all batches ---------------------------------------------------------------------------
 
     async def _run_all(self) -> None:
         while True:
@@ -226,9 +226,9 @@ class BatchRunner:
                 self._running = None
 
     async def _end_of(self, work: "asyncio.Task[None]", batch: BatchObject) -> None:
-        """Wait for a batch. A batch that cannot be run fails, and the next one has its turn.
+        """Wait for a batch to end. If running it raises an error, the batch fails.
 
-        A batch that finds no room on the disk stays as it is, and is continued later.
+        If the disk is full, the batch stays as it is, and is continued later.
         """
         try:
             await asyncio.wait([work])
@@ -257,10 +257,10 @@ class BatchRunner:
         _log.error("batch %s waits, as nothing can be written: %s", batch["id"], error)
         await asyncio.sleep(AGAIN_S)
 
-    # -- one of them ---------------------------------------------------------------------------
+    # -- one batch -----------------------------------------------------------------------------
 
     async def _run(self, batch: BatchObject) -> None:
-        if batch["status"] in ("finalizing", "cancelling"):  # the server before this one ended then
+        if batch["status"] in ("finalizing", "cancelling"):  # when the previous server ended
             return self._finish(batch)
         data = await asyncio.to_thread(self.folder.content(batch["input_file_id"]).read_bytes)
         lines, faults = await asyncio.to_thread(check_lines, data, batch["endpoint"])
@@ -296,7 +296,7 @@ class BatchRunner:
             batch["request_counts"]["completed" if good else "failed"] += 1
 
     async def _await_answer(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
-        """Ask until the queue has room. _ServerStopsError if the server stops before it answers."""
+        """Ask until the queue has room. _ServerStopsError if the server stops before the answer."""
         later = {} if path == _WITHOUT_PRIORITY else {"priority": _LATER}
         data = json.dumps({**later, **body}).encode()
         while True:
@@ -308,10 +308,10 @@ class BatchRunner:
             else:
                 return answer
 
-    # -- what is on disk -----------------------------------------------------------------------
+    # -- files on disk -------------------------------------------------------------------------
 
     def _output(self, batch: BatchObject, *, good: bool) -> str:
-        """Return the id of the file with a batch's answers, or of the one with its errors."""
+        """Return the id of the file of a batch's answers if good, else of its errors."""
         return f"file-{batch['id']}_{'output' if good else 'errors'}"
 
     def _append(self, batch: BatchObject, record: Any, *, good: bool) -> None:
@@ -320,11 +320,11 @@ class BatchRunner:
             out.write(json.dumps(record).encode() + b"\n")
 
     def _done(self, batch: BatchObject) -> set[str]:
-        """Return the ids of the lines that an earlier server has answered."""
+        """Return the custom ids of the lines that an earlier server has answered."""
         return {json.loads(line)["custom_id"] for line in self._records(batch)}
 
     def _records(self, batch: BatchObject) -> list[bytes]:
-        """Read and count the lines on disk; one that was cut off is removed."""
+        """Read and count the lines on disk; remove a last line that was cut off."""
         good, bad = (
             whole_lines(self.folder.content(self._output(batch, good=good)))
             for good in (True, False)
@@ -336,7 +336,7 @@ class BatchRunner:
         self.folder.change(batch, "failed", errors={"object": "list", "data": faults})
 
     def _finish(self, batch: BatchObject) -> None:
-        """List the files that the batch wrote. Doing so twice is the same as once."""
+        """End the batch, and list the files that it wrote. A second call changes nothing."""
         cancelled = batch["status"] == "cancelling"
         if not cancelled:
             self.folder.change(batch, "finalizing")

@@ -194,7 +194,7 @@ class Replicas(Protocol):
     """A Front's calls to its replicas, by Ray's handle or a test's."""
 
     async def write(self, job: Job) -> None:
-        """Send the job to a replica, which sends events to the Front; return when the job has ended.
+        """Send the job to a replica, which sends the Front its events; return when the job ends.
 
         Raises ReplicaLostError if the replica is lost, and the replica's error if it refuses.
         """

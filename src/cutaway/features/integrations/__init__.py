@@ -1,5 +1,5 @@
-"""Other people's programs that take a model in process: `llm`, EleutherAI's lm-eval, and pytest.
+"""Other people's programs that run a model in their process: `llm`, EleutherAI's lm-eval, pytest.
 
-Each module knows the classes and the words of one of them, and is imported by it alone, or by
-whoever asks for it by name: none of them is installed with cutaway.
+Each module knows the classes and the words of one program. cutaway installs none of these programs,
+so a module is imported only by its program, or by a user who names it.
 """

@@ -1,8 +1,8 @@
-"""What a test of a prompt may assert of an answer, and what a failing test says.
+"""Assertions on an answer for tests of prompts, and the messages of failing tests.
 
-A failure names the token at which the text came nearest to what was wanted, the token that won, by
-how much, and the stage that removed the other, so that the prompt can be mended. pytest is not
-needed here.
+So that the prompt can be improved, a failure names the token at which the text came nearest to the
+wanted one, the token that won, by how much, and the stage that removed the wanted token. This
+module does not need pytest.
 """
 
 import json
@@ -25,7 +25,8 @@ __tracebackhide__ = True  # pytest then shows the test, and not this module
 
 
 class TestedAnswer:
-    """A text and assertions on it. Each returns the answer, so that another can follow."""
+    """An answer and assertions on it. Each assertion returns the answer, so that another can
+    follow."""
 
     def __init__(
         self, llm: "LLM | ServedModel", prompt: Any, completion: "Completion | ServedAnswer",
@@ -37,7 +38,7 @@ class TestedAnswer:
 
     @property
     def text(self) -> str:
-        """The answer."""
+        """The text of the answer."""
         return self.completion.text
 
     @property
@@ -54,26 +55,26 @@ class TestedAnswer:
     # -- assertions ----------------------------------------------------------------------------
 
     def contains(self, wanted: str) -> "TestedAnswer":
-        """Assert that the text has this in it."""
+        """Assert that the text contains ``wanted``."""
         if wanted not in self.text:
             self._red(f"has no {wanted!r}", wanted)
         return self
 
     def lacks(self, unwanted: str) -> "TestedAnswer":
-        """Assert that the text does not have this in it."""
+        """Assert that the text does not contain ``unwanted``."""
         if unwanted in self.text:
             step = self._step_at(self.text.index(unwanted))
             self._fail(f"has {unwanted!r}, from token {step.index}: {self._runner_up(step)}")
         return self
 
     def equals(self, wanted: str) -> "TestedAnswer":
-        """Assert that the text is this, but for white space around it."""
+        """Assert that the text equals ``wanted``, except for white space around it."""
         if self.text.strip() != wanted.strip():
             self._red(f"is not {wanted!r}", wanted)
         return self
 
     def matches(self, pattern: str) -> "TestedAnswer":
-        """Assert that the regular expression is found in the text."""
+        """Assert that the regular expression matches somewhere in the text."""
         if not re.search(pattern, self.text):
             step, _ = self._closest()
             self._fail(
@@ -83,7 +84,7 @@ class TestedAnswer:
         return self
 
     def has_json(self, schema: Mapping[str, Any]) -> "TestedAnswer":
-        """Assert that the text is JSON of this schema, by the engine's own grammar."""
+        """Assert that the text is JSON that the engine's grammar of this schema accepts."""
         try:
             json.loads(self.text)
         except ValueError as error:
@@ -95,14 +96,14 @@ class TestedAnswer:
         return self
 
     def calls(self, name: str, **arguments: Any) -> "TestedAnswer":
-        """Assert that one of its tool calls has this name and at least these arguments."""
+        """Assert that one of the tool calls has this name and at least these arguments."""
         calls = [(call.name, call.values()) for call in self.completion.tool_calls]
         if not any(c == name and arguments.items() <= values.items() for c, values in calls):
             self._fail(f"does not call {name}({arguments}); its calls: {calls or 'none'}")
         return self
 
     def probable(self, answer: str, at_least: float) -> "TestedAnswer":
-        """Assert that P(answer | prompt) is high enough, whatever the text is."""
+        """Assert that P(answer | prompt) is at least ``at_least``, whatever the text is."""
         [score] = self.llm.score(self.prompt, [answer])
         if (p := exp(score.total)) < at_least:
             worst = min(range(len(score.logprobs)), key=score.logprobs.__getitem__)
@@ -114,7 +115,7 @@ class TestedAnswer:
         return self
 
     def margin(self, at_least: float) -> "TestedAnswer":
-        """Assert that no token would change if each logit changed by less than this."""
+        """Assert that at each step the drawn token leads every rival by this many logits."""
         step, margin = self._closest()
         if margin < at_least:
             at = f"token {step.index}: {self._runner_up(step)}"
@@ -122,7 +123,7 @@ class TestedAnswer:
         return self
 
     def certain(self, at_most: float) -> "TestedAnswer":
-        """Assert that the mean entropy before its tokens is at most so many nats."""
+        """Assert that the mean entropy before each token is at most ``at_most`` nats."""
         if self.entropy > at_most:
             step = max(self.completion.steps, key=_entropy)
             self._fail(
@@ -132,14 +133,17 @@ class TestedAnswer:
         return self
 
     def same_bits(self) -> "TestedAnswer":
-        """Assert that its fingerprint is the one that is kept beside the test."""
+        """Assert that the fingerprint equals the one in the file beside the test."""
         self._check_fingerprint(self)
         return self
 
-    # -- what a failing test says ------------------------------------------------------------------
+    # -- messages of a failing test ----------------------------------------------------------------
 
     def parted_from(self, tokens: Sequence[int], fingerprint: str) -> str:
-        """Say where a text parts from the one whose fingerprint was kept."""
+        """Say where the text first differs from the recorded text.
+
+        tokens, fingerprint: of the record
+        """
         now = self.completion.token_ids
         at = next((n for n, (a, b) in enumerate(zip(tokens, now, strict=False)) if a != b), None)
         if at is None and len(tokens) == len(now):
@@ -198,7 +202,7 @@ class TestedAnswer:
         return f"{token} came before {self._show(other.id)} by {_gap(step, other):.2f}"
 
     def _closest(self) -> "tuple[Step, float]":
-        """Find the step that was nearest to drawing another token, and how near it was."""
+        """Find the step that was nearest to drawing another token, and that token's gap."""
         gaps = [
             (min((_gap(step, rival) for rival in _rivals(step)), default=float("inf")), step.index)
             for step in self.completion.steps
@@ -209,7 +213,7 @@ class TestedAnswer:
         return self.completion.steps[index], margin
 
     def _step_at(self, offset: int) -> "Step":
-        """Find the step whose text has this character."""
+        """Find the step whose text has the character at this offset."""
         for step in self.completion.steps:
             offset -= len(step.text)
             if offset < 0:
@@ -227,12 +231,12 @@ def _entropy(step: "Step") -> float:
 
 
 def _seen(step: "Step") -> "Sequence[Candidate]":
-    """The candidates on record."""
+    """The candidates that the step recorded."""
     return step.observed.candidates if step.observed else ()
 
 
 def _rivals(step: "Step") -> "list[Candidate]":
-    """The other candidates that could have been drawn."""
+    """The candidates that could have been drawn instead."""
     return [
         candidate
         for candidate in _seen(step)

@@ -1,7 +1,7 @@
 """The models of cutaway in Simon Willison's `llm`: ``llm -m cutaway/smollm2 "The sky is"``.
 
-llm imports this module at each start, by its entry point, so nothing heavy is imported before it is
-used.
+llm imports this module at each start, by its entry point, so heavy modules are imported only when
+they are used.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _MODEL = "an alias of 'cutaway models', a .gguf file, a folder of transformers, 
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """Register a model that an option names, and the models of the catalogue that write."""
+    """Register a model that an option names, and the catalogue's models that generate text."""
     register(Chat("cutaway"), AsyncChat("cutaway"))
     for name, model in CATALOG.items():
         if model.writes:
@@ -45,7 +45,7 @@ def register_models(register: Callable[..., None]) -> None:
 
 @llm.hookimpl
 def register_embedding_models(register: Callable[..., None]) -> None:
-    """Register all models of the catalogue: every model makes vectors."""
+    """Register all models of the catalogue, since each can embed texts."""
     for name in CATALOG:
         register(Vectors(f"cutaway/{name}", name))
 
@@ -66,7 +66,7 @@ def open_model(name: str) -> "LLM":
 
 @cache
 def _options(*, names_model: bool) -> type[llm.Options]:
-    """Make the class of a model's options, only when it is needed: the table needs NumPy."""
+    """Make the class of a model's options, only when needed: the table of options needs NumPy."""
     from pydantic import Field, create_model
 
     from cutaway.sampling import PARAMS
@@ -85,9 +85,9 @@ def _options(*, names_model: bool) -> type[llm.Options]:
 
 
 class _Chats:
-    """What the two kinds of model have in common. name: None if an option names the model.
+    """The common base of both kinds of model. name: None if an option names the model.
 
-    Both yield tokens as they are written, streamed or not, and a prompt has its whole conversation.
+    Both yield tokens as they are generated, streamed or not; a prompt has its whole conversation.
     """
 
     can_stream = True
@@ -114,7 +114,7 @@ class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm may not be installed
     def execute(
         self, prompt: llm.Prompt, response: llm.Response, **_: Any
     ) -> Iterator[StreamEvent]:
-        """Yield text, thoughts and calls as they are written."""
+        """Yield text, thoughts and calls as they are generated."""
         answer = self._answer(prompt)
         with closing(answer):
             yield from answer.events()
@@ -122,12 +122,12 @@ class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm may not be installed
 
 
 class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
-    """The same model for asyncio; threads wait for its tokens."""
+    """The same model for asyncio; other threads wait for its tokens."""
 
     async def execute(
         self, prompt: llm.Prompt, response: llm.AsyncResponse, **_: Any
     ) -> AsyncIterator[StreamEvent]:
-        """Yield text, thoughts and calls as they are written."""
+        """Yield text, thoughts and calls as they are generated."""
         answer = await asyncio.to_thread(self._answer, prompt)
         with closing(answer):
             events = answer.events()
@@ -137,7 +137,7 @@ class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
 
 
 class Answer:
-    """One answer, queued. Raises InputError, which llm shows, if the request cannot run."""
+    """One queued answer. Raises InputError, which llm shows, if the request cannot run."""
 
     def __init__(self, model: "LLM", prompt: llm.Prompt, keywords: Mapping[str, Any]) -> None:
         """keywords: of the request."""
@@ -150,7 +150,7 @@ class Answer:
             messages = with_schema(messages, prompt.schema, use.tools)
             keywords = {**keywords, "json_schema": prompt.schema}
         if model.template is None and [turn["role"] for turn in messages] == ["user"]:
-            ids = model.tokenize(messages[0]["content"])  # of a model that only continues texts
+            ids = model.tokenize(messages[0]["content"])  # the model only continues texts
         else:
             ids = model.chat_prompt(messages, use.tools)
         room = max(1, model.room - len(ids))
@@ -160,7 +160,7 @@ class Answer:
         self._reader = use.reader(f"{len(messages)}")
 
     def events(self) -> Iterator[StreamEvent]:
-        """Yield text, thoughts and calls as they are written."""
+        """Yield text, thoughts and calls as they are generated."""
         for step in self._stream:
             yield from self._convert(self._reader.push(step))
         yield from self._convert(self._reader.finish(self._stream.held_text))
@@ -183,7 +183,10 @@ class Answer:
                     yield StreamEvent("tool_call_args", delta.text, tool_call_id=id)
 
     def tell(self, response: Any) -> None:
-        """Fill in what llm logs. InputError if the answer was cut within a call."""
+        """Fill in the usage, model, seed and calls, which llm logs.
+
+        InputError if the answer was cut within a call.
+        """
         done = replace(self._stream.completion(), new_messages=(self._reader.message,))
         cached = {"prompt_tokens_details": {"cached_tokens": done.usage.cached_tokens}}
         response.set_usage(
@@ -198,18 +201,18 @@ class Answer:
             response.add_tool_call(llm.ToolCall(call.name, call.values(), call.id))
 
     def close(self) -> None:
-        """Stop writing."""
+        """Stop generating."""
         self._stream.close()
 
 
 def _tool(tool: llm.Tool) -> dict[str, Any]:
-    """A tool as OpenAI's chat has it."""
+    """Return a tool in the form of OpenAI's chat API."""
     function = {"name": tool.name, "parameters": tool.input_schema or None}
     return {"type": "function", "function": function | {"description": tool.description or ""}}
 
 
 def _messages(message: Any) -> Iterator[dict[str, Any]]:
-    """Yield a message of llm's in OpenAI's form, where each result of a tool is a message."""
+    """Yield llm's message in OpenAI's form, in which each tool result is a message of its own."""
     text, reasoning, calls = "", "", list[dict[str, Any]]()
     for part in message.parts:
         is_result = isinstance(part, ToolResultPart)
@@ -235,7 +238,7 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
 
 
 class Vectors(llm.EmbeddingModel):  # type: ignore[misc]
-    """A model that makes vectors of texts."""
+    """A model that embeds texts."""
 
     batch_size = 64
 
@@ -243,7 +246,7 @@ class Vectors(llm.EmbeddingModel):  # type: ignore[misc]
         self.model_id, self._name = model_id, name
 
     def embed_batch(self, items: Iterable[str], *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ARG002
-        """Make a vector of each text. Errors are click's, since llm shows no others here."""
+        """Yield the vector of each text. Errors are click's, since llm shows no others here."""
         from click import ClickException
 
         try:

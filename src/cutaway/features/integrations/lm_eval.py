@@ -1,6 +1,6 @@
-"""A model of EleutherAI's lm-eval: its tasks, on an ``LLM`` in the same process.
+"""A model class for EleutherAI's lm-eval, which runs its tasks on an ``LLM`` in the same process.
 
-No figure depends on how many texts are read at a time, so batch_size is ignored.
+No figure depends on the batch size, so batch_size is ignored.
 
 ``python -m cutaway.features.integrations.lm_eval …`` is the command lm_eval with this model.
 """
@@ -33,13 +33,13 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
     """A model for ``lm_eval.simple_evaluate(model=…)``.
 
     model         as for LLM, or an LLM, which stays open
-    max_gen_toks  tokens of an answer, where the task does not say
-    add_bos_token whether texts begin with BOS; None: as the model has it. lm-eval scores it, too
-    seed          of the first text that is drawn; each next one has the next number
-    options       of ``LLM``: threads, context, quantize, …; lm-eval's own are ignored
+    max_gen_toks  the most tokens of an answer, where the task does not set it
+    add_bos_token whether texts begin with BOS; None: as the model's file says. lm-eval scores BOS
+    seed          of the first text that is drawn; each further text has the next number
+    options       of ``LLM``: threads, context, quantize, …; lm-eval's own options are ignored
 
-    Texts are cut as lm-eval cuts them, and special tokens in them are parsed, so that figures are
-    comparable with those of its other models. Raises InputError for a bad argument.
+    Texts are cut as lm-eval cuts them, and special tokens in texts are parsed, so that figures are
+    comparable with those of lm-eval's other models. Raises InputError for a bad argument.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         self._add_bos = add_bos_token
         self._seed = check_int("seed", seed, 0)
 
-    # -- what the model is ---------------------------------------------------------------------
+    # -- facts of the model --------------------------------------------------------------------
 
     @property
     def max_length(self) -> int:
-        """How many tokens are read at once."""
+        """The most tokens that the model reads at once."""
         return self.llm.room
 
     @property
@@ -80,23 +80,26 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
 
     @property
     def prefix_token_id(self) -> int:
-        """The token before a text, so that its first is scored, too."""
+        """The token that precedes a text, so that the text's first token is scored, too."""
         begin = self.llm.tokenizer.bos_id
         return self.eot_token_id if begin is None else begin
 
     @property
     def tokenizer_name(self) -> str:
-        """The name of the tokenizer and the template, for lm-eval's cache of requests."""
+        """A name for the tokenizer and the template, for lm-eval's cache of requests."""
         return self.llm.name.replace("/", "__")
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm-eval writes beside its results."""
+        """The facts that lm-eval writes beside its results."""
         return {"model_name": self.llm.name, "cutaway_version": __version__}
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """Token ids, with BOS as it was asked for, or as the model has it; never a second one."""
+        """The token ids of a text.
+
+        add_special_tokens: whether BOS comes first; None: as for the model, and never twice
+        """
         add_bos = self._add_bos if add_special_tokens is None else add_special_tokens
         ids = self.llm.tokenize(string, special=True, add_bos=add_bos)
         begin = self.llm.tokenizer.bos_id
@@ -113,7 +116,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The source of the template; only the model's own."""
+        """The source of the model's template, or None; InputError if another template is named."""
         if isinstance(chat_template, str):
             raise InputError(
                 "chat_template", f": the model has one; leave out {shown(chat_template)}"
@@ -128,7 +131,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         disable_tqdm: bool = False,
         **_: Any,
     ) -> list[tuple[float, bool]]:
-        """The log-likelihood of each answer, and whether the model itself would write it."""
+        """The log-likelihood of each answer, and whether it is the model's greedy answer."""
         longest, cut = self.max_length + 1, 0  # the last token is not read
 
         def pairs() -> Iterator[tuple[list[int], list[int]]]:
@@ -149,7 +152,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
-        """The log-likelihood of each whole text, in windows as lm-eval has them."""
+        """The log-likelihood of each whole text, read in lm-eval's windows."""
         texts = [request.args[0] for request in requests]
         parts = [self._windows(text) for text in texts]
         scored = self.llm.score_each(window for part in parts for window in part)
@@ -179,10 +182,10 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
     def _prepare(
         self, index: int, prompt: str, gen_kwargs: Mapping[str, Any]
     ) -> tuple[list[int], dict[str, Any], bool]:
-        """A prompt's tokens, the keywords of its request, and whether it was cut."""
+        """Return a prompt's tokens, the keywords of its request, and whether the prompt was cut."""
         options = normalize_gen_kwargs({**gen_kwargs}, self.max_gen_toks)
         max_tokens, until = options.pop("max_gen_toks"), options.pop("until", [])
-        if options.pop("do_sample"):  # as transformers, for which tasks are written
+        if options.pop("do_sample"):  # the defaults of transformers, for which tasks are written
             options = {"temperature": 1.0, "top_p": 1.0, "seed": self._seed + index, **options}
         else:
             options["temperature"] = 0.0
@@ -195,7 +198,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         return ids[-room:], {"max_tokens": max_tokens, **stops, **options}, len(ids) > room
 
     def _stops(self, until: Iterable[str]) -> dict[str, list[Any]]:
-        """Part the stops into control tokens, which have no text, and texts."""
+        """Separate the stops that are control tokens, which have no text, from stop strings."""
         tokenizer, ids, texts = self.llm.tokenizer, list[int](), list[str]()
         for stop in filter(None, until):
             cut = self.llm.tokenize(stop, special=True, add_bos=False)

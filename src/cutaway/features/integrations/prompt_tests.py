@@ -1,7 +1,7 @@
 """A plugin of pytest for tests of prompts: fixtures ``llm`` and ``ask``.
 
-Knows pytest's hooks, where answers are cached and where fingerprints are kept. Assertions on an
-answer are in ``answers``, requests to a server in ``served``. A test suite names this module in
+Knows pytest's hooks, the cache of answers and the files of fingerprints. Assertions on an answer
+are in ``answers``, requests to a server in ``served``. A test suite names this module in
 ``pytest_plugins``: with an entry point, pytest would rewrite all modules of cutaway in every suite.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutaway.features.integrations.served import ServedModel
 
 DEFAULTS = {"temperature": 0.0, "seed": 0, "max_tokens": 64, "candidates": 200}
-"""The options of ``ask`` that a test leaves out: the likeliest text, with figures of its steps."""
+"""The defaults of ``ask``: the greedy text, with the figures of its steps."""
 
 _MOST_KEPT = 1 << 26  # bytes of fingerprints
 
@@ -64,7 +64,8 @@ def llm(request: pytest.FixtureRequest) -> "Iterator[LLM | ServedModel]":
 
 
 def told_alone(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call it. An error of cutaway's fails the test with its sentence, and without a traceback."""
+    """Return ``work(*arguments)``. An error of cutaway fails the test with its sentence, without a
+    traceback."""
     try:
         return work(*arguments)
     except CutawayError as error:
@@ -74,15 +75,15 @@ def told_alone(work: Callable[..., Any], *arguments: Any) -> Any:
 
 @pytest.fixture
 def ask(request: pytest.FixtureRequest, llm: "LLM | ServedModel") -> "Ask":
-    """What asks the model; see ``Ask``."""
+    """A function that asks the model; see ``Ask``."""
     return Ask(llm, request.node, request.config)
 
 
 class Ask:
     """``ask(prompt, **options)``, or ``ask(messages=[…])`` in the model's chat template.
 
-    The answer is greedy unless the options say otherwise. It is cached by the weights, the prompt
-    and the options, since nothing else can change its bits.
+    The answer is greedy unless the options say otherwise. It is cached under the weights, the
+    prompt and the options, since nothing else can change its bits.
     """
 
     def __init__(self, llm: "LLM | ServedModel", node: pytest.Item, config: pytest.Config) -> None:
@@ -94,7 +95,7 @@ class Ask:
     def __call__(
         self, prompt: Any = None, *, messages: Any = None, **options: Any
     ) -> "TestedAnswer":
-        """An answer to assert things of. InputError where an option is wrong."""
+        """Return an answer, with methods that assert. InputError if an option is wrong."""
         from cutaway.features.integrations.answers import TestedAnswer
 
         options_in_force = DEFAULTS | options
@@ -122,7 +123,7 @@ class Ask:
 
 
 def _identity(llm: "LLM | ServedModel") -> tuple[object, ...]:
-    """What an answer depends on, beside the request."""
+    """Return everything besides the request that an answer depends on: weights, arithmetic, …"""
     from cutaway._version import ARITHMETIC
     from cutaway.features.integrations.served import ServedModel
 
@@ -133,13 +134,13 @@ def _identity(llm: "LLM | ServedModel") -> tuple[object, ...]:
 
 
 class Kept:
-    """Fingerprints of a file of tests, beside it: {"test": {"1": {"fingerprint", "tokens"}}}."""
+    """A file of fingerprints beside a test file: {"test": {"1": {"fingerprint", "tokens"}}}."""
 
     def __init__(self, path: Path, test: str) -> None:
         self._path, self._test = path, test
 
     def check(self, number: int, answer: "TestedAnswer", *, update: bool) -> None:
-        """Compare the ``number``-th answer of the test with the one on record, or record it."""
+        """Fail unless the test's ``number``-th answer equals its record; update: write the record."""
         record = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
         records_by_test = told_alone(self._read)
         of_test = records_by_test.setdefault(self._test, {})
@@ -171,7 +172,7 @@ class Kept:
 
 
 def _is_kept(document: Any) -> bool:
-    """Whether this is what ``Kept`` writes."""
+    """Whether a JSON document has the form that ``Kept`` writes."""
     return isinstance(document, dict) and all(
         isinstance(of_test, dict)
         and all(

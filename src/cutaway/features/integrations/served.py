@@ -1,7 +1,8 @@
-"""A model behind ``cutaway serve``, for tests of prompts: what they use of an ``LLM``, over HTTP.
+"""A model behind ``cutaway serve``, for tests of prompts: the methods of ``LLM`` that tests use,
+over HTTP.
 
-A server's answer comes with the trace of its run, and all assertions are on that. Other servers
-send no trace, and are refused.
+All assertions are on the trace, which the server sends with each answer. Servers other than
+cutaway's send no trace, and are refused.
 """
 
 import json
@@ -29,17 +30,17 @@ class ServedAnswer:
 
     @property
     def prompt_token_ids(self) -> tuple[int, ...]:
-        """The tokens that were read."""
+        """The token ids of the prompt."""
         return self.trace.head.prompt_token_ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The tokens that were written."""
+        """The token ids of the answer."""
         return self.trace.output_token_ids
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """The steps, with what was observed of each draw."""
+        """The steps, with the observation of each draw."""
         return self.trace.steps
 
     @property
@@ -62,10 +63,10 @@ class ServedScore:
 
 
 class ServedModel:
-    """A model of a cutaway server. InputError if the server is of another kind.
+    """A model of a cutaway server. InputError if the server is not cutaway's.
 
-    name      its name there; "": the first that the server lists
-    identity  what its answers depend on beside the request
+    name      the model's name at the server; "": the first that the server lists
+    identity  everything besides the request that answers depend on
     """
 
     def __init__(self, url: str, key: str = "", name: str = "") -> None:
@@ -87,7 +88,7 @@ class ServedModel:
         return self._answer("/v1/chat/completions", {"messages": messages, **options})
 
     def score(self, prompt: Sequence[int], answers: Sequence[str]) -> list[ServedScore]:
-        """How likely each text is after the prompt."""
+        """The log-probabilities of each answer's tokens after the prompt."""
         body = {"text_1": list(prompt), "text_2": list(answers), "trace": True}
         data = self._server.post("/v1/score", {"model": self.name, **body})["data"]
         rows = [[*answer["cutaway"]["tokens"]] for answer in data]
@@ -100,7 +101,7 @@ class ServedModel:
         ]
 
     def accepts(self, text: str, *, json_schema: Mapping[str, Any]) -> Accepted:
-        """Whether a schema allows the text, by the grammars of this process."""
+        """Whether a schema allows the text; this process checks it, not the server."""
         return check_text(text, json_schema=json_schema)
 
     def _answer(self, path: str, body: dict[str, Any]) -> ServedAnswer:
@@ -128,18 +129,18 @@ def _tool_call(call: AnswerPart) -> ToolCall:
 
 
 class ServedTokenizer:
-    """What token ids mean, by the traces so far, or else by asking the server."""
+    """The bytes and names of tokens, from the traces so far, or else from the server."""
 
     def __init__(self, server: Server, model: str) -> None:
         self._server, self._model = server, {"model": model}
         self.tokens = dict[int, Token]()
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What a token adds to the text."""
+        """The bytes that a token adds to the text."""
         return self._token(token_id).bytes
 
     def token_name(self, token_id: int) -> str:
-        """The name of a token that adds no text, as people see it."""
+        """The visible name of a token that adds no text."""
         return self._token(token_id).name or f"[{token_id}]"
 
     def _token(self, token_id: int) -> Token:

@@ -1,11 +1,11 @@
-"""Drawing by our luck in vLLM.
+"""Drawing tokens in vLLM with cutaway's luck (Gumbel noise).
 
     vllm serve MODEL --logits-processors cutaway.features.integrations.vllm:VllmSeededLuck
 
 Knows vLLM's interface of logits processors (that of its version 1 engine) and no other part of it.
 A request has ``luck_seed`` and ``luck_temperature`` among its extra arguments (``vllm_xargs`` over
-HTTP), and temperature 0: vLLM's greedy token is then the one that the luck draws. Penalties and
-masks come before; vLLM's own truncation does nothing at temperature 0.
+HTTP), and temperature 0: vLLM's greedy token is then the token that the luck draws. Penalties and
+masks are applied before; vLLM's own truncation does nothing at temperature 0.
 """
 
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ class _Row:
 
 
 class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM may not be installed
-    """Adds each token's noise to its logit, times the temperature."""
+    """Divides each logit by the temperature, and adds the token's noise."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002
         self._rows: dict[int, _Row] = {}
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Raise ValueError, which vLLM answers with status 400, for arguments that mean nothing."""
+        """Raise ValueError, which vLLM answers with status 400, for invalid arguments."""
         _read_luck(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
@@ -49,7 +49,7 @@ class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM may not be 
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow the requests to their rows of the batch."""
+        """Update which request is in each row of the batch."""
         if batch_update is None:
             return
         for index in batch_update.removed:
@@ -64,7 +64,7 @@ class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM may not be 
             self._put(source, second if direction == MoveDirectionality.SWAP else None)
 
     def apply(self, logits: "torch.Tensor") -> "torch.Tensor":
-        """Add the noise to logits, float32 (requests, vocab), in place."""
+        """Divide by the temperature and add noise, in place. logits: float32 (requests, vocab)."""
         ids = np.arange(logits.shape[-1])
         for index, row in self._rows.items():
             noise = gumbel(row.seed, row.prompt_tokens + len(row.output_ids), ids)
@@ -80,7 +80,7 @@ class VllmSeededLuck(LogitsProcessor):  # type: ignore[misc]  # vLLM may not be 
 
 
 def _read_luck(params: Any) -> tuple[int, float] | None:
-    """Read a request's seed and temperature; None if it does not ask for the luck of a seed."""
+    """Read a request's luck_seed and luck_temperature; None if the request has neither."""
     arguments: Mapping[str, Any] = params.extra_args or {}
     if not any(name in arguments for name in _NAMES):
         return None
