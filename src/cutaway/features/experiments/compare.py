@@ -1,4 +1,4 @@
-"""Compare: one prompt written in every way, with the same luck, in one table.
+"""Compare: one prompt continued in every way, with the same luck, in one table.
 
 A causal model writes from left to right, a bidirectional one reveals a canvas, by any rule. A
 judge, a causal model, scores all texts with its own tokens.
@@ -26,18 +26,18 @@ LOOP = "left to right"
 
 @dataclass(frozen=True, slots=True)
 class ComparedText:
-    """A text, and what it cost.
+    """A text, and its cost.
 
     way         ``LOOP``, or the rule by which a canvas was revealed
-    passes      of the model; each wrote one token or more
+    passes      of the model; each pass wrote one token or more
     rows        computed in these passes
     ms          of this one run
-    bits        surprise of the text after the prompt, under the judge's tokens; None without one
+    bits        surprise of the text after the prompt, by the judge; None without a judge
     text_bytes  of the text in UTF-8
-    distinct    of the text's words, and of its pairs of words: the share that are different; None
-                where there are none
+    distinct    the share of different words, and of different pairs of words; None if the text has
+                no words or no pairs
     order       Kendall's tau-b between the passes that revealed the tokens and their positions: 1
-                is from left to right; None where one pass revealed all
+                means from left to right; None if one pass revealed all tokens
     price       bits lost by revealing tokens together; see ``price``
     """
 
@@ -65,7 +65,7 @@ class ComparedText:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits per byte, which compare texts of any tokens and lengths; None without a judge."""
+        """Bits per byte, comparable between tokenizers and lengths; None without a judge."""
         return None if self.bits is None or not self.text else self.bits / self.text_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,17 +100,17 @@ def compare(
     progress: Progress = silent,
     **options: Any,
 ) -> Compared:
-    """Write a text after the prompt in every way that the models have.
+    """Continue the prompt in every way that the models have.
 
-    rules       of models that are not causal, as ``rule_of_text`` reads them; None: those of
+    rules       for models that are not causal, as ``rule_of_text`` reads them; None: those of
                 ``usual_rules``
-    judge       None: the first causal model, if there is one
+    judge       scores the texts; None: the first causal model, if there is one
     max_tokens  of each text; no stop condition ends it
-    progress    called with ("writing" or "judging", tokens done, of how many)
+    progress    called with ("writing" or "judging", tokens done, tokens in all)
     options     of LLM.generate for all texts, such as temperature and seed
 
-    Each model first generates one token, so that ms includes no warm-up. Raises
-    InputError for a value out of range, and where a model has no such way.
+    Each model first generates one token, so that ms includes no warm-up. Raises InputError for a
+    value out of range, and for a rule that a model cannot follow.
     """
     if not llms:
         raise InputError("compare needs a model: name one or more")
@@ -152,9 +152,9 @@ def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None
 
 
 def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
-    """The rules of a model that is not causal: one cell a pass, and published ones.
+    """The rules of a model that is not causal: one cell a pass, and published rules.
 
-    Fewer for an encoder, which was not trained to write.
+    An encoder, which was not trained to write, has fewer rules.
     """
     if llm.tokenizer.sep_id is not None:
         return ("confidence", f"mask-predict,steps={min(cells, 10)}")
@@ -173,13 +173,16 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
 def _run(
     llm: LLM, prompt: str, options: Mapping[str, Any], report_tokens: Callable[[int], object] = int
 ) -> tuple[Completion, tuple[int, ...]]:
-    """Write a text; return it, and the tokens after its canvas. arrived: gets the tokens so far."""
+    """Write a text; return it with the tokens after its canvas.
+
+    report_tokens: called with the number of tokens so far
+    """
     tokens = 0
     with llm.stream(prompt, **options) as stream:
         for event in stream.events():
             if isinstance(event, Pass):
                 tokens += len(event.revealed) - len(event.masked_again)
-            else:  # a canvas's tokens were counted in their pass
+            else:  # the tokens of a canvas were counted in their pass
                 tokens += options["denoise"] is None
             report_tokens(tokens)
         decoder = stream.request.decoder
@@ -193,7 +196,7 @@ def _write_way(
     options: Mapping[str, Any],
     report_tokens: Callable[[int], object],
 ) -> tuple[ComparedText, int]:
-    """Write a text in one way, not yet judged; return it and the seed."""
+    """Write a text in one way, not yet judged; return the text and its seed."""
     started = perf_counter()
     done, suffix_ids = _run(llm, prompt, options, report_tokens)
     ms, passes = 1e3 * (perf_counter() - started), done.passes

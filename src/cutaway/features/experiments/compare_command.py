@@ -75,14 +75,14 @@ def run(args: Namespace) -> int:
 
 
 def _models(args: Namespace) -> "dict[str | None, LLM]":
-    """Load each model, by its name; the default one where no name is given."""
+    """Load each model, by its name; the default model if no name is given."""
     if not hasattr(args, "model"):
         return {None: _load(args, None)}
     return {name: _load(args, name) for name in dict.fromkeys(args.model)}
 
 
 def _load(args: Namespace, name: str | None) -> "LLM":
-    """Load a model that keeps nothing from one way to the next: each computes all its rows."""
+    """Load a model without a prefix cache, so that each way computes all its rows."""
     other_args = {key: value for key, value in vars(args).items() if key != "model"}
     model_arg = {} if name is None else {"model": name}
     return console.load(Namespace(**other_args, **model_arg, prefix_cache=False))

@@ -1,7 +1,7 @@
 """Exposure: what changes when a model reads its own text instead of a human's.
 
-From each of several cuts of a human text, the model reads the rest, and writes its own instead.
-docs/experiments.md explains the terms and their sources. All figures are in bits.
+A human text is cut at several points. From each cut on, the model reads the rest, and also writes
+its own continuation. docs/experiments.md explains the terms and their sources. Figures are in bits.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of the human text in token ids: the context before the cut, what the human wrote
-    after it, and what the model wrote instead."""
+    """Token ids of the human text before a cut, of the human text after it, and of the model's
+    text after it."""
 
     start: int
     context: tuple[int, ...]
@@ -46,7 +46,7 @@ class Exposure:
     writes        surprise of the model's own tokens, given its own tokens before them
     expects_human entropy of the next token, given the human's tokens: the surprise that the
                   model expects
-    expects_own   the same given its own tokens
+    expects_own   the same, given its own tokens
     """
 
     windows: tuple[Window, ...]
@@ -57,13 +57,16 @@ class Exposure:
 
     @property
     def gap(self) -> Curves:
-        """Bits by which its own text surprises the model more than the human's."""
+        """Bits by which the model's own text surprises it more than the human's text."""
         return self.writes - self.reads
 
     @property
     def drift(self) -> Curves:
-        """How much more surprise it expects after its own tokens. 0 at the cut, where both
-        prefixes are the human's, and everywhere if its texts are like the human's."""
+        """How much more surprise the model expects after its own tokens than after the human's.
+
+        0 at the cut, where both prefixes are the human's; 0 everywhere if the model's texts are
+        like the human's.
+        """
         return self.expects_own - self.expects_human
 
     def average_bands(self, name: str) -> list[Estimate]:
@@ -93,18 +96,18 @@ def exposure(
     progress: Progress = silent,
     **options: Any,
 ) -> Exposure:
-    """Cut a human text at several points; from each, read the rest, and write another instead.
+    """Cut a human text at several points; from each, read the rest, and write another text.
 
-    text     or its token ids, at least before + 2 · tokens of them
+    text     a text or its token ids: at least before + 2 · tokens tokens
     before   tokens of the text before each cut
     tokens   tokens after each cut; no stop condition ends a text
-    points   the most cuts, spread evenly; what follows one never overlaps another's
+    points   the most cuts, spread evenly; the tokens after two cuts never overlap
     seed     the i-th window's luck comes from (seed, i)
-    progress is called with ("reading and writing", tokens done, of how many)
-    options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened
-             (temperature 1, top_p 1); with others, ``writes`` depends on them too
+    progress is called with ("reading and writing", tokens done, tokens in all)
+    options  of LLM.generate. By default tokens are drawn from the model's own distribution
+             (temperature 1, top_p 1); with other options, ``writes`` depends on them, too
 
-    Raises InputError for a value out of range and a text that is too short.
+    Raises InputError for a value out of range, and for a text that is too short.
     """
     cuts, seed = _cuts(llm, text, before, tokens, points), check_int("seed", seed, 0, 2**64 - 1)
     common = {"temperature": 1.0, "top_p": 1.0} | options

@@ -34,7 +34,7 @@ cuts, in bits:
 {_COLUMNS}
 By default the model samples from its own distribution (temperature 1, top-p 1).
 """
-_BAR = 12  # cells of the longest bar
+_BAR = 12  # columns of the longest bar
 
 
 def add_arguments(parser: ArgumentParser) -> None:

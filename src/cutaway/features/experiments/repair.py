@@ -1,8 +1,8 @@
 """Repair: whether a rule takes a wrong token back, and what else the token changes.
 
-A wrong token is forced into a cell in the pass that revealed it, and the canvas continues with the
-same luck. The autoregressive loop, which takes nothing back, is a rule like others: from the left,
-one cell a block.
+A wrong token is forced into a cell in the pass that reveals the cell, and the canvas continues with
+the same luck. The autoregressive loop, which takes nothing back, is one of the rules: from the
+left, one cell a block.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,16 +32,16 @@ _MEANS = ("gone", "own_gone", "restored", "differ", "later")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One wrong token, and what became of it.
+    """One wrong token, and the canvas at its end.
 
-    seed        of its run
-    cell        into which it was forced, from 0, in pass ``passed``
-    token_id    the wrong token; ``instead_of`` the one revealed without the mistake
+    seed        of the run
+    cell        the cell, from 0, into which the token was forced in pass ``passed``
+    token_id    the wrong token; ``instead_of``: the token revealed without the mistake
     gone        whether the cell ends with another token than ``token_id``
-    own_gone    whether, without the mistake, it ends with another token than ``instead_of``
-    restored    whether it ends with the same token as without the mistake
-    differ      how many other cells end with another token than without the mistake
-    later       as ``differ``, of the ``of_later`` cells that were masked after that pass
+    own_gone    whether, without the mistake, the cell ends with another token than ``instead_of``
+    restored    whether the cell ends with the same token as without the mistake
+    differ      number of other cells that end with another token than without the mistake
+    later       as ``differ``, among the ``of_later`` cells that were masked after that pass
     """
 
     seed: int
@@ -71,7 +71,7 @@ class Repaired:
 
     @property
     def own_gone(self) -> Estimate:
-        """How often the run's own tokens in these cells are gone: the baseline of ``gone``."""
+        """How often, without the mistake, the cell's own token is gone: the baseline of ``gone``."""
         return self._rate("own_gone")
 
     @property
@@ -81,12 +81,15 @@ class Repaired:
 
     @property
     def differ(self) -> Estimate:
-        """How many other cells end with another token, on average."""
+        """The mean number of other cells that end with another token."""
         return estimate(np.array([float(mistake.differ) for mistake in self.mistakes]))
 
     @property
     def later(self) -> Estimate | None:
-        """The share of the cells masked after the mistake that do; None: none were masked."""
+        """The share of the cells still masked after the mistake that end with another token.
+
+        None if no cell was still masked.
+        """
         shares = [mistake.later / mistake.of_later for mistake in self.mistakes if mistake.of_later]
         return estimate(np.array(shares)) if shares else None
 
@@ -104,7 +107,7 @@ class Repaired:
 
 
 def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
-    """Rules that take no token back, and rules that do; for a causal model, the loop."""
+    """Rules that take no token back, and rules that do; for a causal model, only the loop."""
     if llm.config.is_causal:
         return (LOOP,)
     steps = min(cells, 10)
@@ -125,16 +128,16 @@ def repair(
     progress: Progress = silent,
     **options: Any,
 ) -> tuple[Repaired, ...]:
-    """Make mistakes in canvases after a prompt, one in each, and measure which are taken back.
+    """Make mistakes in canvases after a prompt, one in each, and measure which ones a rule repairs.
 
     rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
-    errors      mistakes in each run, in evenly spread cells; None: 8, or one for each cell
-    seeds       runs without a mistake, with the same seeds for all rules
+    errors      mistakes for each run, in evenly spread cells; None: 8, or one for each cell
+    seeds       number of runs without a mistake, whose seeds are the same for all rules
     max_tokens  cells of the canvas; no stop condition ends it
-    progress    called with ("writing", canvases done, of how many)
+    progress    called with ("writing", canvases done, canvases in all)
     options     of LLM.denoise, such as temperature and seed
 
-    Raises InputError for a value out of range, or a rule that the model cannot have.
+    Raises InputError for a value out of range, or a rule that the model cannot follow.
     """
     if own_options := [name for name in ("denoise", "n", "trace") if name in options]:
         raise InputError(
@@ -211,10 +214,10 @@ def _all(
 
 
 def _possible(done: Completion) -> list[ForcedCell]:
-    """Find each cell's likeliest wrong token, in the pass that revealed it, in order.
+    """Find each cell's likeliest wrong token in the pass that revealed the cell, in order.
 
-    Neither the revealed token nor the one at the end; cells without a third likely token are left
-    out.
+    A wrong token is neither the revealed token nor the cell's last token. Cells without another
+    recorded token are left out.
     """
     first, mistakes, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
     for run_pass in done.passes:
@@ -229,7 +232,7 @@ def _possible(done: Completion) -> list[ForcedCell]:
 
 
 def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
-    """Take ``errors`` of the cells, evenly spread, or all."""
+    """Take ``errors`` cells, evenly spread; all cells if there are fewer."""
     errors = min(errors, len(cells))
     return [cells[len(cells) * i // errors] for i in range(errors)]
 

@@ -1,4 +1,4 @@
-"""Snowball: how one mistake grows in the text after it. ``forks`` has the measures."""
+"""Snowball: how one mistake grows in the text after it. ``forks`` defines the measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,14 +73,14 @@ def snowball(
 ) -> Snowball:
     """Generate a text, make a mistake at each of several steps, and measure what follows.
 
-    errors      how many mistakes, each in a text of its own, spread evenly over the first half;
+    errors      number of mistakes, each in a fork of its own, spread evenly over the first half;
                 by default 8, or as many as fit
-    at          the steps, instead of ``errors``
+    at          the steps of the mistakes, instead of ``errors``
     max_tokens  of the text; no stop condition ends it. Every fork is measured for as many tokens as
-                follow the last of the mistakes
-    rank        the mistake is the likeliest of the other tokens, or the ``rank``-th likeliest;
-                never an end token
-    progress    called with ("writing" or "measuring", tokens done, of how many)
+                follow the last mistake
+    rank        1: the mistake is the likeliest other token; n: the n-th likeliest. It is never an
+                end token
+    progress    called with ("writing" or "measuring", tokens done, tokens in all)
     options     of LLM.generate, such as temperature and seed
 
     Raises InputError for a value out of range.
@@ -128,7 +128,7 @@ def _places(max_tokens: int, errors: int | None, at: Sequence[int] | None) -> li
 
 
 def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> tuple[int, ...]:
-    """Take the text up to a mistake at a step: the rank-th likeliest token but its own."""
+    """The text's tokens before a step, then the mistake: the rank-th likeliest other token."""
     row: Logits = original.logits[at].copy()
     row[[original.token_ids[at], *avoid]] = -np.inf
     wrong = int(np.argsort(-row, kind="stable")[rank - 1])

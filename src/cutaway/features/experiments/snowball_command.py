@@ -31,7 +31,7 @@ over the mistakes, by distance from them:
 {EXPLAINED}
 {PARTED_NOTE}
 """
-_TEXT = 48  # cells of a continuation that are shown
+_TEXT = 48  # columns in which a continuation is shown
 _FORKS = """
   at        the step of the mistake, from 0
   bits      surprise of the original's token, and of the mistake, under the model

@@ -140,7 +140,7 @@ class Kept:
         self._path, self._test = path, test
 
     def check(self, number: int, answer: "TestedAnswer", *, update: bool) -> None:
-        """Fail unless the test's ``number``-th answer equals its record; update: write the record."""
+        """Fail unless the ``number``-th answer equals its record. update: write the record."""
         record = {"fingerprint": answer.fingerprint, "tokens": list(answer.completion.token_ids)}
         records_by_test = told_alone(self._read)
         of_test = records_by_test.setdefault(self._test, {})

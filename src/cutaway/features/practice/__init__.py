@@ -1,7 +1,7 @@
 """Practice: sampling by hand, from six logits to a token: questions, judged answers, explanations.
 
-The right answers come from ``cutaway.sampling`` itself; there is no second implementation. Here
-answers are read and judged: figures within a tolerance, tokens by their names.
+The right answers come from ``cutaway.sampling`` itself; there is no second implementation. This
+module reads and judges answers: figures within a tolerance, tokens by their names.
 """
 
 import re
@@ -20,12 +20,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How figures of a kind are written, and how exact they must be.
+    """A unit of figures: how they are written, and how exact an answer must be.
 
-    example    one, for a person
+    example    a figure as a person may write it
     digits     decimal places of the solution
-    slack      how far a figure may be off
-    percent    the value of one percent; None where the unit has no percent
+    slack      how far an answer may be off
+    percent    the value of one percent; None if figures of this unit are never percentages
     """
 
     example: str
@@ -35,7 +35,7 @@ class Unit:
 
     @property
     def is_share(self) -> bool:
-        """Whether figures are parts of one, so that those above 1 must be percent."""
+        """Whether figures are shares from 0 to 1, so that a figure above 1 must be a percentage."""
         return self.percent == 0.01
 
 
@@ -48,7 +48,7 @@ REMARKS = {
     "some": "{right} of {all} are right; look at {labels}.",
     "unreadable": "That cannot be read: {unread}.",
 }
-"""The verdict on an answer, in words."""
+"""The sentences of verdicts on an answer."""
 ROUNDING = 1e-9
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -67,7 +67,7 @@ class Numbers:
         return " ".join(f"{value:.{self.unit.digits}f}" for value in self.values)
 
     def judge(self, text: str) -> Verdict:
-        """Judge which figures are near enough. InputError where they cannot be read."""
+        """Judge which figures are near enough. InputError if the answer cannot be read."""
         pairs = zip(self._read(text), self.values, strict=True)
         near = [abs(figure - value) <= self.unit.slack + ROUNDING for figure, value in pairs]
         if all(near):
@@ -104,19 +104,19 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """One of the tokens, by its name or its number in the table, which begins at 1."""
+    """One of the tokens, named by its name or by its number in the table, from 1."""
 
     names: tuple[str, ...]
     row: int
 
     @property
     def solution(self) -> str:
-        """The token's name; its number if the name is there twice."""
+        """The token's name; its number if another token has the same name."""
         name = self.names[self.row]
         return name if self.names.count(name) == 1 else f"#{self.row + 1}"
 
     def judge(self, text: str) -> Verdict:
-        """Judge which token is named. InputError where it is none of the tokens."""
+        """Judge whether the right token is named. InputError if none of the tokens is named."""
         right = self._row(text) == self.row
         return Verdict(right, REMARKS["right" if right else "wrong"])
 
@@ -126,7 +126,7 @@ class TokenAnswer:
         return f"write a token of the table, or its number, 1 to {len(self.names)}"
 
     def _row(self, text: str) -> int:
-        """Find it by the exact name, else without case, spaces and brackets, else by number."""
+        """Find the row by its exact name, else without case, spaces and quotes, else by number."""
         for spelling in (str.strip, _bare):
             rows = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
             if len(rows) == 1:

@@ -1,6 +1,6 @@
-"""The next cell of a canvas by hand: the cells of one pass, and which of them each rule reveals.
+"""The next cell of a canvas by hand: the cells of one pass, and the cells that each rule reveals.
 
-The right answer is what ``canvas.Canvas.reveal`` does with the same figures.
+The right answer is the result of ``canvas.Canvas.reveal`` with the same figures.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ _GAP = "▢"
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Masked cells that a pass looked at, in the order of their positions.
+    """Masked cells of a pass, in the order of their positions.
 
-    text          around them
-    best, drawn   of each cell the likeliest token, and the one that its luck drew
+    text          the canvas, with a gap for each masked cell
+    best, drawn   names of each cell's likeliest token, and of the token that its luck drew
     p, second, p_drawn  probabilities of the likeliest, the second likeliest and the drawn token
-    entropy       in nats
-    made          the pass of a run that they come from; None: the sample
+    entropy       of each cell's distribution, in nats
+    made          the pass of the run that the cells come from; None: the sample
     """
 
     text: str
@@ -57,7 +57,7 @@ class Cells:
 
     @property
     def introduction(self) -> str:
-        """What the exercises give, in words."""
+        """A paragraph on the cells and figures that the exercises give."""
         place = "" if self.made is None else f" in pass {self.made + 1} of your run"
         return (
             f"Here are {len(self.best)} masked cells{place}. The model has looked at all of them "
@@ -91,10 +91,10 @@ SAMPLE_CELLS = _sample()
 
 
 def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
-    """The first cells, in the rule's order, of the recorded pass that revealed a step's token.
+    """Take cells of the recorded pass that revealed a step's token: the first by the rule's order.
 
-    index: of the step; None takes the first pass. InputError where the run is of no canvas, or the
-    pass had only one masked cell.
+    index: of the step; None takes the first pass. InputError if the run has no canvas, or the pass
+    had only one masked cell.
     """
     if trace.head.decoder is None:
         raise InputError("topic", f" {TOPIC}: this trace is of no canvas; record one with denoise")
@@ -124,7 +124,10 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
 
 
 def reveal_cells(cells: Cells, rule: Rule) -> tuple[list[int], list[float], float]:
-    """Reveal cells as ``Canvas.reveal`` does: them, what its order follows, the bound in nats."""
+    """Reveal cells by ``Canvas.reveal``.
+
+    Returns (rows of the revealed cells, the figures that order the cells, the bound in nats).
+    """
     n = len(cells.best)
     canvas = make_canvas(rule, 0, n)
     columns = (cells.p_drawn, cells.p, cells.second, cells.entropy)
@@ -136,7 +139,7 @@ def reveal_cells(cells: Cells, rule: Rule) -> tuple[list[int], list[float], floa
 
 
 def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
-    """Ask which cell each rule reveals next; how many at once, and what that can lose."""
+    """Ask which cell each rule reveals next, how many at once, and what that can lose."""
     return (
         _next(
             cells, Rule(), "the surest cell goes first: that whose likeliest token has the "

@@ -69,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "topics", nargs="*", metavar="TOPIC", help="topics to practise; default: all"
     )
     parser.add_argument("--answers", action="store_true", help="print the worked solution")
-    luck = parser.add_mutually_exclusive_group()  # a run had its own
+    luck = parser.add_mutually_exclusive_group()  # a recorded run has its own luck
     luck.add_argument("--seed", type=int, metavar="S", help="seed of the luck (the random numbers)")
     luck.add_argument("--from", dest="trace", metavar="TRACE", help="use a step of this trace")
     parser.add_argument(
@@ -80,7 +80,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
+    """Ask, judge and sum up. Return 0 however many answers were right, 130 after Ctrl-C."""
     from cutaway.features.practice.cells import TOPIC
     from cutaway.features.practice.exercises import TOPICS, comparison, exercises
     from cutaway.features.practice.lessons import LESSONS
@@ -130,7 +130,7 @@ def _start(args: Namespace, trace: "Trace | None") -> "Start":
 
 
 def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
-    """Ask what the model writes in each way that it has."""
+    """Return the questions on the model's ways to generate a text, after an introduction."""
     from cutaway.features.practice.lessons.ways import ways
 
     here = ways(console.load(args), args.seed)
@@ -139,7 +139,7 @@ def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
 
 
 def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":
-    """Ask what a rule reveals next, of the sample or of a pass of the run."""
+    """Return the questions on the cells of the sample or of a pass, after an introduction."""
     from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises, cells_of_trace
 
     cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
@@ -150,7 +150,7 @@ def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Ex
 def _ask_inside(
     page: "Page", args: Namespace, trace: "Trace | None", topics: "Sequence[str]"
 ) -> "Sequence[Exercise]":
-    """Ask the lessons on a step, after a sentence on which it is."""
+    """Return the lessons on a step, after a sentence that names the step."""
     from cutaway.features.practice.lessons import lessons, scene
 
     here = scene(console.load(args), trace, args.step, args.seed)
@@ -188,7 +188,7 @@ def _solve(page: "Page", questions: "Sequence[Exercise]") -> None:
 
 
 def _ask_all(page: "Page", questions: "Sequence[Exercise]") -> tuple[bool, int]:
-    """Ask all; return whether all were answered, and the exit code. Ctrl-C ends it."""
+    """Ask all questions; return whether all were answered, and the exit code: 130 after Ctrl-C."""
     marks, code = list[Mark](), 0
     if sys.stdin.isatty():
         page.show(_KEYS)
@@ -205,7 +205,7 @@ def _ask_all(page: "Page", questions: "Sequence[Exercise]") -> tuple[bool, int]:
 
 
 def _ask_each(page: "Page", questions: "Sequence[Exercise]", marks: list[Mark]) -> None:
-    """Ask one after the other, and mark the answers, until all are answered or the user quits."""
+    """Ask the questions in order, and mark the answers, until the last one or the user quits."""
     for n, exercise in enumerate(questions, 1):
         page.say(f"[{n}/{len(questions)}] {exercise.topic}", bold=True)
         mark = _ask(page, exercise)
@@ -220,7 +220,7 @@ def _ask_each(page: "Page", questions: "Sequence[Exercise]", marks: list[Mark]) 
 
 
 def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
-    """Ask one; None if the user quits. There are two tries in a terminal, one in a pipe."""
+    """Ask a question; None if the user quits. A terminal has two tries, a pipe one."""
     page.show(exercise.question, exercise.given_table)
     tries: tuple[Mark, ...] = ("right", "right at the second try")
     for mark in tries if sys.stdin.isatty() else tries[:1]:
@@ -237,7 +237,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
-    """Judge the next answer; an empty one has no remark. None if the user quits."""
+    """Judge the next answer; an empty answer gets no remark. None if the user quits."""
     from cutaway.features.practice import Verdict
 
     while (text := _read_line("> ")) is not None:

@@ -1,7 +1,7 @@
 """``/page/practice``: the exercises of ``cutaway practice``, for the page.
 
-Nothing is stored but a step's lessons, until their answers come: each request carries its own
-start.
+Each request carries its own start; the server stores only a step's lessons, until their answers
+come.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
 
 
 async def lesson_ways(model: str | None, request: Request) -> Lessons:
-    """Return the lessons on what the model writes in each way that it has."""
+    """Return the lessons on the model's ways to generate a text."""
     stored: OrderedDict[str, Lessons] = request.app.state.lessons
     key = f"ways of {service_of(request, model).names.resolve(model)}"
     if key not in stored:
@@ -86,7 +86,7 @@ _MOST_CELLS = 64
 
 
 def install(app: FastAPI, _: ServerSettings) -> None:
-    """Make room for lessons, by step, until their answers come."""
+    """Set up the store of lessons by step, which wait for their answers."""
     app.state.lessons = OrderedDict()
 
 

@@ -20,18 +20,18 @@ from cutaway.features.practice import (
 )
 from cutaway.features.practice.start import COLD, HOT, WAYS, K, Outcome, P, Start, draws, outcome
 
-NONE = "–"  # in place of a figure of a token that was removed
+NONE = "–"  # in place of the figure of a token that was removed
 
 Figures = Mapping[int, float]
-"""Row -> figure; a row that is not there was removed."""
+"""Row -> figure; a row without a figure was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under a head.
+    """Rows of cells under a header.
 
-    bars   lengths in 0 … 1, one a row
-    spans  of each bar, the range that chance leaves its end: (from, to)
+    bars   a bar's length for each row, 0 to 1
+    spans  for each bar, the range (from, to) in which chance puts its end
     """
 
     head: tuple[str, ...]
@@ -90,7 +90,7 @@ def number_rows(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> T
 
 
 def given_table(start: Start, *, luck: bool = False) -> Table:
-    """Show what an exercise gives: logits, and luck where it matters."""
+    """Show the given figures: logits, and luck where it matters."""
     columns = {"z": column(start, dict(enumerate(start.logits)))}
     if luck:
         columns["luck"] = column(start, start.luck, sign=True)
@@ -111,7 +111,7 @@ def softmax(start: Start, result: Outcome, name: str = "z") -> Table:
 
 
 def drawing(start: Start, result: Outcome, name: str = "z") -> Table:
-    """Show who wins the draw: logit and luck, added."""
+    """Show which token wins the draw: the highest sum of logit and luck."""
     fates = ["" if row in result.scores else "removed" for row in range(len(start.names))]
     fates[result.pick] = "drawn"
     columns = {
@@ -133,11 +133,11 @@ TIMES = 1000
 class Exercise:
     """One question on a start.
 
-    topic        by which it can be chosen; a topic has one exercise or several
-    question     what is asked; given_table: what to work from
-    answer       judges what a person wrote
-    hint         a nudge
-    arithmetic   how one gets there
+    topic        the name by which a person chooses it; a topic has one exercise or several
+    question     the question; given_table: the figures to work from
+    answer       judges a person's answer
+    hint         a sentence for a second try
+    arithmetic   the way to the answer
     """
 
     topic: str
@@ -149,9 +149,9 @@ class Exercise:
 
 
 def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
-    """Make the exercises of topics, in the order in which they build on each other; () is all.
+    """Make the exercises of topics, in the order in which they build on each other; (): all.
 
-    InputError where there is no such topic.
+    InputError if a topic does not exist.
     """
     for topic in topics:
         if topic not in _TOPICS:
@@ -162,7 +162,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
 
 
 def comparison(start: Start) -> Table:
-    """Compare the tokens that methods draw from the same logits and luck; last, the run's own."""
+    """Compare the tokens that methods draw from the same logits and luck; the run's comes last."""
     rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
     rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
     return Table(("same logits, same luck", "token"), tuple(rows))
@@ -332,7 +332,7 @@ def _what_changed(start: Start, result: Outcome) -> str:
     return f"Pure sampling drew {was}. The luck is the same, but {now} has overtaken it."
 
 
-# -- theory beside chance --------------------------------------------------------------------
+# -- probabilities beside counts of draws ----------------------------------------------------
 
 
 def _thousand(start: Start) -> Exercise:
@@ -366,7 +366,7 @@ def _thousand(start: Start) -> Exercise:
 
 
 def _spread(p: float) -> float:
-    """Two standard errors of a count of draws."""
+    """Two standard errors of the count of a token with probability p, in TIMES draws."""
     return 2 * sqrt(TIMES * p * max(1 - p, 0.0))
 
 

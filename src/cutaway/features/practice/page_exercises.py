@@ -1,7 +1,7 @@
-"""Exercises for pages: as JSON, with and without solutions; some are made before anyone asks.
+"""Exercises for pages: as JSON, with and without solutions; some are made when a page is exported.
 
-Knows which exercises need no run of the reader's own. trace/web/js/local/practice.js compares an
-answer with what is written here; refuses to judge, and to make exercises in a second way.
+Knows which exercises need no run of the reader. Makes no exercises of its own, and judges no
+answers: trace/web/js/local/practice.js compares an answer with the JSON of this module.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Data = dict[str, Any]
 
 
 def told_start(start: Start, exercises: Sequence[Exercise]) -> Data:
-    """A start, and the questions on it."""
+    """JSON of a start, and of the questions on it."""
     run = start.run and {
         "step": start.run.step,
         "left_out": start.left_out,
@@ -42,13 +42,13 @@ def told_start(start: Start, exercises: Sequence[Exercise]) -> Data:
 
 
 def told_lesson(text: str, introduction: str, exercises: Sequence[Exercise]) -> Data:
-    """A text, an introduction, and the questions on it."""
+    """JSON of a text, an introduction, and the questions on the text."""
     questions = [*map(told_question, exercises)]
     return {"text": text, "introduction": introduction, "exercises": questions}
 
 
 def told_question(exercise: Exercise) -> Data:
-    """An exercise without its solution."""
+    """JSON of an exercise without its solution."""
     fields: Data = {
         "topic": exercise.topic,
         "question": exercise.question,
@@ -62,13 +62,13 @@ def told_question(exercise: Exercise) -> Data:
 
 
 def told_solution(exercise: Exercise) -> Data:
-    """The solution of an exercise, and how one gets there."""
+    """JSON of an exercise's solution, and of the arithmetic that leads to it."""
     arithmetic = [told_block(block) for block in exercise.arithmetic]
     return {"solution": exercise.answer.solution, "arithmetic": arithmetic}
 
 
 def told_judge(exercise: Exercise) -> Data:
-    """What decides whether an answer is right, and what is said of it (local/practice.js)."""
+    """JSON by which local/practice.js judges an answer: the right one, tolerances, and remarks."""
     answer = exercise.answer
     judge_data = REMARKS | {"unread": answer.unread}
     if not isinstance(answer, Numbers):
@@ -79,7 +79,7 @@ def told_judge(exercise: Exercise) -> Data:
 
 
 def told_block(block: Block) -> str | Data:
-    """A paragraph, or a table."""
+    """JSON of a paragraph or a table."""
     return block if isinstance(block, str) else asdict(block)
 
 
@@ -90,16 +90,16 @@ _RUN: dict[str, Any] = {"seed": 7, "max_tokens": 8, "ignore_eos": True}
 
 
 def sample_sheets() -> Data:
-    """What is practised -> the questions, what judges each, and its solution."""
+    """Map "sample" and "cells" to a sheet: the questions, and each one's judge and solution."""
     cells = cell_exercises(SAMPLE_CELLS)
     lesson_data = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
     return {"sample": _start_sheet(SAMPLE), "cells": _sheet(lesson_data, cells)}
 
 
 def run_sheets(llm: LLM) -> Data:
-    """Make the sheets on the most uncertain step of a run of the model, and on its inside.
+    """Make the sheets on a run's step of highest entropy, and on the inside of this step.
 
-    InputError where the model has no such runs.
+    InputError if the model has no such runs.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
@@ -109,13 +109,13 @@ def run_sheets(llm: LLM) -> Data:
     questions = possible(scene)
     lesson_data = told_lesson(scene.text, scene.introduction, questions)
     return {
-        "start": _start_sheet(replace(from_trace(trace), run=None)),  # it is no run of the reader's
+        "start": _start_sheet(replace(from_trace(trace), run=None)),  # the run is not the reader's
         "inside": _sheet(lesson_data, questions),
     }
 
 
 def ways_sheet(llm: LLM) -> Data:
-    """Make the sheet on what the model writes in each of its ways. InputError where it has none."""
+    """Make the sheet on the model's ways to generate a text. InputError if the model has none."""
     here = ways(llm)
     lesson_data = told_lesson(here.text, here.introduction, here.exercises)
     return {"ways": _sheet(lesson_data, here.exercises)}
@@ -129,7 +129,7 @@ def _start_sheet(start: Start) -> Data:
 
 
 def _sheet(data: Data, questions: Sequence[Exercise]) -> Data:
-    """Make a sheet as local/practice.js reads it."""
+    """Make a sheet in the form that local/practice.js reads."""
     answers = [
         {"judge": told_judge(question), "solution": told_solution(question)}
         for question in questions

@@ -1,7 +1,7 @@
-"""Where an exercise starts, a few tokens with their logits and luck; and what is drawn from them.
+"""The start of an exercise: a few tokens with their logits and luck; and the draws from them.
 
-A start is of the lesson's sample, a step of a trace, or plain values. The engine's own sampler
-draws from it.
+A start comes from the sample, a step of a trace, or plain values. The engine's own sampler draws
+from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from cutaway.trace import Trace
 from cutaway.trace.figures import stage_label, to_bits
 from cutaway.trace.steps import observation_of
 
-TOKENS = 6  # as many as one works through by hand
+TOKENS = 6  # the most that a person works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
-_MOST_TOKENS = 1 << 19  # of a vocabulary: the sampler gets a row with a place for each
-_MOST_POSITIONS = 1 << 32  # what luck is made of has 32 bits for it
-_LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
+_MOST_TOKENS = 1 << 19  # of a vocabulary: the sampler gets a row with a place for each token
+_MOST_POSITIONS = 1 << 32  # the luck's counter has 32 bits for the position
+_LARGEST_LOGIT = 1e4  # far above any model's; differences must stay exact in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RunStep:
 
     step         from 0
     log_sum_exp  of all logits of the step, in nats
-    chain        its stages, in words
+    chain        the stages of the sampling chain, in words
     own, drawn   the token that the chain drew from all tokens, and its name
     """
 
@@ -54,11 +54,11 @@ class RunStep:
 class Start:
     """The starting point of all exercises. Other modules refer to a token by its row, from 0.
 
-    text       before the step
-    names      of the tokens, as they are shown
+    text       the text before the step
+    names      the visible names of the tokens
     logits     float32 values
-    seed, position   give the luck, with the token id
-    run        the step of a trace that it comes from, if any
+    seed, position   determine the luck, together with the token id
+    run        the step of the trace that the start comes from, if any
     """
 
     text: str
@@ -93,10 +93,10 @@ SAMPLE = Start(
 
 
 def from_trace(trace: Trace, index: int | None = None) -> Start:
-    """A step of a recorded run: its six likeliest tokens, including the drawn one.
+    """Make a start of a step of a recorded run: its six likeliest tokens, with the drawn one.
 
-    index: 0 for the first new token; None takes the most uncertain step. InputError where there
-    is no such step, or where too few of its tokens were recorded.
+    index: 0 for the first new token; None takes the step of highest entropy. InputError if there is
+    no such step, or too few of its tokens were recorded.
     """
     step = step_of(trace, index)
     seen = observation_of(step)
@@ -131,9 +131,9 @@ def from_values(
     position: int,
     run: RunStep | None = None,
 ) -> Start:
-    """A start from two tokens or more: the six likeliest, including the drawn one.
+    """Make a start of two tokens or more: the six likeliest, with the drawn one.
 
-    InputError where a value is out of range, or the columns differ in length.
+    InputError if a value is out of range, or the columns differ in length.
     """
     ids = _check_columns(token_ids, names, logits)
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
@@ -166,7 +166,7 @@ def _check_columns(
 
 
 def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
-    """The first ``TOKENS`` rows; the drawn one replaces the last if it is not among them."""
+    """Take the first ``TOKENS`` rows; the drawn row replaces the last if it is not among them."""
     drawn_rows = [
         row for row, is_wanted in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if is_wanted
     ]
@@ -180,7 +180,7 @@ def _checked_run(run: RunStep) -> RunStep:
 
 
 def step_of(trace: Trace, index: int | None) -> Step:
-    """Return the trace's step at this index; for None, the most uncertain one.
+    """Return the trace's step at this index; for None, the step of highest entropy.
 
     InputError if the trace has no such step.
     """
@@ -207,12 +207,12 @@ def shorten(text: str) -> str:
 
 
 def visible(name: str) -> str:
-    """A token's visible name, even of a space or an empty token."""
+    """A token's visible name, also of a space or an empty token."""
     shown_name = printable(name.replace(" ", "␣")) or "(empty)"
     return shown_name if len(shown_name) <= _LONGEST_NAME else shown_name[: _LONGEST_NAME - 1] + "…"
 
 
-# -- its outcome under some settings ---------------------------------------------------------------
+# -- the outcome of a start under some settings ----------------------------------------------------
 
 
 K, P, COLD, HOT = 2, 0.9, 0.5, 2.0
@@ -225,21 +225,21 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     f"temperature {COLD:g}": {"temperature": COLD},
     f"temperature {HOT:g}": {"temperature": HOT},
 }
-"""The name of each method -> its keywords of SamplingParams."""
+"""Map each method's name to its keywords of SamplingParams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A chain run over the tokens of a start. Rows that survived -> figures, likeliest first.
+    """A sampling chain's result on a start. Mappings: surviving row -> figure, likeliest first.
 
-    logits         as the draw sees them
+    logits         after the chain, as the draw uses them
     weights        exp(logit - largest logit)
     shares         weight / total: the probabilities
     bits           surprise, -log2 of the share
     scores         logit + luck
     total          sum of the weights
     entropy        in bits
-    removed_mass   how much probability the filters removed
+    removed_mass   the probability that the filters removed
     pick           the row that is drawn
     """
 
@@ -273,13 +273,13 @@ def outcome(start: Start, **settings: Any) -> Outcome:
         arrange(logits + [luck[row] for row in rows]),
         total,
         to_bits(entropy(logits)),
-        sum(report.removed_mass for report in ledger[1:]),  # the first is our processor
+        sum(report.removed_mass for report in ledger[1:]),  # the first is the start's processor
         start.token_ids.index(choose(c, params, start.seed, start.position)),
     )
 
 
 def draws(start: Start, times: int) -> tuple[int, ...]:
-    """How often each row is drawn by pure sampling, with the seeds that n samples have."""
+    """Count how often pure sampling draws each row, with the seeds of ``times`` samples."""
     params = _params(start, {})
     c, _ = _survivors(start, params)
     counts = dict.fromkeys(start.token_ids, 0)
@@ -296,7 +296,7 @@ def _survivors(start: Start, params: SamplingParams) -> tuple[Candidates, tuple[
 
 
 def _params(start: Start, settings: dict[str, Any]) -> SamplingParams:
-    """Settings with a processor that removes all tokens but those of the start."""
+    """Make SamplingParams of settings and a processor that removes all tokens but the start's."""
     ids = list(start.token_ids)
 
     def only(_: list[int], logits: LogitsRow) -> LogitsRow:

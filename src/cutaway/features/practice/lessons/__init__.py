@@ -1,4 +1,4 @@
-"""Lessons on the inside of a step of one's own run: a question first, then what the model did.
+"""Lessons on the inside of a step of a run: first a question, then what the model did.
 
 All figures come from the model and from ``cutaway.features.inside``.
 """
@@ -27,11 +27,11 @@ LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
     "cut": cut_lesson,
     "experts": experts_lesson,
 }
-"""The name of each topic -> its questions on a scene; InputError where it has none to ask."""
+"""Map each topic to a function that makes its questions on a scene, or raises InputError."""
 
 
 def possible(here: Scene) -> tuple[Exercise, ...]:
-    """Make all questions that this model and run have."""
+    """Make the questions of all topics that this model and run allow."""
     questions: list[Exercise] = []
     for lesson in LESSONS.values():
         with suppress(InputError):
@@ -42,7 +42,7 @@ def possible(here: Scene) -> tuple[Exercise, ...]:
 def lessons(here: Scene, topics: Sequence[str]) -> tuple[Exercise, ...]:
     """Make the questions of topics, in the order in which they build on each other.
 
-    InputError where there is no such topic, or nothing to ask of this model and run.
+    InputError if a topic does not exist, or this model and run have no question on it.
     """
     for topic in topics:
         if topic not in LESSONS:

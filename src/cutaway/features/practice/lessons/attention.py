@@ -1,6 +1,6 @@
-"""Lessons on attention: its weights, a head that is cut, induction, and the causal mask.
+"""Lessons on attention: its weights, the ablation of a head, induction, and the causal mask.
 
-Their exercises compare weights with attributions and the effects of ablations.
+The exercises compare weights with attributions and the effects of ablations.
 """
 
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cutaway.features.inside.summary import HeadFigures
 
 
-_BEST = 3  # tokens that are the first by each of three figures
+_BEST = 3  # the highest tokens by each of three figures
 
 
 def attention_lesson(scene: Scene) -> list[Exercise]:
-    """Ask which token has the most weight, and without which most is lost."""
+    """Ask which token has the most weight, and which token's ablation loses the most."""
     scene.need("attention", 2)
     best = [
         part
@@ -89,17 +89,17 @@ def _weights(parts: "list[AblatedPart]") -> list[str]:
     return [percent(part.weight) for part in parts]
 
 
-# -- cut it: a head's logit attribution, beside what is lost when it is ablated --------------------
+# -- ablate a head: its logit attribution beside the loss ------------------------------------------
 
 
 _HEADS = 5
-_LITTLE = 0.05  # of the attribution: counts as nothing
+_LITTLE = 0.05  # a loss up to this share of the attribution counts as nothing
 CHOICES = ("more than its attribution", "about as much", "less", "nothing, or less than nothing")
-_ALIKE = (0.8, 1.25)  # times the attribution: about as much
+_ALIKE = (0.8, 1.25)  # a loss within these multiples of the attribution is about as much
 
 
 def cut_lesson(scene: Scene) -> list[Exercise]:
-    """Ask how much of the lead is lost without the head of the largest attribution."""
+    """Ask how much of the token's lead is lost without the head of the largest attribution."""
     from cutaway.features.inside.steps import Redraw
     from cutaway.features.inside.summary import heads
 
@@ -151,7 +151,7 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
 
 
 def judge_loss(attribution: float, loss: float) -> int:
-    """Return which of ``CHOICES`` is right."""
+    """Return the index in ``CHOICES`` of the right answer."""
     low, high = _ALIKE
     share = loss / attribution
     bounds = (share > high, share >= low, share > _LITTLE, True)
@@ -159,7 +159,11 @@ def judge_loss(attribution: float, loss: float) -> int:
 
 
 def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[float, float, str]:
-    """Measure what the lead loses without the head at this step, and everywhere; and the draw."""
+    """Measure the lead's loss without the head, and the token drawn then.
+
+    Returns (loss without the head at this step's position, loss without it at all positions, name
+    of the token drawn without it at all positions; "" where ``redraw`` is None).
+    """
     from cutaway.engine.interventions import scale
     from cutaway.rerun.request import bound
 
@@ -179,7 +183,7 @@ def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[fl
     return scale_factor * (lead - here), scale_factor * (lead - all_), drawn_name
 
 
-# -- induction: a new name comes again, and a head looks at what followed it -----------------------
+# -- induction: a new name comes again, and a head attends to the token that followed it -----------
 
 
 _NAME = "Zorblat Quixnor"
@@ -187,7 +191,7 @@ TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
 
 
 def induction_lesson(scene: Scene) -> list[Exercise]:
-    """Ask where the head looks that has most on what followed."""
+    """Ask where a head attends: the one with the most weight on the token that followed."""
     from cutaway.features.inside.ablate import ablate
     from cutaway.features.inside.summary import heads
 
@@ -230,9 +234,10 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
 
 
 def repeat_name(llm: "LLM") -> tuple[Scene, int]:
-    """Find the step that ends the name the second time, and its token's place the first time.
+    """Find the step that ends the name's second occurrence.
 
-    InputError where the model has no token twice in the name.
+    Returns it with its token's position in the first occurrence. InputError if the two occurrences
+    have no two tokens in common.
     """
     from cutaway.features.inside.steps import unrecorded_trace
 
@@ -246,16 +251,16 @@ def repeat_name(llm: "LLM") -> tuple[Scene, int]:
     )
 
 
-# -- the causal mask: a later token changes, and no earlier row does, proven by their bits ---------
+# -- the causal mask: a changed token changes no earlier row, as their bits prove ------------------
 
 
-_ROWS = 10  # of a table
-_LEAST = 3  # tokens, so that one has another before and another after it
-_DIGITS = 8  # of a hash
+_ROWS = 10  # rows of a table
+_LEAST = 3  # tokens of a text, so that one has a token before and a token after it
+_DIGITS = 8  # hex digits of a hash
 
 
 def mask_lesson(scene: Scene) -> list[Exercise]:
-    """Ask how many rows change where one token does."""
+    """Ask how many rows of logits change when one token changes."""
     scene.need("mask", _LEAST)
     ids = scene.ids
     first = max(len(ids) - _ROWS, 0)

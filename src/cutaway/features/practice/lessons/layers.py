@@ -1,4 +1,4 @@
-"""Lessons on layers: from which on the lens predicts the token, and how a mixture chooses."""
+"""Lessons on layers: after which layer the lens predicts the token; how experts are chosen."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ from cutaway.features.practice.lessons.scene import Scene
 from cutaway.trace.figures import percent
 
 _MAX_ROWS = 4  # rows before the answer, spread over the layers
-_NEAR = 12  # layers of a model for which the answer may be off by one; twice as many, by two
+_NEAR = 12  # an answer may be off by one for each so many layers of the model
 
 
 def lens_lesson(scene: Scene) -> list[Exercise]:
-    """Ask after how many layers the head predicts the final token."""
+    """Ask after how many layers the output head predicts the final token."""
     from cutaway.features.inside.lens import find_settled
 
     lens = scene.lens
@@ -62,12 +62,12 @@ def _describe_settling(scene: Scene, row: int | None) -> str:
 # -- experts: from the router's scores to the shares of those that compute a token -----------------
 
 
-_ROWS = 8  # experts of a table
-_BY_HAND = 3  # shares that one works out by hand
+_ROWS = 8  # experts in a table
+_BY_HAND = 3  # shares that a person works out by hand
 
 
 def experts_lesson(scene: Scene) -> list[Exercise]:
-    """Ask how a token is shared out among experts."""
+    """Ask which shares the router gives a token's experts."""
     ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
     if not ops:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where a lesson on the inside starts: one step of a run, and a model to look into it with."""
+"""The start of a lesson on the inside: one step of a run, and a model that computes it again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
 _SEED = 7
-_PATIENCE_S = 20  # a person waits no longer for the question
+_PATIENCE_S = 20  # the longest that a person waits for a question
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,31 @@ class Scene:
 
     @cached_property
     def look(self) -> "Look":
-        """The step's inside, proven by the row's hash."""
+        """The step's inside, checked against the run by the hash of its logits."""
         from cutaway.features.inside.look import inside
 
         return inside(self.llm, self.trace, self.index)
 
     @cached_property
     def attribution(self) -> "LogitAttribution":
-        """The attribution toward the token that came, away from the likeliest other."""
+        """The logit attribution of the step's token against the likeliest other token."""
         return self.look.logit_attribution()
 
     @cached_property
     def ablation(self) -> "Ablation":
-        """The ablation of each token, or of as many as there is time for."""
+        """The ablation of each earlier token, or of as many as the time allows."""
         from cutaway.features.inside.ablate import ablate
 
         return ablate(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
 
     @cached_property
     def lens(self) -> "Lens":
-        """What the head says after each layer."""
+        """The logit lens: the output head's likeliest token after each layer."""
         return self.look.lens(1)
 
     @property
     def ids(self) -> Sequence[int]:
-        """The text before the step."""
+        """The token ids of the text before the step."""
         return self.look.token_ids
 
     @property
@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def introduction(self) -> str:
-        """Which step it is, and the proof that its figures are of what ran."""
+        """A sentence that names the step, and the hash that proves its figures."""
         place = f" at step {self.index} of your run" if self.is_own else ""
         proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
         if not self.look.is_as_run:
@@ -86,13 +86,13 @@ class Scene:
         )
 
     def logits(self, ids: Sequence[int], start: int) -> "Logits":
-        """The rows of a text from a position on, with the interventions of the run."""
+        """The logits of a text from position ``start`` on, with the run's interventions."""
         from cutaway.rerun.request import bound
 
         return self.llm.logits(ids, start, bound(self.llm, self.trace.head))
 
     def need(self, topic: str, tokens: int) -> None:
-        """InputError where the text is too short for a topic."""
+        """Raise InputError if the text has fewer tokens than a topic needs."""
         if len(self.ids) < tokens:
             raise InputError(
                 "topic",
@@ -101,17 +101,17 @@ class Scene:
             )
 
     def name(self, token_id: int) -> str:
-        """The visible name of a token; "" for -1, which is none."""
+        """The visible name of a token; "" for -1, which is no token."""
         return "" if token_id < 0 else visible(self.llm.tokenizer.token_name(token_id))
 
 
 def scene(
     llm: "LLM", trace: "Trace | None" = None, index: int | None = None, seed: int | None = None
 ) -> Scene:
-    """Take a step of a run; None takes the one that was most uncertain.
+    """Take a step of a run. index: of the step; None: the step of highest entropy.
 
-    Without a run it is that of ``TEXT``, with this seed or the sample's. InputError where there
-    is no step.
+    Without a run, the step is the first after ``TEXT``, with this seed or the sample's. InputError
+    if the run has no such step.
     """
     from cutaway.features.inside.steps import unrecorded_trace
 

@@ -1,4 +1,4 @@
-"""Three ways to write: their direction, what becomes of a mistake, and what they cost.
+"""Three ways to generate a text: their direction, what a mistake does, and what they cost.
 
 The model writes the same number of tokens in each of its ways; every figure comes from these runs.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOPIC = "ways"
 TEXT = "The king said: "
 _CELLS = 24
-_PASSES = 6  # where several cells are revealed at once
+_PASSES = 6  # passes of a way that reveals several cells at once
 _AT = 3  # the cell or step of the mistake
 _WRONG = "Z"
 _SEED = 1
@@ -29,7 +29,7 @@ _ROUGHLY = Unit("12", 0, 2)
 
 @dataclass(frozen=True)
 class Ways:
-    """An introduction, and the questions."""
+    """A lesson: the text before, an introduction, and the questions."""
 
     text: str
     introduction: str
@@ -37,9 +37,9 @@ class Ways:
 
 
 def ways(llm: "LLM", seed: int | None = None) -> Ways:
-    """Make questions on a model that writes from left to right, or on one of canvases.
+    """Make the questions for a causal model, which writes from left to right, or a canvas model.
 
-    InputError where the model has blocks of its own.
+    InputError if the model attends in blocks.
     """
     more: dict[str, Any] = {
         "seed": _SEED if seed is None else seed, "max_tokens": _CELLS, "ignore_eos": True,
@@ -60,7 +60,7 @@ def ways(llm: "LLM", seed: int | None = None) -> Ways:
     )
 
 
-# -- a model that reveals canvases -----------------------------------------------------------
+# -- a model of canvases: it attends to earlier and later tokens -----------------------------
 
 
 def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
@@ -75,7 +75,7 @@ def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
 
 
 def _late(came: list[int]) -> int:
-    """Count the cells that were revealed after a later cell, from the pass of each."""
+    """Count the cells that were revealed after a later cell. came: the pass of each cell."""
     return sum(came[i] > min(came[i + 1 :]) for i in range(len(came) - 1))
 
 
@@ -168,11 +168,11 @@ def _latency(runs: dict[str, "Completion"]) -> Exercise:
 
 
 def visible_text(done: "Completion") -> str:
-    """What was written, on one line."""
+    """The text that was generated, on one line."""
     return " ".join(done.text.split()) or "(nothing)"
 
 
-# -- a model that sees the past --------------------------------------------------------------
+# -- a causal model --------------------------------------------------------------------------
 
 
 def _from_the_left(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
