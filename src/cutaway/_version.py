@@ -1,4 +1,4 @@
-"""The release and the arithmetic, once: the build and every room read them here."""
+"""The numbers of the release and of the arithmetic, which the build and all modules read here."""
 
 __version__ = "0.2.0"
 

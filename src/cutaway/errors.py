@@ -1,22 +1,22 @@
 """Errors that a person can act on.
 
 Every message is one sentence that names the field or file and the fix; the command line, the server
-and the page show it alone, without a traceback. Knows which words of it are names of fields, which
-the three write in different ways; none of them parses a sentence.
+and the page show only the message, without a traceback. An error knows which of its words are names
+of fields, since the three write names in different ways; none of them parses a sentence.
 """
 
 from typing import Self
 
 
 class CutawayError(Exception):
-    """Base of all errors that cutaway explains itself."""
+    """Base of all errors whose message cutaway writes."""
 
 
 class Name(str):
-    """A field's name within a sentence, written as a program would: messages[0].content
+    """A field's name within a sentence, written as in code: messages[0].content
 
-    path   the field, then what leads to a part of its value: keys and indices
-    prose  words that follow the name, on that part of the value
+    path   the field, then the keys and indices that lead to a part of its value
+    prose  words after the name, which describe that part of the value
     """
 
     __slots__ = ("path", "prose")
@@ -44,9 +44,9 @@ class Name(str):
 class InputError(CutawayError, ValueError):
     """The caller asked for something impossible: a value out of range, an unknown name.
 
-    One argument is a sentence about no field. With more, the first is the field, and the others say
-    what is wrong, as in ``InputError("top_p", " must be between 0 and 1")``, where other fields are
-    ``Name``s.
+    A single argument is a sentence about no field. With more arguments, the first is the field, and
+    the others are the rest of the sentence, as in ``InputError("top_p", " must be between 0 and
+    1")``; further fields among them are ``Name``s.
     """
 
     def __init__(self, *words: str) -> None:
@@ -57,7 +57,7 @@ class InputError(CutawayError, ValueError):
 
     @property
     def name(self) -> Name | None:
-        """The field that it is about."""
+        """The field, or part of a field, that the error is about; None if there is no field."""
         return Name(self.args[0]) if len(self.args) > 1 else None
 
     @property
@@ -67,12 +67,12 @@ class InputError(CutawayError, ValueError):
 
     @property
     def field(self) -> str | None:
-        """The whole field that it is about."""
+        """The name of the whole field, without the path within it; None if there is no field."""
         return next((str(part) for part in self.path), None)
 
     @property
     def index(self) -> int | None:
-        """The element of the field's list that it is about."""
+        """The index in the field's list that the error is about; None if there is no index."""
         return next((part for part in self.path[1:2] if isinstance(part, int)), None)
 
     @property
@@ -81,7 +81,7 @@ class InputError(CutawayError, ValueError):
         return str(self.args[-1]) if self.path else f": {self}"
 
     def with_name(self, *path: str | int) -> Self:
-        """Return the error with another name for the field that it is about."""
+        """Return the error with another name for its field."""
         prose = self.name.prose if self.name is not None else ""
         return type(self)(Name(*path, prose=prose), *self.args[1:])
 
@@ -95,9 +95,9 @@ class FormatError(InputError):
 
 
 class FileChangedError(FormatError):
-    """A file was written to, cut or lost while it was read; copied again, it can be read.
+    """A file was changed, truncated or lost while it was read; a fresh copy can be read.
 
-    Its path is the first of the words.
+    The error's first argument is the file's path.
     """
 
 
@@ -110,19 +110,19 @@ class ModelLoadError(CutawayError):
 
 
 class OutOfMemoryError(CutawayError, MemoryError):
-    """There was not enough memory for a step; the model works on once there is."""
+    """There was not enough memory for a step; the model continues once there is."""
 
 
 class DiskFullError(CutawayError):
-    """A file could not be written, since its disk or its owner's share of it is full."""
+    """A file could not be written: its disk, or its owner's quota, is full."""
 
 
 class ClosedError(CutawayError):
-    """The model or server that was asked is closed, or was closed while it worked."""
+    """The model or server is closed, or was closed during the call."""
 
 
 class ReplayError(CutawayError):
-    """A text that should be continued differs from the one that was cut."""
+    """A text computed again, to be continued, differs from the text that was interrupted."""
 
 
 class ReplicaLostError(CutawayError):

@@ -1,8 +1,8 @@
-"""Features: what the core does without. Each is a folder, or a package of somebody else.
+"""Features: folders, or other people's packages, that the core works without.
 
 Knows the names of their commands and endpoints, and their modules, which are imported on demand.
-The core reaches features only by this table. Another package adds one by an entry point of the
-group ``cutaway.features``; see docs/features.md.
+The core reaches features only through this table. Another package adds a feature by an entry point
+of the group ``cutaway.features``; see docs/features.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ GROUP = "cutaway.features"
 
 
 class Command(NamedTuple):
-    """A command of the command line: its help, and the module that has it.
+    """A command of the command line: its help, and its module.
 
-    rare: ``cutaway -h`` only names it
+    rare: whether ``cutaway -h`` shows only its name
     """
 
     help: str
@@ -27,13 +27,13 @@ class Command(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What a folder or a package adds.
+    """The commands and endpoints that a folder or a package adds.
 
-    commands: by name, or by two words for a verb of a command: "trace inside". See
-    ``cutaway.cli.options.parser.run_command`` for what their modules have
-    endpoints: modules with a ``router``, and optionally SCHEMAS, the modules of their answers'
-    shapes, and ``install(app, settings)``, which sets up what they share in the application and
-    returns what to close with it
+    commands: by name, or by two words for a command's verb, such as "trace inside";
+    ``cutaway.cli.options.parser.run_command`` says which functions their modules must have
+    endpoints: modules with a ``router``. Optional are SCHEMAS, the modules of their answers'
+    shapes, and ``install(app, settings)``, which sets up state that the endpoints share, and
+    returns an object to close with the application
     """
 
     commands: Mapping[str, Command] = MappingProxyType({})
@@ -143,16 +143,16 @@ BUILT_IN: Mapping[str, Feature] = {
 
 
 def load_installed() -> Iterator[Feature]:
-    """Yield the features of other packages, by entry points; CutawayError for a broken one.
+    """Yield the features of other packages, by entry points; CutawayError for a broken feature.
 
-    This searches all installed packages, so call it only where their names are needed.
+    The call searches all installed packages, so make it only where their names are needed.
     """
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):
         try:
             yield entry.load()
-        except Exception as error:  # somebody else's code: whatever it is, say whose
+        except Exception as error:  # somebody else's code may raise anything: name the feature
             raise CutawayError(f"the feature {entry.name!r} ({entry.value}): {error}") from error
 
 
@@ -163,9 +163,9 @@ def endpoints() -> Iterator[ModuleType]:
 
 
 def commands(*within: str, with_installed: bool = True) -> dict[str, Command]:
-    """Return the commands of features by name: those whose first words are ``within``.
+    """Return the commands of features whose first words are ``within``, by their last word.
 
-    with_installed: also those of other packages. CutawayError where two have one name
+    with_installed: include commands of other packages. CutawayError if two have the same name
     """
     by_name: dict[str, Command] = {}
     for feature in (*BUILT_IN.values(), *(load_installed() if with_installed else ())):
@@ -181,6 +181,6 @@ def commands(*within: str, with_installed: bool = True) -> dict[str, Command]:
 def feature(name: str) -> ModuleType:
     """Import a folder of ``cutaway.features``, or a module in it.
 
-    It is for the few places of the core where an option of a command, or a method, belongs to one.
+    Only for the few places of the core where a command's option, or a method, belongs to a feature.
     """
     return import_module(f"{GROUP}.{name}")

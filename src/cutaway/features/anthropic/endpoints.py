@@ -43,14 +43,14 @@ EventParts = tuple[str, dict[str, Any]]
 
 
 class Blocks:
-    """The blocks of one answer; the last may be open."""
+    """The content blocks of one answer; the last block may be open."""
 
     def __init__(self) -> None:
         self.items: list[Block] = []
         self._is_open, self._arguments = False, ""
 
     def take(self, deltas: Iterable[AnswerPart]) -> Iterator[EventParts]:
-        """Yield the events of these deltas."""
+        """Yield the events that stream these parts of the answer."""
         for delta in deltas:
             if isinstance(delta, Thought):
                 yield from self._say("thinking", delta.text)
@@ -111,11 +111,11 @@ _REASONS: Mapping[str, StopReason] = {
     "scored": "max_tokens",
     "context_full": "model_context_window_exceeded",
 }
-"""Our finish reason -> Anthropic's; with any other, the model ended its turn."""
+"""Our finish reason -> Anthropic's; any other is "end_turn", or "tool_use" after a call."""
 
 
 class MessageAnswer(OneText):
-    """An answer: thoughts, text and calls, as far as they came."""
+    """An answer: the thoughts, text and calls so far."""
 
     def __init__(self, service: Service, body: MessagesRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id)
@@ -141,7 +141,7 @@ class MessageAnswer(OneText):
         yield self._event("message_start", message=message)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """Yield what a token adds, with the trace so far if asked for."""
+        """Yield the events of a token, with the trace so far if the request asks for it."""
         fields = self._extra_fields(event)
         events = [*self._read_step(event)] if isinstance(event, Step) else []
         for kind, more in events or ([("ping", {})] if fields else []):
@@ -149,22 +149,22 @@ class MessageAnswer(OneText):
             fields = {}
 
     def end(self) -> Iterator[bytes]:
-        """Yield the end of the last block, why the text ended, and the usage."""
+        """Yield the end of the last block, the reason why the text ended, and the usage."""
         for kind, fields in self._closing():
             yield self._event(kind, **fields)
         delta, ending = self._end()
         ids = self._token_ids()
-        ids.pop("token_ids", None)  # each was sent with its token
+        ids.pop("token_ids", None)  # each id was sent with its token
         more = {"usage": self._usage(), "cutaway": ending, **ids}
         yield self._event("message_delta", delta=delta, **more)
         yield self._event("message_stop")
 
     def alive(self) -> bytes:
-        """Return Anthropic's event for a long silence."""
+        """Return Anthropic's ping event, which keeps a silent connection open."""
         return self._event("ping")
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """Yield the error that Anthropic's clients raise."""
+        """Yield an error event, which Anthropic's clients raise."""
         yield encode_event(refusal.messages_document(), "error")
 
     @staticmethod
@@ -191,7 +191,7 @@ class MessageAnswer(OneText):
         return cast(MessageAnswered, message)
 
     def _end(self) -> tuple[dict[str, Any], Ending]:
-        """Return why the text ended, in Anthropic's words and in ours."""
+        """Return the reason why the text ended, in Anthropic's fields and in ours."""
         ending = self._ending()
         ending["notes"] += self._notes
         reason = _REASONS.get(ending["finish_reason"], "end_turn")

@@ -1,7 +1,7 @@
 """The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``.
 
-Knows Anthropic's blocks, tools and turns, and how they become messages for a chat template. Refuses
-to know answers.
+Knows Anthropic's blocks, tools and turns, and turns them into messages for a chat template. Knows
+nothing of answers.
 """
 
 import json
@@ -167,8 +167,8 @@ class WithMessagesTools(Conversing):
 
 
 _BILLING = "x-anthropic-billing-header:"
-"""The beginning of a block that Claude Code sends. It is left out: as it changes with each request,
-no prompt would be found in the prefix cache."""
+"""The beginning of a block that Claude Code sends. The prompt leaves the block out: it changes with
+each request, so the prefix cache would never have the prompt."""
 
 
 class UserTurn(Body):
@@ -254,7 +254,7 @@ class MessagesConversation(WithMessagesTools):
 
     @property
     def own_schema(self) -> dict[str, Any] | None:
-        """The JSON schema that the text must match; None for plain text."""
+        """The JSON schema that the answer must match; None for plain text."""
         config = self.output_config
         return config.format.schema_ if config and config.format else None
 
@@ -287,7 +287,10 @@ class MessagesConversation(WithMessagesTools):
         return messages
 
     def wish(self, service: Service) -> ThinkingWish:
-        """Return what the request asks of thinking, as far as the model can: clients always ask."""
+        """Return the request's wish for thinking, as far as the model can follow it.
+
+        Clients always send one, so a wish that the model cannot follow is no error.
+        """
         model, thinking = service.llm.model, self.thinking
         if model.template is None or model.thinking is None:
             return NO_WISH
@@ -304,7 +307,7 @@ class MessagesConversation(WithMessagesTools):
         return self.messages[-1].role == "assistant"
 
     def _check_prefill(self) -> None:
-        """InputError for a beginning of the answer that Anthropic refuses, too."""
+        """Raise InputError for a prefill that Anthropic refuses, too."""
         if self.own_schema is not None:
             raise InputError(
                 Name("output_config", "format"),
@@ -341,7 +344,7 @@ def _system(content: Texts | None) -> str:
 
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return one message, as it was answered: only other blocks separated its texts."""
+    """Return one message; its texts are joined, since only other blocks separated them."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
     calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]
@@ -357,7 +360,7 @@ def _call(block: CallBlock) -> dict[str, Any]:
 
 
 def _to_messages(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
-    """Yield a message for each result, and for the text between them."""
+    """Yield a message for each tool result, and for each run of text blocks between results."""
     for is_text, group in groupby(blocks, key=lambda block: isinstance(block, TextBlock)):
         if is_text:
             texts = [block for block in group if isinstance(block, TextBlock)]
@@ -436,7 +439,7 @@ class MessagesRequest(TextFields, CountRequest):
         return keywords if schema is None else {**keywords, "json_schema": schema}
 
     def notes(self, service: Service) -> Iterator[str]:
-        """Yield notes on what has no effect here, and on how thinking was read."""
+        """Yield notes on fields without an effect, and on how thinking was read."""
         thinking, model = self.thinking, service.llm.model
         if thinking and thinking.type != "disabled" and model.thinking is None:
             yield "thinking: this model's template has no tokens for it"

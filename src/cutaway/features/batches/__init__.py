@@ -1,6 +1,6 @@
 """OpenAI's files and batches: requests in a file, answered one after another, kept on disk.
 
-Here is their JSON; see ``server.shared``.
+This module has their JSON; see ``server.shared``.
 """
 
 from typing import Annotated, Literal, NotRequired

@@ -71,7 +71,7 @@ class Repaired:
 
     @property
     def own_gone(self) -> Estimate:
-        """How often, without the mistake, the cell's own token is gone: the baseline of ``gone``."""
+        """How often the cell's own token is gone without the mistake: the baseline of ``gone``."""
         return self._rate("own_gone")
 
     @property

@@ -1,6 +1,6 @@
-"""What llama.cpp's server has beside OpenAI's API: infill, templates, properties, slots, loading.
+"""The API of llama.cpp's server beside OpenAI's: infill, templates, properties, slots, loading.
 
-Here is the JSON of the answers; see ``server.shared``.
+This module has the JSON of the answers; see ``server.shared``.
 """
 
 from typing import Annotated, Any, Literal, NotRequired

@@ -35,7 +35,7 @@ _NOTES: Mapping[str, tuple[Any, str]] = {
     "t_max_prompt_ms": (None, "t_max_prompt_ms: not applied, or no request could be repeated"),
     "t_max_predict_ms": (None, "t_max_predict_ms: not applied, or no request could be repeated"),
 }
-"""Fields that editors send -> the value without an effect, and the note on any other."""
+"""Field that editors send -> (its default, the note on any other value)."""
 
 
 class ExtraText(Body):
@@ -117,7 +117,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         return keywords
 
     async def read(self, service: Service) -> Read:
-        """Return the prompt, with the model's tokens for a gap; its end tokens end the text."""
+        """Return the prompt, with the model's fill-in-the-middle tokens, and the keywords."""
         llm, keywords = service.llm, await asyncio.to_thread(self.keywords)
         if (fim := llm.tokenizer.fim) is None:
             raise InputError(
@@ -131,7 +131,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
 
     @property
     def _length(self) -> int:
-        """How many characters the texts have."""
+        """The number of characters of all texts."""
         extra = sum(len(text.text) for text in self.input_extra or ())
         return len(self.input_prefix) + len(self.input_suffix) + len(self.prompt) + extra
 
@@ -145,7 +145,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
         return [*before[:has_bos], *self._extra(llm, fim), *gap, *_ids(llm, self.prompt)]
 
     def _extra(self, llm: AsyncModel, fim: FimTokens) -> Iterator[int]:
-        """Yield the other texts, each with its name if the model has a token for names."""
+        """Yield the ids of the other texts, with their names if the model has tokens for names."""
         extra: Sequence[ExtraText] = self.input_extra or ()
         if fim.file is not None and fim.repository is not None:
             yield from (fim.repository, *_ids(llm, "myproject\n"))
@@ -159,7 +159,7 @@ class InfillRequest(_Infill):  # type: ignore[misc]  # as TextFields
 
 
 def _ids(llm: AsyncModel, text: str) -> list[int]:
-    """Return the ids of a text that is not the prompt's beginning."""
+    """Return the ids of a text within the prompt, which has no BOS."""
     return llm.tokenizer.encode(text, special=False, goes_on=True)
 
 
@@ -197,7 +197,7 @@ class InfillAnswer(OneText):
         return ()
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """Yield what a token adds, and at the end what was held back."""
+        """Yield the text that a token adds, and at the end the text that was held back."""
         if isinstance(event, Step):
             piece = self._piece(event.text, [event.token_id], self._push_entries(event))
             yield encode_event({**piece, **self._counts(), **self._extra_fields(event)})
@@ -218,7 +218,7 @@ class InfillAnswer(OneText):
         return self._entries.push(step) if self._body.n_probs else []
 
     def _form(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """Return log-probabilities in the form of chats, with the tokens' ids."""
+        """Return log-probabilities in the form of chat answers, with the tokens' ids."""
         return [
             {
                 **token, "id": entry.token_id,
@@ -235,7 +235,7 @@ class InfillAnswer(OneText):
         return {"tokens_predicted": used.completion_tokens, "tokens_evaluated": used.prompt_tokens}
 
     def _end(self) -> dict[str, Any]:
-        """Return why the text ended, how long it took, and the settings in force."""
+        """Return the reason why the text ended, the times, and the settings in force."""
         end, text, settings = self._text.ended, self._text.text, self._settings
         assert end is not None
         stopping_word = end.matched if end.reason == "stop_string" else ""

@@ -1,6 +1,6 @@
-"""What llama-server's clients ask for beside texts: properties, slots, templates, loading a model.
+"""Endpoints of llama-server besides texts: properties, slots, templates, loading a model.
 
-Knows the facts of a model and of its sequences; models of ``--memory`` come and go by request.
+Knows the facts of a model and of its sequences; requests load and unload models of ``--memory``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class TemplateRequest(TurnFields, EffortFields, WithTools):
 
     @property
     def own_schema(self) -> None:
-        """None: the text has no form."""
+        """None: no schema describes the text."""
 
 
 class SlotsAsked(ModelNamed):
@@ -117,7 +117,7 @@ def _running(service: Service) -> Iterator[SequenceSlot]:
 
 
 def _numbers(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are numbers: others may have parts of a text in them."""
+    """Return the settings that are numbers; other settings may contain parts of a text."""
     return {name: params[name] for name in (*PARAMS, "max_tokens")}
 
 
@@ -125,7 +125,7 @@ def _slot(service: Service, id: int) -> SequenceSlot:
     return {"id": id, "n_ctx": service.room, "speculative": False, "is_processing": False}
 
 
-# -- models that come and go -------------------------------------------------------------------
+# -- loading and unloading models --------------------------------------------------------------
 
 
 class LoadRequest(Body):

@@ -47,13 +47,13 @@ from cutaway.text.tools import CallEnd, Content
 
 
 def format_time(seconds: float | None = None) -> str:
-    """Return a time in the form of RFC 3339; None is now."""
+    """Return a time in the form of RFC 3339. seconds: since the epoch; None: now."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return seconds as nanoseconds, at least one: clients divide by them."""
+    """Return seconds as nanoseconds, at least 1, since clients divide by the result."""
     return max(1, round(seconds * 1e9))
 
 
@@ -72,7 +72,7 @@ def nothing_asked(
 
 
 class OllamaAnswer(OneText):
-    """An answer: thoughts, text and calls, as far as they came."""
+    """An answer: the thoughts, text and calls so far."""
 
     MEDIA_TYPE = "application/x-ndjson"
 
@@ -92,7 +92,7 @@ class OllamaAnswer(OneText):
     def piece(
         content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
-        """Return what is new, in the fields of this form."""
+        """Return the new parts of an answer, in the fields of this endpoint."""
         raise NotImplementedError
 
     # -- whole ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class OllamaAnswer(OneText):
         return ()
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:  # noqa: ARG002
-        """Yield a line with what a token adds, if it adds anything."""
+        """Yield a line with the parts that a token adds, if there are any."""
         if isinstance(event, Step):
             deltas, entries = self._reader.push(event), self._push_entries(event)
             if entries or any(map(_is_sent, deltas)):
@@ -132,7 +132,7 @@ class OllamaAnswer(OneText):
         return _line(self._line([], []))
 
     def fail(self, refusal: ApiError) -> Iterable[bytes]:
-        """Yield the error that Ollama's clients raise."""
+        """Yield an error line, which Ollama's clients raise."""
         yield _line(refusal.ollama_document())
 
     # -- parts ---------------------------------------------------------------------------------
@@ -153,14 +153,14 @@ class OllamaAnswer(OneText):
         return {**line, **logprobs, "done": False}
 
     def _call(self, index: int) -> dict[str, Any]:
-        """Return a call that is whole."""
+        """Return a whole call."""
         call = self._reader.message["tool_calls"][index]
         arguments = arguments_of(call["function"]["arguments"])
         function = {"index": index, "name": call["function"]["name"], "arguments": arguments}
         return {"id": call["id"], "function": function}
 
     def _end(self) -> dict[str, Any]:
-        """Return why the text ended, and how long it took."""
+        """Return the reason why the text ended, and the times."""
         end, watch, used = self._text.ended, self._text.watch, self._text.usage()
         assert end is not None
         report = self._ending()
@@ -194,7 +194,7 @@ class ChatAnswer(OllamaAnswer):
     def piece(
         content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
-        """Return what is new as a message."""
+        """Return the new parts of an answer as a message."""
         more = {"thinking": thinking, "tool_calls": calls}
         fields = {name: value for name, value in more.items() if value}
         return {"message": {"role": "assistant", "content": content, **fields}}
@@ -209,7 +209,7 @@ class GeneratedAnswer(OllamaAnswer):
         thinking: str = "",
         calls: Sequence[dict[str, Any]] = (),  # noqa: ARG004 - a prompt offers no tools
     ) -> dict[str, Any]:
-        """Return what is new as a text."""
+        """Return the new parts of an answer as a text."""
         return {"response": content, **({"thinking": thinking} if thinking else {})}
 
     def _end(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _is_sent(delta: AnswerPart) -> bool:
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
-    """Return a document as one line, since JSON escapes line feeds."""
+    """Return a document as one line; JSON escapes line feeds."""
     return dumps(document) + b"\n"
 
 

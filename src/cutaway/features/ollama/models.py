@@ -26,7 +26,7 @@ from cutaway.server.service import Service, models_of, service_of
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 
 _OLLAMA = "0.12.11"
-"""The release whose API this is; some clients refuse one that is too old."""
+"""The release of Ollama whose API this is; some clients refuse an older release."""
 _NEVER = "2318-01-01T00:00:00Z"
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 
@@ -156,5 +156,5 @@ def _capabilities(llm: AsyncModel) -> list[Any]:
 
 
 def _knows_tools(llm: AsyncModel) -> bool:
-    """Whether tools can be offered: any template will do, since the first message may have them."""
+    """Whether the model takes tools: with any template, since the first message can list them."""
     return llm.model.template is not None

@@ -1,6 +1,6 @@
 """The requests of ``/api/generate`` and ``/api/chat``, the fields that they share, and options.
 
-Knows ``keep_alive``, how long an idle model stays loaded. Refuses to know answers.
+Knows ``keep_alive``, how long an idle model stays loaded. Knows nothing of answers.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
 class OllamaFields(ThinkingFields, Conversing):
     """What every request for text may say."""
 
-    FACE: ClassVar[str] = "chat"  # whose names an answer uses for the settings in force
+    FACE: ClassVar[str] = "chat"  # the API whose field names an answer's settings use
     PROMPT: ClassVar[str] = "prompt"
     FILL: ClassVar[bool] = True
     user: ClassVar[None] = None
@@ -136,11 +136,11 @@ class OllamaFields(ThinkingFields, Conversing):
 
     @property
     def own_schema(self) -> dict[str, Any] | None:
-        """The JSON schema that is the format; None for "json" and for plain text."""
+        """The JSON schema in the field format; None for "json" and for plain text."""
         return self.format if isinstance(self.format, dict) else None
 
     def _make_use(self, service: Service) -> ToolUse:
-        """Return the tools and the thinking; InputError if the model is to think and cannot."""
+        """Return the tools and the thinking; InputError if think is true and the model cannot."""
         if self.think and service.llm.model.thinking is None:
             raise InputError(
                 "think",
@@ -150,7 +150,7 @@ class OllamaFields(ThinkingFields, Conversing):
         return ToolUse(service.llm.model, self.offered_tools(), wish=self.wish(service))
 
     def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return what the request asks of thinking."""
+        """Return the request's wish for thinking."""
         return self.make_wish(self.think, "think")
 
     def offered_tools(self) -> Sequence[Any]:
@@ -158,7 +158,7 @@ class OllamaFields(ThinkingFields, Conversing):
         return ()
 
     def notes(self, service: Service) -> Iterator[str]:
-        """Yield notes on how thinking was read, and on what has no effect here."""
+        """Yield notes on how thinking was read, and on a num_ctx above the server's room."""
         yield from self.use_notes
         room = self.options and self.options.num_ctx
         if room and room > service.room:
@@ -202,18 +202,18 @@ class OllamaGenerateRequest(OllamaFields):
         return not self.prompt and not self.suffix
 
     async def read(self, service: Service) -> Read:
-        """Return the prompt, the keywords, and no tools."""
+        """Return the prompt, the keywords, and a ``ToolUse`` without tools."""
         use = self.use(service)
         keywords = await asyncio.to_thread(self.keywords)
         prompt, keywords = await self._prompt(service, keywords)
         return Read([prompt], keywords, use)
 
     def wish(self, service: Service) -> ThinkingWish:
-        """Return what the request asks of thinking: nothing unless the template is used."""
+        """Return the request's wish for thinking; no wish if the chat template is not used."""
         return NO_WISH if self.raw or self.suffix else super().wish(service)
 
     async def _prompt(self, service: Service, keywords: dict[str, Any]) -> tuple[Prompt, Any]:
-        """Return the prompt, and the keywords that go with it."""
+        """Return the prompt, and the keywords of its request."""
         if self.raw:
             for name in ("system", "context", "suffix"):
                 if getattr(self, name):
@@ -231,7 +231,7 @@ class OllamaGenerateRequest(OllamaFields):
         return [*self.context, *ids[has_bos:]], keywords
 
     def _infill_prompt(self, service: Service) -> str:
-        """Return the text before a suffix; InputError if the model cannot fill in."""
+        """Return the text before a suffix; InputError if the model cannot fill in text."""
         if service.llm.tokenizer.fim is None:
             raise InputError(
                 "suffix",
@@ -244,7 +244,7 @@ class OllamaGenerateRequest(OllamaFields):
         return self.prompt
 
     def conversation(self) -> Messages:
-        """Return the prompt as a user's message."""
+        """Return the system prompt, if any, and the prompt as a user's message."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.prompt}]
 
@@ -314,7 +314,7 @@ class OllamaChatRequest(OllamaFields):
 
 
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:
-    """Yield messages as chat templates take them: results have the ids of their calls."""
+    """Yield messages as chat templates take them, with its call's id in each tool result."""
     open_calls: list[tuple[str, str]] = []  # (id, name), oldest first
     for i, message in enumerate(messages):
         plain_message: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -339,7 +339,7 @@ def _call(call: OllamaGivenCall, otherwise: str) -> dict[str, Any]:
 
 
 def _find_open_call(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> str:
-    """Return the oldest unanswered call, of the message's tool if it names one."""
+    """Return the id of the oldest unanswered call; if the message names a tool, of this tool."""
     for id, name in calls:
         if message.tool_name in (None, name):
             return id
@@ -360,9 +360,10 @@ _LONGEST = 10.0 * 365 * 24 * 3600
 
 
 def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
-    """Return what to call once a request has begun: it does nothing if the model stays loaded.
+    """Return a function that sets how long an idle model stays loaded.
 
-    InputError if it is not a duration.
+    Call it once the request has begun. If slot is None, the model always stays loaded, and the
+    function does nothing. InputError if keep_alive is not a duration.
     """
     if slot is None:
         return lambda: None

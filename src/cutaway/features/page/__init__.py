@@ -1,4 +1,4 @@
-"""``cutaway export --page``: a model as a page that runs it by itself, for any static host."""
+"""``cutaway export --page``: a web page that runs a model by itself, for any static host."""
 
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Write the folder, and say how to look at it."""
+    """Write the folder, and print how to open the page."""
     from cutaway.api.llm import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup

@@ -1,8 +1,8 @@
 """A page that runs a model by itself, as a folder for any static host.
 
-Knows what the page's own loop (trace/web/js/local) reads: the plan and packed weights, the
-tokenizer, where a model's parts are, and what a trace's head and the page's settings say of the
-model. Computes nothing, and refuses by name the tokenizers that a page does not have.
+Knows the files that the page's own loop (trace/web/js/local) reads: the plan, packed weights, the
+tokenizer, the places of a model's parts, and the facts of the model in a trace's head and in the
+page's settings. Computes nothing, and refuses by name the tokenizers that a page does not have.
 """
 
 import json
@@ -51,7 +51,7 @@ T = TypeVar("T")
 WEB = files("cutaway.trace.web")
 CORES = WEB / "cores"
 PART = 8 << 20
-"""Bytes of a file of weights: browsers and hosts keep files of this size."""
+"""The most bytes of one file of weights; browsers and hosts store files of this size."""
 _CANDIDATES = 20
 _POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
@@ -71,9 +71,9 @@ def write_page_folder(
 ) -> list[str]:
     """Write the page, its core, the model's plan, weights and tokenizer; say what is missing.
 
-    out: a folder that does not exist. cores: a folder of the compiled ones; None is the package's.
-    run: loads the model, for exercises on what it does; without it the page has those of samples.
-    InputError where the model needs what a page cannot do yet, or the package has no cores.
+    out: a folder that does not exist. cores: a folder of compiled cores; None: the package's. run:
+    loads the model, for exercises on its runs; None: the page has only exercises on samples.
+    InputError if a page cannot run the model yet, or the package has no cores.
     """
     if not model.config.is_causal:
         raise InputError(
@@ -92,7 +92,7 @@ def write_page_folder(
         raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
     try:
         return _write_all(model, out, context, core_folder, run=run, on_progress=on_progress)
-    except BaseException:  # Ctrl-C, too: half a page is none
+    except BaseException:  # also on Ctrl-C: half a page is useless
         shutil.rmtree(out)
         raise
 
@@ -140,7 +140,7 @@ def _write_all(
 
 
 def _write_page(out: Path) -> None:
-    """Write the page's own files, and the list of all that it keeps in the browser."""
+    """Write the page's own files, and the script that keeps them in the browser."""
     with as_file(WEB) as web:
         for name in ("js", "css"):
             shutil.copytree(web / name, out / "static" / name)
@@ -151,14 +151,14 @@ def _write_page(out: Path) -> None:
 
 
 def _document() -> str:
-    """The page of a server, which asks its own model."""
+    """Make the HTML of the page: a server's page, whose script runs the model itself."""
     page = index(catalogue()).replace("static/js/app/app.js", "static/js/app/page.js")
     policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
     return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
 
 
 def _offline(out: Path) -> str:
-    """Write what keeps this export's own files in the browser (trace/web/offline.js)."""
+    """Make the script that keeps this export's files in the browser (trace/web/offline.js)."""
     names = sorted(
         str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
     )
@@ -178,7 +178,7 @@ def _parts(weights: Path) -> Iterator[dict[str, Any]]:
 
 
 def _if_any(make: Callable[[], T], problem: str, missing: list[str]) -> T | None:
-    """Make a part of the page; None where the model has none, and ``missing`` gets the reason."""
+    """Make a part of the page; if that fails, return None and add the reason to ``missing``."""
     try:
         return make()
     except CutawayError as error:
@@ -187,14 +187,14 @@ def _if_any(make: Callable[[], T], problem: str, missing: list[str]) -> T | None
 
 
 def _chat(model: LoadedModel) -> dict[str, Any]:
-    """Describe the chat as local/chat.js reads it."""
+    """Describe the model's chat template in the form that local/chat.js reads."""
     if model.template is None:
         raise InputError("the model has no chat template")
     return asdict(ChatPieces.from_template(model.template))
 
 
 def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Describe the model as local/loop.js reads it: the head of traces, and every setting."""
+    """Describe the model for local/loop.js: the head of its traces, and every setting."""
     head = Head(
         cutaway=__version__, model=model.name, weights=model.identity.weights,
         tokenizer=model.identity.tokenizer, backend="cpu", tier="wasm", threads=1,
@@ -224,7 +224,7 @@ Data = dict[str, Any]
 
 
 def page_tokenizer(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Data:
-    """A file's vocabulary, for a page. InputError where a page cannot use it."""
+    """Describe a tokenizer for a page. InputError if a page cannot use it."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama", "gemma4"):
         raise InputError(
@@ -262,14 +262,14 @@ def _words(metadata: Mapping[str, Any]) -> Data:
     }
 
 
-# -- where a model's parts are, by which local/inside.js looks into a step -------------------------
+# -- the places of a model's parts, from which local/inside.js computes a step's inside ------------
 
 
 _NAMES: dict[type[Op], str] = {DeltaNet: "delta nets", Mamba2: "Mamba 2"}
 
 
 def page_inside(graph: Graph, read: Readable) -> Data:
-    """Describe the model as local/inside.js reads it; InputError where that cannot be."""
+    """Describe the model's parts for local/inside.js; InputError if it cannot look into them."""
     anatomy = Anatomy(graph)
     anatomy.check_paths()
     page = _PageInside(anatomy, read)
@@ -359,7 +359,7 @@ class _PageInside:
         }
 
     def _step(self, op: Op) -> Data:
-        """An op between the heads and the stream."""
+        """Describe an op between the heads and the residual stream."""
         if isinstance(op, Scale):
             return {"kind": op.kind, "factor": op.number}
         if isinstance(op, Mul):

@@ -1,7 +1,7 @@
 """The plan of a model that a page runs, and its packed weights, in files.
 
-Knows the parts of a plan's file and what a page's core cannot run; which calls make a plan is known
-to compute/lowering.
+Knows the parts of a plan's file and the models that a page's core cannot run; compute/lowering
+knows which calls make a plan.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,16 +24,16 @@ from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
 
 Calls = list[list[Any]]
-"""A call is its name, then its arguments: numbers, words, truths and lists of these."""
+"""A call is its name, then its arguments: numbers, strings, booleans and lists of these."""
 
 
 class PagePlan(NamedTuple):
-    """What a core needs with the packed weights.
+    """The data that a page's core needs besides the packed weights.
 
-    matrices  of each, as they lie: its format, rows, columns, and the factor of its products
-    calls     that make the plan
-    tap       that make the one whose tensors can be read, without fusions
-    head      that make the one of the ops after ``logit_rows``, on rows that are given
+    matrices  in the order of the file: each one's format, rows, columns, and factor of products
+    calls     calls that make the plan
+    tap       calls that make a plan without fusions, whose tensors can all be read
+    head      calls that make a plan of the ops after ``logit_rows``, on given rows
     """
 
     context: int
@@ -44,11 +44,11 @@ class PagePlan(NamedTuple):
 
 
 class Readable(NamedTuple):
-    """What is read by its name, with a plan.
+    """The tensors and weights of a plan, by name.
 
-    tensors   of the tap: the number of its buffer, and its width
-    matrices  by their slices of the file's: their numbers, and whether they read unrounded floats
-    vectors   norms and biases
+    tensors   name -> (number of its buffer, width), in the tap's plan
+    matrices  slice of the file's matrix -> (number, whether its products read unrounded floats)
+    vectors   name -> norm or bias
     """
 
     tensors: dict[str, tuple[int, int]]
@@ -65,7 +65,7 @@ def write_plan(
 ) -> tuple[PagePlan, Readable]:
     """Pack a model's matrices into a file; return the plan that reads them, and its names.
 
-    InputError where the model needs what the core does not have.
+    on_progress: called by ``pack_matrices``. InputError if the core cannot run the model.
     """
     vectors, pool = read_vectors(graph, file), _native.Pool(1)
     if graph.pooled_graph():
@@ -98,7 +98,7 @@ def write_plan(
 
 
 class _Into:
-    """A file for packed weights, in the place of a folder to offload them to."""
+    """A file for packed weights, which stands in for an offload folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,7 +111,7 @@ class _Into:
 
 
 def as_lists(value: Any) -> Any:
-    """Arrays as lists."""
+    """Convert arrays and tuples to lists, at any depth."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return [as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,8 +1,8 @@
 """``cutaway trace play``: a recorded run step by step, in the terminal.
 
-Here is what its two screens share: keys that move, the help, the last line.
+This module has what both screens share: keys that move, the help, the last line.
 
-A player is a state. What a key makes of it, and what a screen shows of it, needs no terminal.
+A player is a state. Changing it by a key, and drawing it, need no terminal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +25,17 @@ _HELP_KEYS = ("? leave this help", "↑/↓ scroll", "q quit")
 
 @dataclass
 class Player:
-    """Where a reader is in a trace.
+    """A reader's place in a trace.
 
-    at       the step or pass that is shown
-    scrolled  lines of the help above the first that is shown
-    pause_s  how long each is shown while it plays; None: until a key is pressed
-    last     the index of the last; -1 where there is none
+    at       the index of the step or pass that is shown
+    scrolled  number of lines of the help above the first shown line
+    pause_s  seconds for which a step is shown while the trace plays; None: until a key is pressed
+    last     the index of the last step or pass; -1 if the trace has none
     """
 
     unit: ClassVar[str]
-    keys: ClassVar[Sequence[str]]  # the commonest first
-    signs: ClassVar[Sequence[tuple[str, str]]]  # keys and signs, and what they mean
+    keys: ClassVar[Sequence[str]]  # for the last line, the commonest first
+    signs: ClassVar[Sequence[tuple[str, str]]]  # for the help: keys and signs, and their meanings
 
     trace: Trace
     at: int = 0
@@ -47,7 +47,7 @@ class Player:
     last: int = field(init=False)
 
     def frame(self, columns: int, rows: int, style: Style) -> list[str]:
-        """What a screen of that size shows: ``rows`` lines of at most ``columns`` cells."""
+        """Draw a screen of that size: ``rows`` lines of at most ``columns`` columns."""
         if self.last < 0:
             lines: list[Line] = [[(f" no {self.unit} on record yet", PLAIN)]]
         elif self.helping:
@@ -60,7 +60,7 @@ class Player:
         return [style.render(line, columns) for line in lines[-rows:]]
 
     def press(self, key: str) -> None:
-        """Do what a key asks; unknown keys do nothing."""
+        """Act on a key; unknown keys do nothing."""
         self.message = ""
         if key == "q":
             self.done = True
@@ -76,7 +76,7 @@ class Player:
             self._press(key)
 
     def tick(self) -> None:
-        """Show the next step or pass: the pause is over."""
+        """Show the next step or pass, as the pause is over."""
         self._go(self.at + 1)
         if self.at == self.last:
             self.pause_s = None
@@ -90,7 +90,7 @@ class Player:
         raise NotImplementedError
 
     def _press(self, key: str) -> None:
-        """Do what a key that only this player has asks."""
+        """Act on a key that only this kind of player has."""
         raise NotImplementedError
 
     def _go(self, index: int) -> None:
@@ -112,7 +112,7 @@ def _help(signs: Sequence[tuple[str, str]], columns: int, style: Style) -> Itera
 
 
 def _keys(keys: Sequence[str], columns: int, style: Style) -> str:
-    """Write as many keys as fit."""
+    """Write as many keys as fit into a line."""
     line = keys[0]
     for key in keys[1:]:
         longer = f"{line} · {key}"
@@ -123,7 +123,7 @@ def _keys(keys: Sequence[str], columns: int, style: Style) -> str:
 
 
 def wrap_rows(widths: list[int], cells: int) -> list[range]:
-    """Divide tokens or cells among rows."""
+    """Divide tokens or cells of these widths among rows of ``cells`` columns."""
     rows, start, used = [], 0, 0
     for i, wide in enumerate(widths):
         if used + wide > cells and i > start:
@@ -134,7 +134,7 @@ def wrap_rows(widths: list[int], cells: int) -> list[range]:
 
 
 def spark_row(label: str, marks: list[str], here: int, looks: list[str] | None = None) -> Line:
-    """Write a figure, and a mark for each step or pass; that of ``here`` is highlighted."""
+    """Write a label, and a mark for each step or pass; the mark at ``here`` is highlighted."""
     looks = list(looks or [PLAIN] * len(marks))
     looks[here] = REVERSE
     return [(f" {label:<{LABEL - 1}}", PLAIN), *zip(marks, looks, strict=True)]

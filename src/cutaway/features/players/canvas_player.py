@@ -1,4 +1,4 @@
-"""The screen of ``cutaway trace play`` for a canvas: its passes, and the keys that only it has."""
+"""The screen of ``cutaway trace play`` for a canvas: its passes, and the keys of this screen."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,9 +44,9 @@ _HELP = (
 
 @dataclass
 class CanvasPlayer(Player):
-    """Where a reader is in the trace of a canvas, which is shown as it is after a pass.
+    """A reader's place in the trace of a canvas; the canvas is shown as it is after a pass.
 
-    cell  the one whose figures are shown
+    cell  the index of the cell whose figures are shown
     """
 
     unit, keys, signs = "pass", _KEYS, _HELP
@@ -66,7 +66,7 @@ class CanvasPlayer(Player):
 
     @cached_property
     def guesses(self) -> list[dict[int, int]]:
-        """The likeliest token of each cell that was looked at, after each pass."""
+        """For each pass, position -> likeliest token, of all cells that were computed so far."""
         guesses: dict[int, int] = {}
         guesses_by_pass = []
         for run_pass in self.trace.passes:
@@ -155,7 +155,7 @@ def _mask(style: Style) -> str:
 
 
 def _text(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[Line]:
-    """Write the rows of cells around the one that is looked at."""
+    """Write the rows of cells around the selected cell."""
     looks = [_look(player, position, style) for position in player.positions]
     spans = [(clip(name, max(columns - 3, 1)), look) for name, look in looks]
     lines = wrap_rows([width(name) + 1 for name, _ in spans], columns - 1)
@@ -168,7 +168,7 @@ def _text(player: CanvasPlayer, columns: int, rows: int, style: Style) -> list[L
 
 
 def _look(player: CanvasPlayer, position: int, style: Style) -> tuple[str, str]:
-    """Find what is shown of a cell, and how."""
+    """Find the text of a cell, and its style."""
     trace, stands = player.trace, player.states[player.at]
     before = player.states[player.at - 1] if player.at else {}
     if (token_id := stands.get(position)) is not None:
@@ -196,7 +196,7 @@ def _sparks(player: CanvasPlayer, columns: int, style: Style) -> list[Line]:
 
 
 def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
-    """Write what this pass made of the cell; three lines."""
+    """Write what this pass did to the selected cell, in three lines."""
     position = player.positions[player.cell]
     run_pass = player.trace.passes[player.at]
     title: Line = [(f" cell {player.cell}", BOLD), (f" · position {position}", PLAIN)]

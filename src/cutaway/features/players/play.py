@@ -127,7 +127,7 @@ def _play(player: Player) -> None:
 
 
 class _Looking:
-    """Lines on the inside of steps; the model is loaded for the first."""
+    """Makes lines on the inside of steps; the first call loads the model."""
 
     def __init__(self, args: Namespace, trace: Trace, style: Style) -> None:
         self._args, self._trace, self._style = args, trace, style

@@ -1,7 +1,7 @@
-"""A terminal as a screen with keys: the other screen, raw keys, its size, and all of it undone.
+"""A terminal as a screen with keys: the alternate screen, raw keys, and the terminal's size.
 
 Knows escape sequences and signals. However the ``with`` block is left (a return, an error, Ctrl-C,
-a hangup), the terminal is as it was.
+a hangup), the terminal is restored.
 """
 
 import os
@@ -17,9 +17,9 @@ from types import FrameType
 from cutaway.base import system
 from cutaway.cli.terminal import console
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the alternate screen, no cursor, no wrapping
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_ESCAPE_S = 0.05  # the rest of an escape sequence comes within this; else Escape was pressed
+_ESCAPE_S = 0.05  # an escape sequence ends within this time; else Escape was pressed
 
 _KEYS = {
     "[D": "left", "OD": "left", "[C": "right", "OC": "right",
@@ -34,7 +34,7 @@ _UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
 
 
 def keys_of(typed: str) -> list[str]:
-    """Name the keys in what was typed; a printable key is its own name."""
+    """Name the typed keys; a printable key is its own name."""
     names = [
         plain or _KEYS.get(sequence, "unknown") for sequence, plain in _SEQUENCE.findall(typed)
     ]
@@ -45,7 +45,7 @@ class Screen:
     """The terminal while it is ours: ``draw`` lines, wait for keys (``wait_for_keys``)."""
 
     def __init__(self, wake: int) -> None:
-        self._wake = wake  # becomes readable when a signal came: the size may have changed
+        self._wake = wake  # a descriptor, readable after a signal: the size may have changed
 
     @property
     def size(self) -> tuple[int, int]:
@@ -55,13 +55,13 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines from the top, and nothing else; each must fit."""
-        # Erased before it is written: behind a line of full width the cursor is on its last cell.
+        # A line is erased before it is written: after a full line the cursor is on its last cell.
         rows = "".join(f"\x1b[K{line}\r\n" for line in lines[:-1])
         sys.stdout.write(f"\x1b[H{rows}\x1b[J{lines[-1]}")
         sys.stdout.flush()
 
     def wait_for_keys(self, timeout_s: float | None = None) -> list[str]:
-        """Wait for keys and name them; none where the size changed, or the time is over.
+        """Wait for keys and name them; no names if the size changed or the time is over.
 
         Raises EOFError at the end of the input.
         """
@@ -88,10 +88,10 @@ class Screen:
 
 @contextmanager
 def screen() -> Iterator[Screen]:
-    """The other screen with raw keys, on standard input and output, until the block is left.
+    """Show the alternate screen with raw keys, on standard input and output, in this block.
 
-    Ctrl-C raises KeyboardInterrupt, a hangup or a kill SystemExit; Ctrl-Z gives the terminal
-    back until the program goes on.
+    Ctrl-C raises KeyboardInterrupt, a hangup or a kill SystemExit; Ctrl-Z restores the terminal
+    until the program continues.
     """
     give_back = system.take_keys()
     with _woken_by_signals() as wake, console.handling(_handlers(give_back)):
@@ -100,18 +100,18 @@ def screen() -> Iterator[Screen]:
             yield Screen(wake)
         finally:
             with suppress(OSError):
-                sys.stdout.flush()  # what an error kept from being drawn belongs to this screen
+                sys.stdout.flush()  # output that an error left unwritten belongs to this screen
             _leave(give_back)
 
 
 def _leave(give_back: Callable[[], None]) -> None:
-    with suppress(OSError):  # after a hangup there is no terminal to mend
+    with suppress(OSError):  # after a hangup there is no terminal to restore
         give_back()
         _write(_LEAVE)
 
 
 def _write(text: str) -> None:
-    """Write at once: a signal may come while ``draw`` writes, when its buffer takes nothing."""
+    """Write at once, past the buffer: a signal may come while ``draw`` writes to the buffer."""
     os.write(sys.stdout.fileno(), text.encode())
 
 
@@ -119,7 +119,7 @@ def _handlers(give_back: Callable[[], None]) -> dict[signal.Signals, console.Han
     def pause(number: int, _: FrameType | None) -> None:
         _leave(give_back)
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # sleeps here
+        os.kill(os.getpid(), number)  # the process is suspended here
         signal.signal(number, pause)
         system.take_keys()
         _write(_ENTER)
@@ -127,7 +127,7 @@ def _handlers(give_back: Callable[[], None]) -> dict[signal.Signals, console.Han
     return {
         **dict.fromkeys(system.ENDING, console.leave),
         **dict.fromkeys(system.PAUSING, pause),
-        **dict.fromkeys(system.RESIZING, lambda *_: None),  # only wakes
+        **dict.fromkeys(system.RESIZING, lambda *_: None),  # only ends the wait for keys
     }
 
 

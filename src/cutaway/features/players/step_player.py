@@ -1,6 +1,6 @@
-"""The screen of ``cutaway trace play`` for a text: its steps, and the keys that only it has.
+"""The screen of ``cutaway trace play`` for a text: its steps, and the keys of this screen.
 
-One step in lines is also what is printed where there is no screen.
+Without a screen, the command prints the same lines of a step.
 """
 
 from collections.abc import Callable
@@ -69,11 +69,11 @@ _ROWS_WITH_PROMPT = 16
 
 @dataclass
 class StepPlayer(Player):
-    """Where a reader is in the steps of a text.
+    """A reader's place in the steps of a text.
 
-    scroll   candidates above the first that is shown; None: as many as it takes to show the chosen
-    look     lines on the inside of a step; raises CutawayError where there is no model for it
-    inside   whether those are shown; inside_lines: step -> its lines
+    scroll   number of candidates above the first shown one; None: so many that the chosen is shown
+    look     makes the lines on a step's inside; raises CutawayError if there is no model for it
+    inside   whether these lines are shown; inside_lines: step -> its lines
     """
 
     unit, keys, signs = "step", _KEYS, _HELP
@@ -94,7 +94,7 @@ class StepPlayer(Player):
 
     @cached_property
     def moments(self) -> list[EndTokenStatus | None]:
-        """How close each step came to the end."""
+        """For each step, how close the end token came to being drawn."""
         return [end_token_status(self.trace, step) for step in self.trace.steps]
 
     def _press(self, key: str) -> None:
@@ -108,13 +108,13 @@ class StepPlayer(Player):
 
     @property
     def waits(self) -> bool:
-        """Whether the inside of this step is to be looked for."""
+        """Whether ``find`` must compute the inside of this step."""
         return (
             self.inside and not self.helping and not self.done and self.at not in self.inside_lines
         )
 
     def find(self) -> None:
-        """Look for it; where there is none, say why and leave."""
+        """Compute the inside of this step; if that fails, show the reason and hide the inside."""
         try:
             if self.look is None:
                 raise InputError("the inside of a step needs the model")
@@ -165,11 +165,11 @@ def _step(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Lin
     return [*top, [], candidate_head(columns), *rows_shown, [], *chain]
 
 
-# -- the text, and how surprising each token was -----------------------------------------------
+# -- the text, and each token's surprise -------------------------------------------------------
 
 
 def _prompt(trace: Trace, columns: int, style: Style) -> list[Line]:
-    """The end of the prompt, in a row."""
+    """The end of the prompt, in one row."""
     room = max(columns - 2, 1)
     text = style.text("".join(map(trace.name_of, trace.head.prompt_token_ids[-room:])))
     if width(text) > room:
@@ -178,7 +178,7 @@ def _prompt(trace: Trace, columns: int, style: Style) -> list[Line]:
 
 
 def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
-    """The rows of text around the step; under each token its surprise."""
+    """The rows of text around the step, with its surprise under each token."""
     trace, widest = player.trace, max(columns - 2, 1)
     names = [clip(style.text(trace.name_of(s.token_id)) or "<>", widest) for s in trace.steps]
     lines_of = wrap_rows([width(name) + 1 for name in names], columns - 1)
@@ -234,15 +234,15 @@ def _sparks(player: StepPlayer, columns: int, style: Style) -> list[Line]:
 # -- one step of a trace in lines ------------------------------------------------------------------
 
 
-_NAME = 18  # cells of a token's name in a line of its own
-_TOKEN = 15  # and in the table
-_WIDE = 80  # cells from which the table has logits and ranks
-_REST = 65  # cells of a candidate's line beside its name and its bar, "->" for an arrow
+_NAME = 18  # columns of a token's name in a line of its own
+_TOKEN = 15  # columns of a token's name in the table
+_WIDE = 80  # columns from which the table has logits and ranks
+_REST = 65  # columns of a candidate's line beside its name and its bar, "->" for an arrow
 _BAR = 16
 
 
 def summary(style: Style, trace: Trace) -> str:
-    """What run this is, in one line."""
+    """One line that describes the run."""
     head = trace.head
     parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
     if head.parent:
@@ -273,7 +273,7 @@ def _canvas(trace: Trace) -> list[str]:
 
 
 def ending(style: Style, trace: Trace) -> str:
-    """How the record ends, in one line."""
+    """One line on the end of the record."""
     if trace.end is None:
         return "no end on record: the run was cut short, or is still going on"
     match = trace.end.matched
@@ -302,7 +302,7 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
 
 
 def header(view: StepView, last: int) -> Line:
-    """Where and when: the first line of a step."""
+    """The first line of a step: its place in the run, and its time."""
     kv = ""
     if view.kv_tokens is not None and view.kv_bytes is not None:
         kv = f" · kv {view.kv_tokens} · {megabytes(view.kv_bytes)}"
@@ -322,9 +322,9 @@ def candidate_head(cells: int) -> Line:
 
 
 def candidate(style: Style, view: CandidateView, cells: int) -> Line:
-    """One candidate: its mark, bar, probabilities, luck, score, and what became of it.
+    """One candidate: its mark, bar, probabilities, luck and score, and whether it was removed.
 
-    With its logit, its rank and what removed it in words, where there are cells for them.
+    A wide line also has its logit and its rank, and names the stage that removed it.
     """
     wide = cells >= _WIDE
     look = BOLD if view.chosen else DIM if view.removed_by else PLAIN
@@ -347,7 +347,7 @@ def _bar_cells(cells: int) -> int:
 
 
 def _score(view: CandidateView) -> str:
-    """What the draw compares: the log-probability after the chain plus the luck."""
+    """The score that the draw compares: the log-probability after the chain plus the luck."""
     if view.luck is None or not view.final_probability:
         return ""
     return f"{log(view.final_probability) + view.luck:.2f}"
@@ -369,7 +369,7 @@ def _fate(view: CandidateView) -> str:
 
 
 def stages(style: Style, view: StepView) -> list[Line]:
-    """The sampling chain: one line per stage, with what it removed; what was wanted instead."""
+    """The sampling chain: one line per stage, with what it removed; then a constraint's change."""
     label = max((len(stage.label) for stage in view.stages), default=0)
     lines: list[Line] = []
     for stage in view.stages:

@@ -1,1 +1,1 @@
-"""Revise: a draft whose most surprising tokens are tried again."""
+"""Revise: try to replace the most surprising tokens of a draft."""

@@ -32,7 +32,7 @@ A draft is written, or given. Its most surprising tokens are tried again, the wo
 The first two draw from a power of the model's own distribution over texts. What changed is marked;
 Ctrl-C keeps the revision so far.
 """
-_TEXT = 28  # cells of a trial's tokens
+_TEXT = 28  # columns in which a trial's tokens are shown
 _GAP = " │ "
 
 
@@ -126,7 +126,7 @@ def _figures(done: "Revised") -> str:
 
 
 def _side_by_side(pieces: "list[Piece]", style: Style, cells: int) -> Iterator[str]:
-    """Draft and revision, what changed in reverse or in brackets."""
+    """Lines with draft and revision side by side; changes are in reverse video or in brackets."""
     room = max((cells - width(_GAP)) // 2, 12)
     left = _wrap([("draft", False)], style, room)
     right = _wrap([("revision", False)], style, room)

@@ -1,8 +1,8 @@
 """Revise a draft: its most surprising tokens are drawn again, one place at a time.
 
-Knows the sequence: draft, rank, try, accept; and its record, as plain data. Which tokens are tried,
-and in which order, is decided once, on the draft: choices that depended on the changing text would
-break the invariance of the rules' distribution.
+Knows the sequence: draft, rank, try, accept; and its record, as plain data. The draft alone decides
+which tokens are tried, and in which order: choices that depended on the changing text would break
+the invariance of the rules' distribution.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -58,18 +58,18 @@ __all__ = [
 class RevisionTrial:
     """One attempt to replace tokens. Logarithms are natural.
 
-    index           0 for the first
+    index           0 for the first trial
     position        of the first of these tokens, prompt included
-    was, proposed   token ids: those that were there, and those that were tried
-    was_text, proposed_text  what they add to the text
-    logprob_before  of the draft before the trial, given the prompt
-    logprob_after   of the draft with what is proposed
-    forward         of drawing this: among those that were tried (gibbs), or by the loop
-                    (metropolis); None where nothing is drawn
-    reverse         of drawing what was there
-    chance          of accepting. "gibbs": 1. "metropolis": min(1, e^r), r being
-                    power · (after - before) + reverse - forward. "better": 1 where it is likelier
-    luck            it was accepted if this, between 0 and 1, is below ``chance``
+    was, proposed   ids of the tokens before the trial, and of the proposed tokens
+    was_text, proposed_text  the texts that these tokens add
+    logprob_before  log p of the draft before the trial, given the prompt
+    logprob_after   log p of the draft with the proposed tokens
+    forward         log p of drawing the proposal: among the tokens that were tried (gibbs), or by
+                    the loop (metropolis); None if nothing is drawn
+    reverse         log p of drawing the tokens that were there
+    chance          the probability of accepting. "gibbs": 1. "metropolis": min(1, e^r), r being
+                    power · (after - before) + reverse - forward. "better": 1 if likelier, else 0
+    luck            a number from 0 to 1; the proposal was accepted if it is below ``chance``
     """
 
     index: int
@@ -87,13 +87,13 @@ class RevisionTrial:
 
     @property
     def accepted(self) -> bool:
-        """Whether the proposal was taken; it may equal what was there."""
+        """Whether the proposal was accepted; it may equal the tokens that were there."""
         return self.luck < self.chance
 
     @property
     @plainly
     def gain(self) -> float:
-        """The bits by which the proposal lowers the draft's surprise."""
+        """The bits by which the proposal lowers the surprise of the draft."""
         return (self.logprob_after - self.logprob_before) / log(2)
 
     @property
@@ -110,7 +110,7 @@ class RevisionCost(NamedTuple):
     """The cost of a revision, without drafting.
 
     passes  steps of the engine, which other texts may have shared
-    rows    tokens computed; those that the prefix cache had are not
+    rows    tokens computed, without those in the prefix cache
     """
 
     passes: int
@@ -130,11 +130,12 @@ class Piece(NamedTuple):
 class Revised:
     """A draft and its revision, which has as many tokens, or with a filler as many words.
 
-    settings     rule, power, and whatever else it was asked with
+    settings     rule, power, and all other settings of the revision
     surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says, or of each
-                 word at its first token; None where nothing is ranked, since nothing is replaced
-    bits_before  the surprise of the whole draft, given the prompt, as the loop has it; and after
-    planned      how many trials were to be made: more than there are where it was stopped
+                 word at its first token; None for a token that is never replaced, so not ranked
+    bits_before  the surprise of the whole draft, given the prompt, by the loop; bits_after: of the
+                 revision
+    planned      the number of planned trials: more than ``trials`` if the revision was stopped
     """
 
     model: str
@@ -175,13 +176,13 @@ class Revised:
 
 
 def text_of(tokenizer: Tokenizer, ids: Ids) -> str:
-    """The text that tokens add to a text before them."""
+    """The text that these tokens add to the text before them."""
     return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 
 @plainly
 def to_bits(logprob: float) -> float:
-    """Surprise in bits of a natural log-probability."""
+    """Convert a natural log-probability to a surprise in bits."""
     return max(-logprob, 0.0) / log(2)
 
 
@@ -190,11 +191,11 @@ def to_bits(logprob: float) -> float:
 
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
-"""A token's surprise given the tokens before it, or also those after it, with a pass for each."""
+"""A token's surprise given the tokens before it, or also those after it: then a pass a token."""
 
 
 class RevisionSettings(NamedTuple):
-    """How a draft is revised, checked; see ``LLM.revise``."""
+    """The checked settings of a revision; see ``LLM.revise``."""
 
     rule: str
     share: float
@@ -298,7 +299,7 @@ def _read_texts(
 
 
 class _Trial(NamedTuple):
-    """A trial: what was proposed for a text, and whether it was taken."""
+    """A trial: the text before, the proposal, the chance to accept it, and the luck."""
 
     text: RevisedText
     proposal: Proposal
@@ -324,7 +325,8 @@ class _Revision:
         self.planned = 0
 
     def run(self, text: RevisedText) -> RevisedText:
-        """All sweeps over the most surprising positions, in descending order."""
+        """Make all sweeps over the most surprising positions, in descending order; return the
+        revised text."""
         cells = self._plan.cells
         if not cells:
             raise InputError(
@@ -335,7 +337,7 @@ class _Revision:
         self.planned = worst * self._settings.sweeps
         try:
             for n, i in enumerate(cells):
-                if self._settings.surprise != "loop":  # that one takes no time
+                if self._settings.surprise != "loop":  # ranking by the loop takes no time
                     self._progress("ranking", n, len(cells))
                 self.surprises[i] = to_bits(-self._plan.surprise(text, i))
             order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]

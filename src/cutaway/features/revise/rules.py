@@ -1,8 +1,8 @@
-"""The rules of revision: what each proposes, and with what probability it is accepted.
+"""The rules of revision: each rule's proposals, and the probability of accepting them.
 
-Gibbs and Metropolis leave a distribution π unchanged: the power α of the model's own over texts,
-p^α, among texts of this length that are made of tokens which add text. The distribution of one
-token given all others is Bayes' rule over candidates, the likeliest tokens given those before:
+Gibbs and Metropolis leave a distribution π unchanged: the model's own distribution of texts to the
+power α, p^α, over texts of this length in which each token adds text. Bayes' rule gives the
+distribution of one token given all others, over candidates: the likeliest tokens given those before
 
     p(v | before, after)  is proportional to  p(v | before) · p(after | before, v)
 """
@@ -24,7 +24,7 @@ from cutaway.sampling.fixed_math import log_sum_exp
 
 
 class RevisionModel(Protocol):
-    """The model of a rule; see ``Loop``."""
+    """The model that a rule uses; see ``Loop``."""
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """See ``Causal``."""
@@ -44,8 +44,8 @@ class RevisionModel(Protocol):
 class Proposal(NamedTuple):
     """Tokens to replace those from ``position`` to ``end``.
 
-    logprobs   of all tokens of the proposed text from ``position`` on
-    log_ratio  log of the probability of accepting; above 0: certain
+    logprobs   log p of all tokens of the proposed text from ``position`` on
+    log_ratio  log of the probability of accepting; above 0, the proposal is always accepted
     forward, reverse  see ``RevisionTrial``
     """
 
@@ -62,8 +62,8 @@ class Proposal(NamedTuple):
 class RevisedText:
     """A text under revision.
 
-    fixed     how many of the first tokens are never replaced
-    logprobs  of each token from there on, given those before it
+    fixed     number of first tokens that are never replaced
+    logprobs  log p of each token after them, given the tokens before it
     """
 
     ids: Ids
@@ -97,34 +97,34 @@ Mask = NDArray[np.bool_]
 class Place:
     """One position of a text.
 
-    prior  log p of each token given those before, (vocab,)
-    after  each token that was tried -> log p of each token after it
+    prior  log p of each token given the text before, (vocab,)
+    after  token that was tried -> log p of each later token of the text
     """
 
     prior: NDArray[np.float64]
     after: dict[int, tuple[float, ...]]
 
     def logprobs(self, token_id: int) -> tuple[float, ...]:
-        """Log-probabilities of a token that was tried, and of those after it."""
+        """Log-probabilities of a token that was tried, and of the tokens after it."""
         return (float(self.prior[token_id]), *self.after[token_id])
 
     def logprob(self, token_id: int) -> float:
-        """Return the sum of these log-probabilities."""
+        """Return the sum of the token's ``logprobs``."""
         return fsum(self.logprobs(token_id))
 
 
 class PlaceReader:
     """Scores candidates for positions of a text.
 
-    allowed     which tokens may be candidates, (vocab,)
-    candidates  how many are tried at each position
+    allowed     whether each token may be a candidate, (vocab,)
+    candidates  number of candidates that are tried at each position
     """
 
     def __init__(self, model: RevisionModel, allowed: Mask, candidates: int) -> None:
         self._model, self.allowed, self._candidates = model, allowed, candidates
 
     def read(self, text: RevisedText, position: int) -> Place:
-        """Read a position with its candidates tried."""
+        """Score the candidates of a position."""
         [(_, row)] = self._model.following([text.ids[:position]])
         candidates = likeliest(row[0], self.allowed, self._candidates)
         return self.try_tokens(text, position, Place(all_logprobs(row), {}), candidates)
@@ -132,7 +132,7 @@ class PlaceReader:
     def try_tokens(
         self, text: RevisedText, position: int, place: Place, token_ids: list[int]
     ) -> Place:
-        """Return the place with these tokens tried, too."""
+        """Return the place with these tokens scored, too."""
         current = text.ids[position]  # its log-probabilities are known
         untried = [v for v in token_ids if v != current and v not in place.after]
         head, rest = text.ids[:position], text.ids[position + 1 :]
@@ -145,7 +145,7 @@ class PlaceReader:
         return replace(place, after=place.after | after)
 
     def surprise(self, text: RevisedText, position: int) -> float:
-        """-log p of the current token among the candidates and itself; natural."""
+        """-log p of the current token among the candidates and itself, in nats."""
         current = text.ids[position]
         place = self.try_tokens(text, position, self.read(text, position), [current])
         sums = np.array([place.logprob(v) for v in sorted(place.after)])
@@ -159,21 +159,21 @@ class RevisionRule(Protocol):
     """A rule of revision."""
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
-        """Propose tokens from this position on; the seed is for this trial alone."""
+        """Propose tokens from this position on; seed: of this trial alone."""
         ...
 
 
 class Gibbs:
-    """A token drawn from what fits in its place: always accepted.
+    """A token drawn from its distribution given all others: always accepted.
 
-    It tries the candidates and one other token: the one that is there, where it is no
-    candidate, else one that is drawn from the rest with r(w) ~ p(w | before)^α. The draw is among
-    these, the other's weight divided by r(w). It is the exact conditional of both, of the pair's
+    The rule tries the candidates and one other token w: the current token, if it is no candidate,
+    else a token drawn from the rest with r(w) ~ p(w | before)^α. It draws among all of these, with
+    w's weight divided by r(w). The draw is the exact conditional of the pair's distribution
 
         π(v, w) = π(v) · r(w) for a candidate v, and π(w) where v is w itself
 
-    whose sum over w is π(v). So the target is the same with any number of candidates, and every
-    token can be reached.
+    whose sum over w is π(v). So any number of candidates has the same target, and the rule can
+    reach every token.
     """
 
     def __init__(self, places: PlaceReader, power: float) -> None:
@@ -195,7 +195,7 @@ class Gibbs:
         )  # fmt: skip
 
     def _other(self, place: Place, current: int, position: int, seed: int) -> tuple[int, float]:
-        """Choose a token besides the candidates, and its log r; ``current`` and 0 without one."""
+        """Choose the other token, and its log r; ``current`` and 0 if no other token exists."""
         rest = np.flatnonzero(self._places.allowed)
         rest = rest[~np.isin(rest, [*place.after])]
         if not len(rest):
@@ -207,7 +207,7 @@ class Gibbs:
 
 
 class Better:
-    """The best candidate, if it makes the text likelier; nothing is drawn."""
+    """The best candidate, if it makes the text likelier. The rule draws nothing."""
 
     def __init__(self, places: PlaceReader) -> None:
         self._places = places
@@ -224,15 +224,15 @@ class Better:
 class Metropolis:
     """Tokens from a position on, drawn again by the loop at temperature 1 / α.
 
-    Accepted with min(1, (p(new) / p(old))^α · q(old) / q(new)), q being how likely that draw is
-    (Karan & Du, "Reasoning with Sampling", arXiv 2510.14901).
+    They are accepted with probability min(1, (p(new) / p(old))^α · q(old) / q(new)), q being the
+    probability of that draw (Karan & Du, "Reasoning with Sampling", arXiv 2510.14901).
 
-    span  tokens drawn at once; None: to the end
+    span  number of tokens drawn at once; None: all to the end
     """
 
     def __init__(self, model: RevisionModel, allowed: Mask, power: float, span: int | None) -> None:
         self._model, self._allowed, self._power, self._span = model, allowed, power, span
-        self._places_of = np.cumsum(allowed) - 1  # of each token among those that are allowed
+        self._places_of = np.cumsum(allowed) - 1  # each token's index among the allowed tokens
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
         """See ``RevisionRule``."""
@@ -257,7 +257,7 @@ class Metropolis:
         return next((i for i in within if not self._allowed[text.ids[i]]), within.stop)
 
     def _drawn_as(self, logits: Logits, token_ids: Sequence[int]) -> list[float]:
-        """log q of each token: divided as the stage does, among those that are allowed."""
+        """log q of each token: among the allowed ones, with the temperature stage's division."""
         return [
             self._log_share(row[self._allowed] / np.float32(1 / self._power), token_id)
             for row, token_id in zip(logits, token_ids, strict=True)
@@ -268,11 +268,11 @@ class Metropolis:
         return float(wide[self._places_of[token_id]]) - log_sum_exp(wide)
 
 
-# -- a causal model for the rules: it scores texts, and draws tokens with the engine's loop --------
+# -- the causal model of the rules: it scores texts, and draws tokens by the engine's loop ---------
 
 
 class Loop(Causal):
-    """Scores and draws. allowed: the tokens that may be drawn, (vocab,)."""
+    """A causal model that scores and draws. allowed: whether each token may be drawn, (vocab,)."""
 
     def __init__(self, llm: SyncLLM, allowed: Mask) -> None:
         super().__init__(llm)
@@ -291,7 +291,7 @@ class Loop(Causal):
 
 
 def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[], bool]) -> Ids:
-    """The draft that the model writes after a prompt, up to where it was stopped."""
+    """Have the model write a draft after a prompt; if stopped, return the tokens so far."""
     with llm.stream(head, **options) as stream:
         for _ in stream:
             if stopped():

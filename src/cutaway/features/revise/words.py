@@ -1,7 +1,7 @@
-"""Whole words of a draft, refilled by a bidirectional model and judged by another.
+"""Whole words of a draft: a bidirectional model, the filler, proposes; the model judges.
 
-Their vocabularies differ, so they exchange text: the filler reads a text with a mask, and the judge
-reads the text with the filler's word in it.
+The vocabularies of both differ, so they exchange text: the filler reads a text with a mask, and the
+judge reads the text with the filler's word in the mask's place.
 """
 
 import re
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM
 
 _WORD = re.compile(r"\w+")
-_MAX_CANDIDATES = 1000  # candidates among which whole words are looked for
+_MAX_CANDIDATES = 1000  # the filler's likeliest tokens, among which whole words are searched
 
 
 class _Word(NamedTuple):
-    """Where a word is in the text, and the positions of its tokens."""
+    """A word: its characters from start to end, and its tokens from first to last, exclusive."""
 
     start: int
     end: int
@@ -32,9 +32,9 @@ class _Word(NamedTuple):
 
 
 class WordRule:
-    """A rule: the best of the filler's words, if the judge finds the text likelier with it.
+    """A rule: the best of the filler's words replaces a word, if the judge's likelihood rises.
 
-    A word is identified by the position of its first token in the draft. One word replaces one, so
+    The position of its first token in the draft identifies a word. One word replaces one word, so
     the n-th word stays the n-th.
     """
 
@@ -67,12 +67,12 @@ class WordRule:
         return sorted(self._numbers)
 
     def surprise(self, draft: RevisedText, position: int) -> float:
-        """-log p of a word given the text before it, by the judge; natural."""
+        """The judge's -log p of a word, given the text before the word; in nats."""
         word = self._words(draft)[self._numbers[position]]
         return -fsum(draft.logprobs[word.first - draft.fixed : word.last - draft.fixed])
 
     def masked_surprise(self, draft: RevisedText, position: int) -> float:
-        """-log p of a word given all others, by the filler; natural."""
+        """The filler's -log p of a word, given all other words; in nats."""
         whole, word = self._text(draft), self._words(draft)[self._numbers[position]]
         [[fill_choice]] = self._fill(whole, word, [whole[word.start : word.end]]).masks
         return -log(fill_choice.score) if fill_choice.score else inf
@@ -133,7 +133,8 @@ class WordRule:
         )
 
     def _choose_words(self, fills: "Filled", current: str) -> list[str]:
-        """Choose whole words, best first; capitalized if the current word is."""
+        """Choose whole words other than the current one, best first, with the case of its first
+        letter."""
         names = (choice.token[1:] for choice in fills.masks[0] if choice.token.startswith(" "))
         words = [name for name in names if _WORD.fullmatch(name)]
         if current[0].isupper():
@@ -142,14 +143,14 @@ class WordRule:
 
 
 def _first_difference(ids: Ids, other_ids: Ids, fixed: int) -> int:
-    """Find the first position at which two texts differ, at least ``fixed``."""
+    """Find the first position, from ``fixed`` on, at which two texts differ."""
     pairs = enumerate(zip(ids, other_ids, strict=False))
     shorter = min(len(ids), len(other_ids))
     return max(fixed, next((i for i, (a, b) in pairs if a != b), shorter))
 
 
 def _proposal(text: RevisedText, ids: Ids, first: int, logprobs: tuple[float, ...]) -> Proposal:
-    """Propose the tokens that differ."""
+    """Make a proposal of the tokens in which a text differs from the current one."""
     length = min(len(ids), len(text.ids)) - first
     same = next((n for n in range(length) if ids[-1 - n] != text.ids[-1 - n]), length)
     return Proposal(
