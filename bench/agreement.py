@@ -3,10 +3,10 @@
     python bench/agreement.py [-m MODEL …] [--text FILE] [--peer-python PYTHON]
         [--write docs/models-measured.md]
 
-Three read the same text and give the logits of every position: cutaway's `reference`, which
-computes with float32 throughout, cutaway's `cpu` and llama.cpp (llama-cpp-python, in PYTHON). These
-two round activations to 8 bits where weights are quantised, each in its own way; so every file is
-read twice, as it is and with its weights written out as F32, where only keys and values are
+Three engines read the same text and give the logits of every position: cutaway's `reference`, which
+computes with float32 throughout, cutaway's `cpu`, and llama.cpp (llama-cpp-python, in PYTHON). The
+last two round activations to 8 bits where weights are quantised, each in its own way. So every file
+is read twice: as it is, and with its weights dequantised to F32, where only keys and values are
 rounded. The table has the KL divergence from `reference` in nats (the mean over the positions), the
 share of positions with the same likeliest token as `reference`, and how many greedy tokens the two
 share before the first that differs. --write puts it between <!-- agreement:begin --> and
@@ -33,7 +33,7 @@ from cutaway.files.weights.quantised import QuantisedFile
 from script import check_page, grid, log_softmax, parser_of, publish
 
 HERE = Path(__file__).resolve().parent
-NEW, PROMPT = 64, 12  # greedy tokens, after so many of the text
+NEW, PROMPT = 64, 12  # number of greedy tokens, and of the text's tokens before them
 TEXT = """The Mole had been working very hard all the morning, spring-cleaning his little home.
 First with brooms, then with dusters; then on ladders and steps and chairs, with a brush and a pail
 of whitewash; till he had dust in his throat and eyes, and splashes of whitewash all over his black
@@ -44,7 +44,7 @@ discontent and longing."""
 
 @dataclass
 class Reader:
-    """One engine's view of a text: log-probabilities (n, vocab), and what it writes."""
+    """One engine's results: log-probabilities of a text, (n, vocab), and its greedy tokens."""
 
     name: str
     log_probs: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Reader:
 
 
 def read_ours(path: Path, backend: str, text: str) -> tuple[Reader, dict[str, Any]]:
-    """And what another engine is to be asked."""
+    """Read the text with cutaway; return the results, and the request for the other engine."""
     llm = LLM(path, backend=backend, context=2048, progress=False)
     ids = llm.tokenize(" ".join(text.split()))
     prompt = ids[:PROMPT]
@@ -63,7 +63,7 @@ def read_ours(path: Path, backend: str, text: str) -> tuple[Reader, dict[str, An
 
 
 def read_theirs(path: Path, request: dict[str, Any], python: str) -> Reader:
-    """llama.cpp, in a process of its own."""
+    """Read the text with llama.cpp, in a process of its own."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "logits.npy"
         command = [python, str(HERE / "peers" / "llama_logits.py"), str(path), str(out)]

@@ -59,7 +59,7 @@ def measured(models: Any, name: str) -> dict[str, Any]:
 
 
 def relative(ours: Logits, exact: Logits) -> float:
-    """The root mean square of the difference, as a share of exact's own."""
+    """The root mean square of ours - exact, divided by that of exact."""
     return float(np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2)))
 
 

@@ -1,8 +1,8 @@
-"""Others that ask a server while it does something: how long they wait.
+"""Measures how long other clients wait while a server does something.
 
-A process of its own asks for /health, reads a stream and asks a chat for a token. As a wait counts
-what passed, or the server's processor time if that is less: other programs on the machine, and
-what they take from this, do not count.
+A process of its own asks for /health, reads a stream and asks a chat for a token. A wait is the
+time that passed, or the server's processor time if that is less, so that the load of other programs
+on the machine does not count.
 """
 
 import time
@@ -16,7 +16,7 @@ import httpx
 
 
 class Waited(NamedTuple):
-    """The longest of each, in seconds: for /health, between two tokens, for a chat's token."""
+    """The longest waits in seconds: for /health, between two tokens, for a chat's token."""
 
     health: float
     stream: float = 0.0
@@ -24,15 +24,15 @@ class Waited(NamedTuple):
 
     @property
     def most(self) -> float:
-        """Of all."""
+        """The longest of the three waits."""
         return max(self)
 
 
 class Beside:
-    """Others that ask a server without a pause, in a process of their own. ``with`` ends it.
+    """Clients that ask a server without a pause, in a process of their own. ``with`` ends it.
 
     pid       of the server
-    of_texts  whether a stream and a chat are among them
+    of_texts  whether one client reads a stream, and one asks a chat
     """
 
     def __init__(self, url: str, pid: int, *, of_texts: bool = True) -> None:
@@ -50,23 +50,23 @@ class Beside:
         self._process.join()
 
     def begin(self) -> None:
-        """Forget what was."""
+        """Forget the waits so far."""
         self._pipe.send("begin")
         self._pipe.recv()
 
     def end(self) -> Waited:
-        """What was waited since, by those who asked before now."""
+        """Return the longest waits since ``begin``, of requests sent before this call."""
         self._pipe.send("end")
         return Waited(*self._pipe.recv())
 
 
 class _Asking:
-    """Asks again and again, in a thread. longest: in seconds; rounds: how many are over"""
+    """A thread that asks again and again. longest: wait in seconds; rounds: number of waits."""
 
     def __init__(self, ask: Callable[[httpx.Client, Callable[[], None]], None], url: str, pid: int):
         self.longest, self.rounds = 0.0, 0
-        self._clock = (~pid << 3) | 2  # of a process, see clock_getcpuclockid
-        # The server closes a connection that nobody has used for 5 s, perhaps while this asks.
+        self._clock = (~pid << 3) | 2  # the process's clock, see clock_getcpuclockid
+        # The server closes a connection after 5 s without a request, perhaps just as one is sent.
         limits = httpx.Limits(keepalive_expiry=1)
         self._client = httpx.Client(base_url=url, timeout=600, limits=limits)
         self._began = self._now()
@@ -106,7 +106,7 @@ def _chat(client: httpx.Client, over: Callable[[], None]) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}], "max_completion_tokens": 1}
     client.post("/v1/chat/completions", json=body).raise_for_status()
     over()
-    time.sleep(0.05)  # as somebody who reads
+    time.sleep(0.05)  # the pause of a reader
 
 
 def _ask(url: str, pid: int, of_texts: bool, pipe: Connection) -> None:
@@ -124,7 +124,7 @@ def _ask(url: str, pid: int, of_texts: bool, pipe: Connection) -> None:
 
 
 def _pass_rounds(asking: list[_Asking]) -> None:
-    """Return once what each had asked is over."""
+    """Return once the current wait of each thread is over."""
     before = [each.rounds for each in asking]
     while any(each.rounds < was + 2 for each, was in zip(asking, before, strict=True)):
         time.sleep(0.001)

@@ -2,9 +2,10 @@
 
     python bench/audit_curve.py [-m MODEL] [--texts 24] [--tokens 96] [--write docs/luck.md]
 
-MODEL is written in F16 first, and read from that in the formats compared. Texts are drawn by Q8_0
-at temperature 1, each with a seed of its own, and audited as others: the share of texts with a
-token that the luck does not draw, among their first N; and the largest false-alarm rate after all.
+MODEL is first written in F16, and then quantised to the compared formats. Q8_0 draws the texts at
+temperature 1, each with a seed of its own. They are audited under other settings: the table has the
+share of texts with a token, among their first N, that the luck does not draw; and the largest
+false-alarm rate.
 The last line is one JSON document; the table goes between <!-- audit-curve:begin --> and
 <!-- audit-curve:end -->.
 """
@@ -25,7 +26,7 @@ SETTINGS: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
 
 
 def shown(done: list[Audit], count: int) -> float:
-    """The share of texts that do not match everywhere among so many first tokens."""
+    """The share of texts with a mismatch among their first ``count`` tokens."""
     return sum(not all(t.matches for t in one.tokens[:count]) for one in done) / len(done)
 
 

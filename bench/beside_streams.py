@@ -1,19 +1,19 @@
-"""What long prompts do to the streams that are written beside them, and what these cost a prompt.
+"""How long prompts delay the streams that decode beside them, and how streams delay a prompt.
 
     python bench/beside_streams.py [-m MODEL] [--threads N] [--repeats 3] [--streams 10]
         [--prompt 4154] [--prompts 1,3] [--step-ms 0,200,1] [--shared] [--json]
         [--write docs/server.md]
 
-Of streams alone, and for every number of prompts that come at once and every target of a step
-(``step_ms``: 0 has none, 1 is twice what the streams take alone):
+For streams alone, and for every number of prompts that come at once and every target of a step
+(``step_ms``: 0 is no target, 1 is twice the time of a step of the streams alone):
 
     gap      seconds between two tokens of a stream: the median, the 95th percentile, the longest
-    prompts  seconds until each of them has its first token, and by how much that is slower than
-             the same prompts with nobody beside them
+    prompts  seconds until each prompt has its first token, and how much slower this is than the
+             same prompts without streams
 
-On a machine that others use, --shared takes one thread, and times are the processor's own.
-All are measured in turns, several times, in one process; figures are medians of the turns. The last
-line is one JSON document. The exit code is 1 where a target changed a text.
+On a machine that others use, --shared takes one thread, and times are processor times.
+All settings are measured in turns, several times, in one process; figures are medians of the turns.
+The last line is one JSON document. The exit code is 1 if a target changed a text.
 """
 
 import sys
@@ -43,10 +43,11 @@ Prompts = Sequence[list[int]]
 
 @dataclass(frozen=True)
 class Run:
-    """Streams beside prompts, once; seconds.
+    """One run of streams beside prompts. Times are in seconds.
 
-    alone   between a stream's tokens before prompts come; beside: until each has its first token
-    seconds that this took
+    alone   times between a stream's tokens before the prompts come; beside: times between them
+            until each prompt has its first token
+    seconds from the prompts' arrival until each has its first token
     texts   of the streams, then of the prompts
     """
 
@@ -57,7 +58,7 @@ class Run:
 
 
 def run(llm: LLM, streams: Prompts, prompts: Prompts, step_ms: float) -> Run:
-    """All streams write at once, and then all prompts come."""
+    """Start all streams, then add all prompts at once."""
     engine, room = llm.engine, llm.engine.limits.context_length - CONTEXT
     engine.scheduler.policy = replace(engine.scheduler.policy, step_ms=step_ms)
     writing = [add_text(engine, prompt, room) for prompt in streams]
@@ -79,7 +80,7 @@ def run(llm: LLM, streams: Prompts, prompts: Prompts, step_ms: float) -> Run:
 
 
 def _timed_step(engine: Engine) -> float:
-    """Seconds of a step: each stream waits them for its next token."""
+    """Run a step; return its seconds, for which each stream waits for its next token."""
     clock: Callable[[], float] = vars(sys.modules[Engine.__module__])["perf_counter"]
     started = clock()
     engine.step()
@@ -88,7 +89,7 @@ def _timed_step(engine: Engine) -> float:
 
 @contextmanager
 def processor_time() -> Iterator[None]:
-    """The engine's own clock, from which it learns what steps take, is the processor's."""
+    """Replace the engine's clock, by which it learns the times of steps, by processor time."""
     engine = vars(sys.modules[Engine.__module__])
     before, engine["perf_counter"] = engine["perf_counter"], process_time
     try:
@@ -98,7 +99,7 @@ def processor_time() -> Iterator[None]:
 
 
 def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
-    """Times in seconds, of every number of prompts and target."""
+    """Measure times in seconds, for every number of prompts and every target."""
     rng = np.random.default_rng(0)
     streams = [random_tokens(llm, rng, CONTEXT) for _ in range(args.streams)]
     prompts = [random_tokens(llm, rng, args.prompt) for _ in range(max(args.prompts))]
@@ -143,7 +144,7 @@ def _slower(runs: list[Run], unaided: list[Run]) -> dict[str, float]:
 
 
 def _are_equal(turns: list[list[tuple[int, ...]]]) -> bool:
-    """Whether each text is the same in all turns, as far as it was written."""
+    """Whether each text is the same in all turns, up to the shorter length."""
     first = turns[0]
     return all(
         one[: len(other)] == other[: len(one)]

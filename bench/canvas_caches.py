@@ -1,13 +1,13 @@
-"""What the approximate caches of canvases cost and save, beside the exact one.
+"""The costs and savings of the approximate caches of canvases, compared with the exact cache.
 
     python bench/canvas_caches.py [-m toy-canvas] [--prompt TEXT] [--cells 96] [--block 16]
         [--seeds 8] [--write docs/denoise.md]
 
-For every cell that a pass computed with "prefix" and with "dual": the KL divergence, in nats, of
-its distribution from the exact one of the same canvas, and how often the likeliest token is the
-same. Then rows, and median milliseconds a pass, the caches in turns. The last line is one JSON
-document; --write puts the table between <!-- caches:begin --> and <!-- caches:end -->. The model
-may have 1,000 tokens at most, since each pass records all of them.
+For every cell that a pass computed with "prefix" or with "dual", the table has the KL divergence,
+in nats, of its distribution from the exact distribution on the same canvas, and how often the
+likeliest token is the same. Then come rows, and median milliseconds a pass, the caches in turns.
+The last line is one JSON document; --write puts the table between <!-- caches:begin --> and
+<!-- caches:end -->. The vocabulary may have 1,000 tokens at most, since each pass records all.
 """
 
 from argparse import Namespace
@@ -35,7 +35,7 @@ def revealed(llm: LLM, cache: str, seed: int, args: Namespace, **more: Any) -> C
 
 
 def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
-    """Each pass, and the text before it."""
+    """Yield each pass, and the token ids of prompt and canvas before it."""
     mask = llm.tokenizer.mask_id
     assert mask is not None
     text = [*made.prompt_token_ids, *[mask] * len(made.token_ids)]
@@ -46,7 +46,7 @@ def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
 
 
 def recorded(cell: PassCell, vocab: int) -> NDArray[np.float64]:
-    """The logits of a cell in its pass."""
+    """The recorded logits of a cell in its pass, (vocab,)."""
     assert cell.observed is not None
     logits = np.full(vocab, -np.inf)
     for candidate in cell.observed.candidates:
@@ -55,7 +55,7 @@ def recorded(cell: PassCell, vocab: int) -> NDArray[np.float64]:
 
 
 def price(llm: LLM, cache: str, args: Namespace) -> dict[str, float]:
-    """Over all passes but the first of each block, which are exact."""
+    """Compare a cache with exact logits, over all passes but each block's first, which is exact."""
     vocab, shift = llm.tokenizer.vocab_size, int(llm.config.shift)
     apart: list[float] = []
     same: list[bool] = []
@@ -78,7 +78,7 @@ def price(llm: LLM, cache: str, args: Namespace) -> dict[str, float]:
 
 
 def times(llm: LLM, args: Namespace) -> dict[str, list[float]]:
-    """Milliseconds a pass, the caches in turns."""
+    """Measure milliseconds a pass for each cache, in turns."""
     each: dict[str, list[float]] = {cache: [] for cache in CACHES}
     for seed in range(args.seeds):
         for cache in CACHES:

@@ -4,9 +4,9 @@
         [--benchy llama-benchy] [--threads N] [--prompt 64] [--answer 32] [--streams 1 4]
         [--rounds 3] [--write docs/server.md]
 
-llama-benchy (PyPI) asks both over HTTP, in turns, so that what disturbs a round disturbs both.
-FOLDER, one for each file, has its tokenizer as transformers keeps it; of a GGUF file it is made by
-``AutoTokenizer.from_pretrained(FOLDER, gguf_file=NAME).save_pretrained(FOLDER)``. Figures are
+llama-benchy (PyPI) asks both over HTTP, in turns, so that a disturbance of a round affects both.
+FOLDER, one for each file, has the file's tokenizer in transformers' form. Make it from a GGUF file
+by ``AutoTokenizer.from_pretrained(FOLDER, gguf_file=NAME).save_pretrained(FOLDER)``. Figures are
 medians; ratios are medians of each round's ratio. The last line is one JSON document.
 """
 
@@ -35,18 +35,18 @@ from script import check_page, grid, parser_of, publish
 ROOT = Path(__file__).parents[1]
 START_S = 120
 SHOWN = {"first token, ms": 1, "tokens/s": 1, "requests/s": 2}
-"""What is shown, and to how many digits."""
+"""The figures that the table shows, and their digits."""
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Find a port that is free now."""
     with closing(socket.create_server(("127.0.0.1", 0))) as found:
         return int(found.getsockname()[1])
 
 
 @contextmanager
 def serving(command: list[str]) -> Iterator[str]:
-    """A server until the block ends; its URL."""
+    """Run a server until the block ends; yield its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     quiet = subprocess.DEVNULL
@@ -59,7 +59,7 @@ def serving(command: list[str]) -> Iterator[str]:
 
 
 def _wait(child: subprocess.Popen[bytes], url: str) -> None:
-    """Wait until a server is healthy; SystemExit where it ends or takes too long."""
+    """Wait until a server is healthy; SystemExit if it ends or takes too long."""
     end = time.monotonic() + START_S
     while child.poll() is None and time.monotonic() < end:
         try:
@@ -80,7 +80,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def book() -> Iterator[str]:
-    """The address of a text that prompts are cut from: this repository's own pages."""
+    """Serve the text that prompts are cut from, this repository's own pages; yield its address."""
     with TemporaryDirectory() as folder:
         pages = sorted((ROOT / "docs").glob("*.md"))
         Path(folder, "book.txt").write_text("\n".join(page.read_text() for page in pages))
@@ -91,7 +91,7 @@ def book() -> Iterator[str]:
 
 
 def measure(asked: Namespace, tokenizer: str, url: str, text: str) -> dict[int, dict[str, float]]:
-    """By streams: the figures of one server."""
+    """Measure one server; return its figures for each number of streams."""
     with TemporaryDirectory() as folder:
         told = Path(folder, "told.json")
         command = [
@@ -152,7 +152,7 @@ def parse() -> Namespace:
 
 
 def in_turns(asked: Namespace, file: Path, tokenizer: str, text: str) -> list[dict[str, Any]]:
-    """Of each round, both servers' figures."""
+    """Measure both servers in turns; return the figures of both for each round."""
     model = ["-m", str(file), "--threads", str(asked.threads)]
     most = max(asked.streams)
     room = [str(most * 2 * (asked.prompt + asked.answer + 128)), "--parallel", str(most)]

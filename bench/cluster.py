@@ -1,21 +1,21 @@
-"""What replicas cost and give, beside one ``cutaway serve`` on the same cores.
+"""The costs and gains of replicas, compared with one ``cutaway serve`` on the same cores.
 
     python bench/cluster.py [-m MODEL] [--rounds 9] [--tokens 128] [--streams 16] [--json]
         [--write docs/scale.md]
 
     first     milliseconds to the first token of one stream: a server, and a Front with one replica
-    token     milliseconds between its tokens, and of processor time for each, of all threads of all
-              processes but those that compute
+    token     milliseconds between its tokens, and of processor time for each token, of all threads
+              of all processes except those that compute
     streams   tokens a second of many streams: one replica on all cores, beside one on each core
-    prefix    share of prompt tokens that prefix caches had, of conversations that share a few
+    prefix    share of prompt tokens found in prefix caches, for conversations that share a few
               system prompts: replicas behind our router, beside as many servers of which a client
               takes one at random
-    memory    of every process, in MB that it shares with no other
+    memory    of every process, in MB that it shares with no other process
 
-Both servers run at once and are asked in turns; while one is asked, the other is idle, and what
-idle processes take is measured, too, and taken off. Times are medians over the rounds. --write
-puts the table between <!-- cluster:begin --> and <!-- cluster:end -->. The last line is one JSON
-document. It needs cutaway[ray].
+Both servers run at once and are asked in turns; while one is asked, the other is idle. The
+processor time of idle processes is measured, too, and subtracted. Times are medians over the
+rounds. --write puts the table between <!-- cluster:begin --> and <!-- cluster:end -->. The last
+line is one JSON document. The script needs cutaway[ray].
 """
 
 import asyncio
@@ -45,14 +45,14 @@ SYSTEMS, USERS, TURNS, AT_ONCE = 6, 24, 3, 4
 
 @dataclass(frozen=True)
 class Side:
-    """A server, and who asks it."""
+    """A server, and the client that asks it."""
 
     name: str
     server: Server
     client: httpx.AsyncClient
 
     async def ask(self, tokens: int, seed: int) -> Answer:
-        """One stream, to its end."""
+        """Read one stream to its end."""
         options = {"max_tokens": tokens, "temperature": 0.8, "seed": seed, "ignore_eos": True}
         question = Question("/v1/completions", f"{seed}. {PROMPT}", options, True, None, 0)
         answer = await ask(self.client, question)
@@ -60,7 +60,7 @@ class Side:
         return answer
 
     def cpu_s(self) -> dict[Path, float]:
-        """Seconds of processors that each thread of its processes has taken."""
+        """The processor seconds of each thread of the server's processes so far."""
         tasks = (Path(f"/proc/{pid}/task") for pid in tree(self.server.pid))
         return {thread: cpu_seconds(thread / "stat") for task in tasks for thread in _threads(task)}
 
@@ -69,7 +69,7 @@ class Side:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that it started."""
+    """The ids of a process and of all its descendants."""
     parents: dict[int, list[int]] = {}
     for each, parent in _parents():
         parents.setdefault(parent, []).append(each)
@@ -84,7 +84,7 @@ def _parents() -> Iterator[tuple[int, int]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         yield int(stat.parent.name), int(fields[1])
 
@@ -92,18 +92,18 @@ def _parents() -> Iterator[tuple[int, int]]:
 def _threads(task: Path) -> list[Path]:
     try:
         return [*task.iterdir()]
-    except OSError:  # its process has ended
+    except OSError:  # the process has ended
         return []
 
 
 def beside(before: dict[Path, float], after: dict[Path, float], computing: int) -> float:
-    """Seconds that all threads took but the busiest, which compute."""
+    """Processor seconds of all threads except the ``computing`` busiest, which compute."""
     each = sorted(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
     return sum(each[: len(each) - computing])
 
 
 def memory(pid: int) -> tuple[str, float]:
-    """A process's name, and its megabytes that no other shares."""
+    """A process's name, and the megabytes that it shares with no other process."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     name = words[0] if words[0].startswith("ray::") else Path(words[0]).name
     script = next((Path(word).name for word in words[1:] if word.endswith(".py")), "")
@@ -112,13 +112,14 @@ def memory(pid: int) -> tuple[str, float]:
     return f"{name} {script}".strip(), private / 1024
 
 
-# -- what is measured ------------------------------------------------------------------------------
+# -- measurements ----------------------------------------------------------------------------------
 
 
 async def one_stream(
     sides: list[Side], rounds: int, tokens: int, cores: int
 ) -> dict[str, dict[str, float]]:
-    """Of each side: first token, between tokens, processor time a token, all in milliseconds."""
+    """Measure each side's time to the first token, between tokens, and of processors for a token,
+    in milliseconds."""
     found: dict[str, dict[str, list[float]]] = {}
     for turn in range(-1, rounds):
         for side in sides:
@@ -127,14 +128,14 @@ async def one_stream(
             seconds = perf_counter() - started
             used = beside(before, side.cpu_s(), cores)
             if turn < 0:
-                continue  # the first is the cold one
+                continue  # the first round is cold
             first, last = answer.arrived[0][0], answer.arrived[-1][0]
             own = found.setdefault(side.name, {})
             own.setdefault("first_ms", []).append((first - answer.asked) * 1e3)
             own.setdefault("token_ms", []).append((last - first) / (tokens - 1) * 1e3)
             own.setdefault("cpu_ms", []).append(used / tokens * 1e3)
             own.setdefault("seconds", []).append(seconds)
-    summed = ("cpu_ms", "seconds")  # the system counts in hundredths of a second
+    summed = ("cpu_ms", "seconds")  # the operating system counts in hundredths of a second
     return {
         side: {key: (fmean if key in summed else median)(each) for key, each in own.items()}
         for side, own in found.items()
@@ -142,7 +143,7 @@ async def one_stream(
 
 
 async def idle_cpu(sides: list[Side]) -> dict[str, float]:
-    """Of each side, the share of a processor that it takes while nobody asks."""
+    """Measure the share of a processor that each side takes while no request runs."""
     before = [side.cpu_s() for side in sides]
     await asyncio.sleep(IDLE_S)
     after = [side.cpu_s() for side in sides]
@@ -151,14 +152,14 @@ async def idle_cpu(sides: list[Side]) -> dict[str, float]:
 
 
 async def many_streams(side: Side, streams: int, tokens: int, turn: int) -> float:
-    """Tokens a second of so many at once."""
+    """Measure tokens a second of so many streams at once."""
     started = perf_counter()
     await asyncio.gather(*(side.ask(tokens, turn * streams + i) for i in range(streams)))
     return streams * tokens / (perf_counter() - started)
 
 
 async def conversations(clients: list[httpx.AsyncClient]) -> float:
-    """The share of prompt tokens that were not computed; each request goes to any of these."""
+    """Measure the share of prompt tokens found in caches; a request goes to a random client."""
     random = Random(0)
     said = {user: _system(user % SYSTEMS) for user in range(USERS)}
     prompted = cached = 0
@@ -188,7 +189,7 @@ def _system(number: int) -> str:
 
 
 async def sides_of(stack: AsyncExitStack, flags: dict[str, list[str]]) -> list[Side]:
-    """Start a server for each."""
+    """Start a server for each entry of ``flags``."""
     sides = []
     for name, own in flags.items():
         say(f"starting {name}")
@@ -199,7 +200,7 @@ async def sides_of(stack: AsyncExitStack, flags: dict[str, list[str]]) -> list[S
 
 
 async def measure(args: Namespace) -> dict[str, Any]:
-    """Everything."""
+    """Make all measurements."""
     model = ["-m", args.model] if args.model else []
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {"cores": cores, "streams_asked": args.streams}
@@ -237,7 +238,7 @@ async def measure(args: Namespace) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """As Markdown."""
+    """Write the figures as Markdown."""
     one, streams, cores = found["one"], found["streams"], found["cores"]
     rows = []
     for what, key in (

@@ -12,11 +12,11 @@ engine ends before the next engine is loaded. --also names the same model in lla
 format, and gives the peers a second column: --make-q4_0 writes such a file (llama_model_quantize
 to Q4_0 with allow_requantize, the embedding and the output matrix as Q8_0).
 
-A measurement during which others took more than a few percent of the processors is repeated.
---measure chooses what is measured, contexts and prompts up to 7,000 and 32 streams included (a
-long prompt may take a peer more than a minute: --rounds 1); make_model.py makes models of sizes
-that nobody needs to download. The column "what reading allows" is the rate
-at which the machine reads, measured in the same turns, by what a step must read.
+A measurement is repeated if other processes took more than a few percent of the processors.
+--measure chooses the measurements, up to contexts and prompts of 7,000 tokens and 32 streams (a
+long prompt may take a peer more than a minute: --rounds 1); make_model.py makes models of any size
+without a download. The column "what reading allows" is the machine's rate of reading, measured in
+the same turns, divided by the bytes that a step must read.
 
 --write puts the table between <!-- compare:begin --> and <!-- compare:end -->, or the markers that
 --table names. The last line is one JSON document, of which growth.py draws curves.
@@ -64,12 +64,12 @@ class Comparison:
         self.running: list[tuple[Column, Worker]] = []
         self.left_out: list[str] = []
         self.metrics = [metric for metric in METRICS if metric.name in args.measure]
-        self.info: dict[str, Any] = {}  # cutaway's
+        self.info: dict[str, Any] = {}  # cutaway's own figures
 
     def measure(self, together: list[Loads]) -> None:
-        """Load these engines, and measure them in turns; cold processes when they have ended.
+        """Load these engines, and measure them in turns; then measure cold processes.
 
-        A first round, not counted, warms every engine up.
+        The first round is not counted: it warms every engine up.
         """
         try:
             for kind, file in together:
@@ -111,7 +111,7 @@ class Comparison:
             self._peer_may_fail(column, partial(measure, column, worker))
 
     def _peer_may_fail(self, column: Column, measure: Callable[[], None]) -> None:
-        """A peer that crashes is left out of the table, which says why."""
+        """Measure; if a peer crashes, leave it out of the table, which says why."""
         try:
             measure()
         except PeerError as error:
@@ -143,8 +143,8 @@ class Comparison:
         command = cold_command(column, self.args)
         if command is None:
             return
-        if not self.args.apart:  # a file that leaves no room for another stays on the disk
-            cold(command)  # a cold process, not a cold disk
+        if not self.args.apart:  # with --apart, the page cache cannot hold the file
+            cold(command)  # so that the disk is warm: only the process is cold
         once = self.guard.run(lambda: cold(command), lambda result: result.cpu_s)
         self._note(column, once)
 
@@ -160,7 +160,7 @@ class Comparison:
         self.running.clear()
 
     def memory(self) -> dict[str, Any]:
-        """The peak of a generate process beside what it must hold."""
+        """The peak memory of a generate process, compared with its file and KV cache."""
         file = self.args.model.stat().st_size
         kv = self.info["kv_block_bytes"]  # the text of TEXT and NEW fits into a block
         ratio = median(self.columns[0].figures["memory"]) / (file + kv)
@@ -173,7 +173,7 @@ class Comparison:
 
 
 def cold_command(column: Column, args: Namespace) -> list[str] | None:
-    """A process that writes a short text; None for engines of which that is not asked."""
+    """The command of a process that writes a short text; None for engines without this test."""
     file = str(args.also if column.other_format else args.model)
     threads = str(args.threads)
     if column.kind == "cutaway":
@@ -185,7 +185,7 @@ def cold_command(column: Column, args: Namespace) -> list[str] | None:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What a reader of the table must know."""
+    """Notes for readers of the table."""
     args = comparison.args
     said = [
         f"{args.model.stem} on {args.threads} threads of a machine with {os.cpu_count()} processors"
@@ -199,7 +199,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def processor() -> str:
-    """The processor's name, as the system gives it."""
+    """The processor's name, as the operating system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -231,9 +231,9 @@ def report(comparison: Comparison) -> None:
 
 
 def groups(args: Namespace) -> list[list[Loads]]:
-    """The engines that are in memory together: all, or with --apart cutaway, and each peer alone.
+    """Groups of engines that are in memory together: all; with --apart, each engine alone.
 
-    What reading allows is measured beside cutaway, and takes as much memory as a token reads.
+    The rate of reading is measured beside cutaway, and takes as much memory as a token reads.
     """
     kinds = [kind for kind in KINDS if not args.only or kind in args.only]
     own = [("cutaway", args.model), *(("limit", args.model) for _ in {"limit"} & set(kinds))]
@@ -243,7 +243,7 @@ def groups(args: Namespace) -> list[list[Loads]]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """What --measure asks for."""
+    """The names of measurements in --measure."""
     found = NAMES if text == "all" else tuple(text.split(","))
     if unknown := set(found) - set(NAMES):
         raise ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}")

@@ -1,10 +1,10 @@
-"""What a text costs as a canvas beside the loop, by the same weights.
+"""The cost of a text as a canvas, compared with the loop, for the same weights.
 
     python bench/denoise.py [-m MODEL] [--prompt 64] [--cells 64] [--rounds 3]
         [--write docs/denoise.md]
 
-An autoregressive model is loaded three more times, as if its tokens saw all of their text, or all
-to the end of their block of 4 or of 8. What it writes then makes no sense; the cost is exact, since
+An autoregressive model is loaded three more times, as if its tokens attended to the whole text, or
+up to the end of their block of 4 or of 8. Its texts then make no sense; the cost is exact, since
 the work is that of a diffusion model of the same size. In each round every way of writing is timed
 just after the loop, with a prompt of random tokens; a ratio is the median over the rounds. --write
 puts the table between <!-- denoise:begin --> and <!-- denoise:end -->. The last line is one JSON
@@ -34,7 +34,7 @@ ATTENTIONS = ("causal", "bidirectional", "4", "8")
 
 
 class Way(NamedTuple):
-    """One way to write. rule: None is the loop; share: cells that a pass reveals."""
+    """A way to write. rule: of the canvas; None: the loop. share: of the cells a pass reveals."""
 
     title: str
     attention: str
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One text. step: the median, in seconds; rows: all rows computed, with the prompt's."""
+    """One text's cost. step: median seconds of a step; rows: computed, the prompt's included."""
 
     seconds: float
     step: float
@@ -72,7 +72,7 @@ WAYS = (
 
 
 def seen_as(source: Path, attention: str, folder: Path) -> Path:
-    """A copy of a model's file with another attention in its metadata."""
+    """Write a copy of a model's file with another attention in its metadata."""
     file, path = GGUFFile(source), folder / f"sees-{attention}.gguf"
     prefix = file.metadata["general.architecture"]
     said = {"cutaway.block_size": int(attention)} if attention.isdecimal() else {}
@@ -85,7 +85,7 @@ def seen_as(source: Path, attention: str, folder: Path) -> Path:
 
 @contextmanager
 def models(name: str | None, attentions: set[str]) -> Iterator[dict[str, LLM]]:
-    """The model, once for each attention, without a prefix cache."""
+    """Load the model once for each attention, without a prefix cache."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source = Path(hub.resolve(name or "smollm2"))
@@ -102,7 +102,7 @@ def models(name: str | None, attentions: set[str]) -> Iterator[dict[str, LLM]]:
 
 
 def written(llm: LLM, way: Way, prompt: list[int], cells: int) -> Run:
-    """One text, timed from the request to its end."""
+    """Write one text, and time it from the request to its end."""
     options: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": cells}
     if way.rule is not None:
         options["denoise"] = {"steps": cells // way.share, **way.rule}
@@ -118,10 +118,10 @@ def written(llm: LLM, way: Way, prompt: list[int], cells: int) -> Run:
 def measured(
     llms: Mapping[str, LLM], ways: tuple[Way, ...], prompt: list[int], cells: int, rounds: int
 ) -> tuple[list[Run], list[list[tuple[Run, Run]]]]:
-    """The loop's runs, and of each way its run with the loop's just before it."""
+    """Return the loop's runs, and for each way its runs, each with the loop's run just before."""
     loops: list[Run] = []
     found: list[list[tuple[Run, Run]]] = [[] for _ in ways]
-    for way in (LOOP, *ways):  # what both use is warm then
+    for way in (LOOP, *ways):  # warms up the loop and all ways
         written(llms[way.attention], way, prompt, 8)
     for _ in range(rounds):
         for way, pairs in zip(ways, found, strict=True):

@@ -1,4 +1,4 @@
-"""The doctor's figures beside llama.cpp's, of the same two files and the same text.
+"""The doctor's figures beside llama.cpp's, for the same files and the same text.
 
     python bench/doctor_beside_llama.py BASE QUANT [QUANT …] [--text FILE] [--tokens 512]
         [--peer-python PYTHON] [--write docs/doctor.md]
@@ -29,7 +29,7 @@ TEXT = HERE.parent / "tests" / "data" / "river_bank.txt"
 
 
 def llama_log_probs(python: str, path: Path, ids: list[int]) -> NDArray[np.float64]:
-    """(n, vocab), by a process of its own."""
+    """llama.cpp's log-probabilities (n, vocab), from a process of its own."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "logits.npy"
         subprocess.run(
@@ -41,7 +41,7 @@ def llama_log_probs(python: str, path: Path, ids: list[int]) -> NDArray[np.float
 
 
 def positions(p: NDArray[Any], q: NDArray[Any], ids: list[int], top: int) -> Positions:
-    """By the definitions, of log-probabilities (n, vocab) of both."""
+    """Compute the figures by their definitions, from both models' log-probabilities (n, vocab)."""
     p, q, following = p[:-1], q[:-1], np.array(ids[1:])
     every = np.arange(len(following))
     best = [np.argsort(-x, axis=-1, kind="stable")[:, :top] for x in (p, q)]

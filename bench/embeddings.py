@@ -1,15 +1,15 @@
-"""Vectors of texts beside sentence-transformers and llama.cpp: the same model, in turns, as ratios.
+"""Embedding speed beside sentence-transformers and llama.cpp: the same model, in turns, as ratios.
 
     python bench/embeddings.py [-m minilm] [--sentences-python PYTHON] [--llama-python PYTHON]
         [--fastembed-python PYTHON] [--rounds 5] [--seconds 1] [--threads N] [--formats f32,q8_0]
         [--tokens 128,512 [--count 64]] [--write docs/embed.md]
 
-Peers are optional: sentence-transformers (torch, float32), fastembed (ONNX Runtime, float32, of a
-model that is exported here) and llama-cpp-python, in whichever interpreter is named. cutaway and
-llama.cpp read the same GGUF files, which are written here of the folder. Each engine loads once, in
-a process of its own, and is measured in turn (A B C A B C) with short texts and long ones, one at a
-time and 64 at once, or with --count texts of as many tokens as --tokens says; ratios are medians
-over the rounds.
+Peers are optional: sentence-transformers (torch, float32), fastembed (ONNX Runtime, float32, with
+a model that this script exports) and llama-cpp-python, each in the interpreter that its option
+names. cutaway and llama.cpp read the same GGUF files, which this script writes from the folder.
+Each engine loads once, in a process of its own, and is measured in turn (A B C A B C): with short
+and with long texts, one at a time and 64 at once, or with --count texts of --tokens tokens. Ratios
+are medians over the rounds.
 
 First the vectors are compared, over a few hundred texts of many languages and lengths.
 --write puts the table between <!-- embeddings:begin --> and <!-- embeddings:end -->. The last line
@@ -75,7 +75,7 @@ CASES: Cases = {
 
 
 def mixed(count: int) -> list[str]:
-    """Texts of many languages, of one sentence to twenty."""
+    """Make texts in many languages, of one sentence to twenty."""
     draw = random.Random(7)
     more = count - len(OTHERS)
     sizes = [draw.choice((1, 2, 2, 3, 4, 6, 9, 20)) for _ in range(more)]
@@ -83,7 +83,7 @@ def mixed(count: int) -> list[str]:
 
 
 def start(args: Namespace, folder: Path, place: Path) -> dict[str, Worker]:
-    """The engines that can be had, by what to call them."""
+    """Start the engines that are installed; return them by name."""
     wanted = [("sentence-transformers, f32", args.sentences_python, "sentences", folder)]
     if args.fastembed_python:
         export = [args.sentences_python, Path(__file__).parent / "peers" / "export_onnx.py"]
@@ -106,7 +106,7 @@ def start(args: Namespace, folder: Path, place: Path) -> dict[str, Worker]:
 
 
 def compared(workers: dict[str, Worker], place: Path, count: int) -> dict[str, tuple[float, float]]:
-    """Of each engine the smallest and the median cosine with sentence-transformers' vectors."""
+    """For each engine, the least and the median cosine with sentence-transformers' vectors."""
     vectors: dict[str, NDArray[np.float64]] = {}
     for name, worker in workers.items():
         worker.ask(do="vectors", texts=mixed(count), to=str(place / "vectors.npy"))
@@ -120,7 +120,7 @@ def compared(workers: dict[str, Worker], place: Path, count: int) -> dict[str, t
 
 
 def read_whole(folder: Path, place: Path) -> Path:
-    """The folder, which cuts no text that the model can read."""
+    """Copy the folder, without a limit that cuts texts below the model's context."""
     copied = place / "model"
     copytree(folder, copied)
     most = json.loads((copied / "config.json").read_text())["max_position_embeddings"]
@@ -130,7 +130,7 @@ def read_whole(folder: Path, place: Path) -> Path:
 
 
 def long_as(tokens: int, count: int) -> list[str]:
-    """Texts of so many tokens, with the two that BERT puts around them."""
+    """Make texts of so many tokens, including the two that BERT puts around them."""
     draw = random.Random(tokens)
     return [" ".join(draw.choices(WORDS, k=tokens - 2)) for _ in range(count)]
 
@@ -138,7 +138,7 @@ def long_as(tokens: int, count: int) -> list[str]:
 def measured(
     workers: dict[str, Worker], cases: Cases, rounds: int, seconds: float
 ) -> dict[str, dict[str, list[float]]]:
-    """By case and engine: texts per second in each round; the first round is not counted."""
+    """Measure texts per second in each round, by case and engine, without the first round."""
     figures: dict[str, dict[str, list[float]]] = {case: {} for case in cases}
     for i in range(rounds + 1):
         print(f"round {i} of {rounds} …", file=sys.stderr, flush=True)
@@ -155,7 +155,7 @@ def measured(
 def table(
     figures: dict[str, dict[str, list[float]]], agree: dict[str, tuple[float, float]]
 ) -> tuple[str, dict[str, dict[str, float]]]:
-    """Markdown, and by peer and case how many times as fast cutaway is in its best format."""
+    """Return Markdown, and by peer and case how many times as fast cutaway's best format is."""
     names = [*next(iter(figures.values()))]
     rows = []
     ratios: dict[str, dict[str, float]] = {}

@@ -1,10 +1,11 @@
-"""What is known of the published chat templates: a table in Markdown, each cell found by trying.
+"""A table in Markdown of the published chat templates, in which each cell is found by trying.
 
     python bench/families.py > table.md
 
-It wants '.[test-transformers]' and the checkout's tests/data. Of each family: whether the prompt is
-byte for byte what transformers' ``apply_chat_template`` writes, the marks of a thought, how that is
-switched off, and whether a call that the template writes is read, and its result in the prompt.
+The script needs '.[test-transformers]' and the checkout's tests/data. For each family, the table
+has: whether the prompt equals transformers' ``apply_chat_template`` byte for byte, the marks of a
+thought, how thinking is switched off, whether cutaway reads a call that the template writes, and
+whether the prompt has the call's result.
 """
 
 import json
@@ -29,7 +30,7 @@ TURNS = [
     [{"role": "system", "content": "Be brief."}, HI],
     [HI, {"role": "assistant", "content": "12 degrees"}, {"role": "user", "content": "Why?"}],
 ]
-TOWN = {"type": "string", "description": "its name"}  # which some templates need
+TOWN = {"type": "string", "description": "its name"}  # some templates need a description
 CITY = {"type": "object", "properties": {"city": TOWN}}
 WEATHER = Tool("get_weather", "Says how warm it is", CITY)
 FUNCTION = {"name": WEATHER.name, "arguments": {"city": "Rome"}}
@@ -39,16 +40,16 @@ RESULT = {"role": "tool", "tool_call_id": "abcdefgh1", "content": "31 degrees"}
 
 
 class Marks:
-    """A tokenizer to which all that looks like a mark is a control token."""
+    """A tokenizer for which each string that looks like a mark is a control token."""
 
     @staticmethod
     def control_tokens(text: str) -> dict[str, int]:
-        """All that look like one."""
+        """Return all strings that look like a control token, with an id."""
         return {name: index for index, name in enumerate(re.findall(r"<\|\w+\|>", text))}
 
     @staticmethod
     def encode(text: str, **_: Any) -> list[str]:
-        """One token."""
+        """Return the text as one token."""
         return [text]
 
 
@@ -62,10 +63,10 @@ def main() -> None:
 
 
 def row(source: str) -> Iterator[str]:
-    """The cells of one template."""
+    """Yield the cells of one template."""
     template = ChatTemplate(source, *TOKENS.values())
     yield yes(all(same(template, turns) for turns in TURNS))
-    thinking = thinking_of(template, Marks())  # type: ignore[arg-type]  # it has what is asked of it
+    thinking = thinking_of(template, Marks())  # type: ignore[arg-type]  # it has the methods that are called
     marks = "" if thinking is None else f"{thinking.opening}…{thinking.closing}"
     yield f"`{marks}`".replace("|", "\\|").replace("\n", "\\n") if marks else "-"
     off = ThinkingSwitch(template, thinking).settings(ThinkingWish(think=False))
@@ -75,12 +76,12 @@ def row(source: str) -> Iterator[str]:
 
 
 def same(template: ChatTemplate, turns: list[dict[str, Any]]) -> bool:
-    """Whether transformers writes the same; where it fails, whether we do, too."""
+    """Whether transformers writes the same prompt; if transformers fails, whether cutaway does."""
     try:
         theirs = reference().apply_chat_template(
             turns, chat_template=template.source, tokenize=False, add_generation_prompt=True
         )
-    except Exception:  # a template is a program and may fail in any way
+    except Exception:  # a template is a program, and may raise anything
         theirs = None
     try:
         ours = template.render(turns)
@@ -122,7 +123,7 @@ def called(template: ChatTemplate) -> bool:
 
 
 def answered(template: ChatTemplate) -> bool:
-    """Whether the result of a call is in the prompt, behind the call."""
+    """Whether the prompt has the result of a call after the call."""
     try:
         text = template.render([HI, CALLED, RESULT], [WEATHER])
     except CutawayError:

@@ -1,4 +1,4 @@
-"""Records the run that the page opens with: SmolLM2, a text that ends by itself.
+"""Records the run that the page shows first: SmolLM2, with a text that ends by itself.
 
     python bench/first_run.py
 
@@ -20,7 +20,7 @@ OUT = Path(__file__).parent.parent / "src/cutaway/trace/web/first-run.jsonl.gz"
 
 
 def main() -> None:
-    """Record it, and check that the model ended it."""
+    """Record the run, and check that the model ended the text."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         done = LLM("smollm2", progress=False).generate(PROMPT, trace=path, **SETTINGS)

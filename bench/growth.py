@@ -29,7 +29,7 @@ _BY_SIZE = ("decode64", "batch8", "batch32", "prefill")
 
 
 class Point(NamedTuple):
-    """A ratio at a context or a size, and the lowest and highest of its rounds."""
+    """A median ratio at a context or a size, with the lowest and highest of its rounds."""
 
     x: float
     middle: float
@@ -41,7 +41,8 @@ Curves = dict[str, list[Point]]
 
 
 def curves(results: list[dict[str, Any]], peer: str) -> tuple[Curves, Curves]:
-    """By context, a curve a model; by parameters, a curve a metric. Nothing for one point."""
+    """Return curves over contexts, one a model, and over parameters, one a metric. A curve needs
+    two points."""
     by_context: Curves = {}
     by_size: Curves = {}
     for result in sorted(results, key=lambda r: float(r["parameters"])):
@@ -63,7 +64,7 @@ def curves(results: list[dict[str, Any]], peer: str) -> tuple[Curves, Curves]:
 
 
 def drawing(by_context: Curves, by_size: Curves, peer: str) -> str:
-    """Both panels."""
+    """Draw both panels as SVG."""
     width = 2 * _WIDTH + _GAP
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT}" role="img">',

@@ -19,13 +19,13 @@ EVERY_S = 0.01
 
 
 async def serve(first: str, second: str, loads: int) -> list[float]:
-    """As measure, of a server of its own."""
+    """Run ``measure`` on a server that this call starts."""
     async with serving("-m", first, "-m", f"second={second}") as server:
         return await measure(server.url, "second", loads)
 
 
 async def measure(url: str, second: str, loads: int) -> list[float]:
-    """Milliseconds that each probe took while the second model was loaded."""
+    """Measure the milliseconds of each probe while the second model loads."""
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         writing = asyncio.create_task(write(client))
         took: list[float] = []
@@ -41,7 +41,7 @@ async def measure(url: str, second: str, loads: int) -> list[float]:
 
 
 async def probe(client: httpx.AsyncClient) -> float:
-    """Milliseconds of one /health."""
+    """Measure the milliseconds of one request for /health."""
     started = perf_counter()
     (await client.get("/health")).raise_for_status()
     return (perf_counter() - started) * 1e3

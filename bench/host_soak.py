@@ -1,14 +1,14 @@
-"""cutaway inside a rough host: threads, interrupts, forks and closes at random, beside each other.
+"""cutaway in a hostile host program: threads, interrupts, forks and closes, at random and at once.
 
     python bench/host_soak.py [-m toy-writer] [--minutes 1] [--threads 6] [--seed 0] [--json]
 
-Threads share a model. Each writes, streams, drops, embeds or is refused, at random; exceptions are
-thrown into them at random bytecodes, and some threads close the model and load it anew. Meanwhile
-the process forks, and the children write with several threads. Each text is held against what the
-model wrote alone, before.
+Threads share a model. Each writes, streams, drops a stream, embeds or is refused, at random.
+Exceptions are thrown into the threads at random bytecodes, and some threads close the model and
+load it again. Meanwhile the process forks, and the children write with several threads. Each text
+is compared with the text that the model wrote alone, before.
 
-The exit code is 1 where a text differs, an error comes that nobody asked for, or a sequence or a KV
-block is left at the end.
+The exit code is 1 if a text differs, an unexpected error is raised, or a sequence or a KV block is
+left at the end.
 """
 
 import ctypes
@@ -34,11 +34,11 @@ CHILD_THREADS = 4
 
 
 class Interrupt(BaseException):
-    """What is thrown into threads."""
+    """The exception that is thrown into threads."""
 
 
 class Host:
-    """A model that threads share, and what came of it."""
+    """A model that threads share, and the results."""
 
     def __init__(self, args: Namespace) -> None:
         self.args, self.counts, self.faults = args, Counter[str](), list[str]()
@@ -54,14 +54,14 @@ class Host:
         return LLM(self.args.model, threads=1, progress=False)
 
     def write(self, prompt: str, seed: int) -> tuple[Any, ...]:
-        """Write a text; its text and fingerprint."""
+        """Write a text; return it and its fingerprint."""
         text = self.llm.generate(prompt, seed=seed, **OPTIONS)
         return text.text, text.fingerprint
 
-    # -- what a thread does ------------------------------------------------------------------
+    # -- actions of a thread -----------------------------------------------------------------
 
     def check(self, random: Random) -> None:
-        """Write a text, and hold it against the one that was written alone."""
+        """Write a text, and compare it with the text that was written alone."""
         key = random.choice(PROMPTS), random.randrange(SEEDS)
         text = self.write(*key)
         self.counts["texts"] += 1
@@ -69,7 +69,7 @@ class Host:
             self.faults.append(f"{key} differs: {text}")
 
     def leave(self, random: Random) -> None:
-        """Leave a stream, closed or dropped, wherever it is."""
+        """Leave a stream at a random token, closed or dropped."""
         stream = self.llm.stream(random.choice(PROMPTS), **OPTIONS)
         for _ in range(random.randrange(8)):
             next(stream)
@@ -77,11 +77,11 @@ class Host:
             stream.close()
 
     def embed(self, random: Random) -> None:
-        """Make a vector."""
+        """Embed a text."""
         self.llm.embed([random.choice(PROMPTS)])
 
     def err(self, _: Random) -> None:
-        """Ask for what is refused."""
+        """Send a request that must be refused."""
         try:
             self.llm.generate("a", max_tokens=-1)
         except InputError:
@@ -89,7 +89,7 @@ class Host:
         self.faults.append("max_tokens=-1 was taken")
 
     def reopen(self, random: Random) -> None:
-        """Close the model in the middle of others' texts, now and then, and load it anew."""
+        """Now and then, close the model while other threads write, and load it again."""
         if random.random() < 0.02:
             with self.loading:
                 self.llm.close()
@@ -97,7 +97,7 @@ class Host:
                 self.counts["closes"] += 1
 
     def work(self, seed: int) -> None:
-        """Do one thing after the other, through whatever is thrown in."""
+        """Do one action after the other, whatever exceptions are thrown in."""
         random = Random(seed)
         acts: list[Callable[[Random], None]] = [self.check, self.leave, self.embed, self.err]
         while monotonic() < self.end:
@@ -116,17 +116,17 @@ class Host:
                 self.faults.append(f"{type(error).__name__}: {error}")
 
     def _open_again(self) -> None:
-        """Where an interrupt came between a close and the load after it."""
+        """Load the model again if an interrupt came between a close and the next load."""
         with self.loading:
             try:
                 _ = self.llm.engine
             except InputError:
                 self.llm = self.load()
 
-    # -- what happens to them ----------------------------------------------------------------
+    # -- interrupts and forks ----------------------------------------------------------------
 
     def run(self) -> None:
-        """Throw exceptions into the threads, and fork, until the time is over."""
+        """Throw exceptions into the threads, and fork, until the time is up."""
         self.end = monotonic() + 60 * self.args.minutes
         workers = [Thread(target=self._survive, args=(i,)) for i in range(self.args.threads)]
         for worker in workers:
@@ -135,8 +135,8 @@ class Host:
         while monotonic() < self.end:
             sleep(random.random() * 0.05)
             worker = random.choice(workers)
-            # Not into a thread that starts another: CPython 3.11 may throw it into that one, which
-            # then never begins, and is waited for.
+            # No exception while a thread loads: loading starts a thread, into which CPython 3.11
+            # may throw it. That thread would never begin, and the loading one would wait for ever.
             if worker.is_alive() and not self.loading.locked():
                 throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 throw(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(Interrupt))
@@ -150,7 +150,7 @@ class Host:
             worker.join()
 
     def _survive(self, seed: int, depth: int = 8) -> None:
-        """Work, through interrupts between two lines of a loop, this one's too."""
+        """Work, also after interrupts outside of the actions, this method's own included."""
         while monotonic() < self.end:
             try:
                 if depth:
@@ -161,7 +161,7 @@ class Host:
                 self.counts["interrupts"] += 1
 
     def fork(self) -> None:
-        """Have a child write with several threads; another thread's turn may be in its middle."""
+        """Have a child write with several threads; the fork may interrupt another thread's step."""
         if (child := os.fork()) == 0:
             os._exit(self._in_child())
         _, status = os.waitpid(child, 0)
@@ -177,7 +177,7 @@ class Host:
             try:
                 text = self.write(PROMPTS[0], seed)
                 answers.append(0 if text == self.right[PROMPTS[0], seed] else 1)
-            except InputError as error:  # forked in another's turn, or closed just then
+            except InputError as error:  # forked during another thread's step, or just closed
                 answers.append(2 if "fork" in str(error) or "closed" in str(error) else 1)
 
         threads = [Thread(target=write, args=(i,), daemon=True) for i in range(CHILD_THREADS)]
@@ -190,7 +190,7 @@ class Host:
         return max(answers, key=lambda answer: answer % 2 * 2 + answer)
 
     def check_end(self) -> None:
-        """Nothing is left, and the model works."""
+        """Check that no sequence or block is left, and that the model works."""
         self._open_again()
         gc.collect()
         for key in self.right:
@@ -203,7 +203,7 @@ class Host:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run, and tell."""
+    """Run the soak, and print the results."""
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("-m", "--model", default="toy-writer")
     parser.add_argument("--minutes", type=float, default=1)

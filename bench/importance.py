@@ -1,12 +1,13 @@
-"""What quantising costs, without and with an importance matrix.
+"""The cost of quantising, without and with an importance matrix.
 
     python bench/importance.py MODEL.gguf [--calibration FILE …] [--text FILE] [--formats q3_k_m …]
         [--chunks 8]
 
-MODEL is one that is not quantised. It reads the calibration texts (by default the pages in docs/
-but one), and is quantised to each format twice. Printed are the sizes, and over the first 512
-tokens of --text (by default the page left out) the mean KL divergence of the next token's
-distribution from MODEL's in nats. Both are on the cpu backend. The last line is one JSON document.
+MODEL is not quantised. It reads the calibration texts (by default the pages in docs/ except one),
+and is quantised to each format without and with the matrix. The table has the sizes and, over the
+first 512 tokens of --text (by default the excepted page), the mean KL divergence of the next
+token's distribution from MODEL's, in nats, both on the cpu backend. The last line is one JSON
+document.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""What a look inside a step costs, part by part, beside the step itself.
+"""The cost of a look inside a step, part by part, compared with the step itself.
 
     python bench/inside_cost.py [-m MODEL] [--contexts 512,2000] [--without 60,120] [--rounds 7]
         [--write docs/inside.md]
 
-A text of random tokens is written and recorded; then its last steps are looked into, one after the
-other, with all that comes before in the prefix cache. Then each token before a step is left out, of
-texts as long as --without says. A figure is the median of the rounds, in milliseconds. --write puts
-the tables between <!-- inside:begin --> and <!-- inside:end -->. The
-last line is one JSON document.
+A text of random tokens is written and recorded. Then the script looks into its last steps, one
+after the other, with all earlier tokens in the prefix cache. Then each token before a step is left
+out, for texts as long as --without says. A figure is the median of the rounds, in milliseconds.
+--write puts the tables between <!-- inside:begin --> and <!-- inside:end -->. The last line is one
+JSON document.
 """
 
 from argparse import Namespace
@@ -36,7 +36,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 def recorded(llm: LLM, context: int, tokens: int, path: Path) -> tuple[Trace, float]:
-    """A text behind so many tokens, and its median step in milliseconds."""
+    """Record a text after ``context`` tokens; return its trace and its median step in ms."""
     ids = np.random.default_rng(0).integers(100, llm.tokenizer.vocab_size, context).tolist()
     with llm.stream(ids, seed=1, ignore_eos=True, max_tokens=tokens, trace=path) as stream:
         next(stream)  # the prompt is read
@@ -45,7 +45,7 @@ def recorded(llm: LLM, context: int, tokens: int, path: Path) -> tuple[Trace, fl
 
 
 def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
-    """Milliseconds of each part of a look; what one needs of those before is there already."""
+    """Measure the milliseconds of each part of a look, without the earlier parts that it needs."""
     found = {}
     started = perf_counter()
     look = inside(llm, trace, step)
@@ -59,7 +59,7 @@ def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
 
 
 def measured(llm: LLM, context: int, rounds: int) -> dict[str, float]:
-    """Medians; the first look, which makes a plan to look with, does not count."""
+    """Return medians, without the first look, which also makes a plan."""
     with TemporaryDirectory() as folder:
         trace, step = recorded(llm, context, rounds + 5, Path(folder, "run.jsonl"))
     looked(llm, trace, 4)
@@ -68,7 +68,8 @@ def measured(llm: LLM, context: int, rounds: int) -> dict[str, float]:
 
 
 def left_out(llm: LLM, context: int, rounds: int) -> dict[str, float]:
-    """Each token before a step, with the others in the prefix cache; texts differ by the round."""
+    """Time leaving out each token before a step. The other tokens are in the prefix cache; each
+    round has another text."""
     with TemporaryDirectory() as folder:
         trace, step = recorded(llm, context, rounds + 1, Path(folder, "run.jsonl"))
     each = [milliseconds(partial(ablate, llm, trace, i)) for i in range(rounds)]

@@ -1,12 +1,12 @@
-"""Kill replicas with kill -9 while they write, and hold every text against one engine alone.
+"""Kill replicas with kill -9 while they write, and compare every text with one engine's alone.
 
     python bench/kills.py [-m MODEL] [--kills 200] [--replicas 2] [--streams 4] [--seed 0]
 
-Requests are random: samplers, n, stops, penalties, grammars, drafts, what is recorded. Several
-streams are written at any time, and for each request the process that writes it is killed after a
-random number of tokens. All of a text is compared except times: tokens, text, figures, the hash of
-every row, fingerprints, why it ended. The last line is one JSON document; the exit code is 1 where
-a text was lost or differs. It needs cutaway[ray].
+Requests are random: samplers, n, stops, penalties, grammars, drafts, recorded figures. Several
+streams decode at any time, and for each request the process that writes it is killed after a random
+number of tokens. All of a text is compared except times: tokens, text, figures, the hash of every
+row, fingerprints, the reason why it ended. The last line is one JSON document. The exit code is 1
+if a text was lost or differs. The script needs cutaway[ray].
 """
 
 import asyncio
@@ -54,7 +54,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class Tally:
-    """What happened."""
+    """Counts of kills and texts, and descriptions of the texts that were lost or differ."""
 
     kills: int = 0
     texts: int = 0
@@ -66,7 +66,7 @@ class Tally:
 
 
 def drawn(random: Random) -> tuple[str, dict[str, Any], int]:
-    """A prompt, options, and the token after which its replica is killed."""
+    """Draw a prompt, options, and the number of tokens after which the replica is killed."""
     options = {
         "max_tokens": random.randint(8, 160),
         "temperature": random.choice([0, 0.7, 1.0, 1.5]),
@@ -79,7 +79,7 @@ def drawn(random: Random) -> tuple[str, dict[str, Any], int]:
 
 
 def compared(text: Generation) -> dict[str, Any]:
-    """A text without its times and the sources of its drafts."""
+    """The parts of a text to compare: all but its times and the sources of its drafts."""
     assert text.ended
     return {
         "seed": text.seed,
@@ -93,7 +93,7 @@ def compared(text: Generation) -> dict[str, Any]:
 async def write(
     llm: AsyncModel, prompt: str, options: dict[str, Any], killer: "Killer | None" = None
 ) -> tuple[list[dict[str, Any]], Any]:
-    """The texts of a request, and where they were written."""
+    """Write the texts of a request; return them without times, and their ``Route``."""
     texts = await llm.submit([prompt], llm.parse(options))
     count = 0
     with texts:
@@ -122,7 +122,7 @@ class Killer:
 
 
 async def stream(front: ClusterLLM, random: Random, args: Namespace, tally: Tally) -> list[Any]:
-    """One request after the other, until there were enough kills; (what was asked, what came)."""
+    """Send one request after the other, until there were enough kills; return (request, texts)."""
     pairs = []
     while tally.kills < args.kills:
         prompt, options, after = drawn(random)
@@ -140,7 +140,7 @@ async def stream(front: ClusterLLM, random: Random, args: Namespace, tally: Tall
 
 
 async def soak(front: ClusterLLM, args: Namespace, tally: Tally) -> list[Any]:
-    """Several streams at once."""
+    """Run several streams at once."""
     random = Random(args.seed)
     async with front:
         streams = [stream(front, Random(random.random()), args, tally) for _ in range(args.streams)]
@@ -157,7 +157,7 @@ async def _tell(tally: Tally) -> None:
 
 
 async def compare(model: str | None, pairs: list[Any], tally: Tally) -> None:
-    """Each text against that of one engine alone."""
+    """Compare each text with the text of one engine alone."""
     async with AsyncLLM(model) as alone:
         for prompt, options, texts in pairs:
             expected, _ = await write(alone, prompt, options)

@@ -1,4 +1,4 @@
-"""What the KV cache buys: milliseconds per token with it and without, as the text grows.
+"""The gain of the KV cache: milliseconds per token with it and without, as the text grows.
 
     python bench/kv_cache.py [-m MODEL] [--tokens 128]
 

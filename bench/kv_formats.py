@@ -1,4 +1,4 @@
-"""What formats of keys and values cost and save, beside f16.
+"""The costs and savings of formats of keys and values, compared with f16.
 
     python bench/kv_formats.py [-m MODEL] [--kv FORMAT …] [--text FILE] [--context 7000]
         [--repeats 5] [--backend cpu]
@@ -38,7 +38,7 @@ def divergence(one: LLM, other: LLM, text: str) -> dict[str, Any]:
 
 
 def step_ms(llm: LLM, prompt: list[int]) -> float:
-    """Of the prompt's prefix all but the last block is kept from turn to turn."""
+    """Measure a decode step's median ms. The cache keeps all but the prompt's last block."""
     steps = llm.stream(prompt, temperature=0, ignore_eos=True, max_tokens=NEW + 1)
     next(steps)
     return 1e3 * median(step_seconds(steps))

@@ -1,9 +1,9 @@
-"""How long others wait beside the largest answers: of many texts, with all that is told of tokens.
+"""How long other clients wait during the largest answers: many texts with all figures of tokens.
 
     python bench/largest_answers.py toy-writer
 
-A process beside asks for /health meanwhile, as ``asked_beside.py`` says. Each answer is asked for
-three times, and the least wait counts. Written is a table, with waits in milliseconds.
+Meanwhile another process asks for /health, as ``asked_beside.py`` says. Each answer is requested
+three times, and the least wait counts. The script writes a table, with waits in milliseconds.
 """
 
 import argparse

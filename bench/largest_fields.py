@@ -1,11 +1,12 @@
-"""How long others wait beside a request whose field, header or part is as large as it may be.
+"""How long other clients wait during a request whose field, header or part has the largest size.
 
     python bench/largest_fields.py smollm2 --table 10          # an hour or two
     python bench/largest_fields.py smollm2 --health            # without a stream and chats
 
-Each place of a request that ``request_fields.py`` finds gets each of its contents, and others ask
-meanwhile, as ``asked_beside.py`` says. What took more than 0.15 s is asked twice more, and the
-least of the three counts. Written are the slowest places, in milliseconds, as a table.
+Each place of a request that ``request_fields.py`` finds gets each of its contents; meanwhile other
+clients ask, as ``asked_beside.py`` says. A request with a wait above 0.15 s is sent twice more, and
+the least of the three waits counts. The script writes a table of the slowest places, in
+milliseconds.
 """
 
 import argparse
@@ -29,7 +30,7 @@ _TIMES = 3
 
 
 class Row(NamedTuple):
-    """What others waited beside a content of a place; status: of its answer, 0 where none came."""
+    """The waits during a request with this content; status: of its answer, 0 if none came."""
 
     place: Place
     content: str
@@ -38,7 +39,7 @@ class Row(NamedTuple):
 
 
 def rows(client: httpx.Client, beside: Beside, wanted: list[Place]) -> Iterator[Row]:
-    """Each content of each place."""
+    """Measure each content of each place."""
     for place in wanted:
         for content, value in place.contents():
             request = place.send(value)
@@ -59,7 +60,7 @@ def _row(client: httpx.Client, beside: Beside, place: Place, content: str, reque
 
 
 def table(every: list[Row], size: int) -> str:
-    """The slowest places as Markdown, each with its dearest content, in milliseconds."""
+    """The slowest places as Markdown, each with its slowest content, in milliseconds."""
     slowest: dict[tuple[str, str], Row] = {}
     for row in sorted(every, key=lambda row: row.waited.most):
         slowest[row.place.endpoint, row.place.name] = row
@@ -72,7 +73,7 @@ def table(every: list[Row], size: int) -> str:
 
 
 def measure(client: httpx.Client, beside: Beside, wanted: list[Place], out: str) -> list[Row]:
-    """All rows; each is written to the file ``out`` as it comes, as a line of JSON."""
+    """Measure all rows; append each to the file ``out``, as a line of JSON."""
     every: list[Row] = []
     with Path(out).open("w") as file:
         for row in rows(client, beside, wanted):

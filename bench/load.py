@@ -1,4 +1,4 @@
-"""What both soaks share: random requests, their check against a text alone, and the report.
+"""Shared parts of both soaks: random requests, the comparison with a text alone, and the report.
 
 Does not know how requests reach the engine.
 """
@@ -26,11 +26,11 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True)
 class Visit:
-    """One request: what it asks, when it arrives, and when its reader leaves.
+    """One request, the time of its arrival, and the time when its reader leaves.
 
-    pause   seconds after the request before, where requests arrive at a rate
-    leaves  how the reader leaves; None: it stays
-    steps   how many steps the reader waits for before it leaves
+    pause   seconds after the previous request, if requests arrive at a rate
+    leaves  the way in which the reader leaves; None: the reader stays
+    steps   number of steps for which the reader waits before it leaves
     """
 
     prompt: list[int]
@@ -40,11 +40,11 @@ class Visit:
     steps: int
 
 
-# -- what is asked -------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def parser(doc: str | None, *, kv_tokens: int, check: int) -> ArgumentParser:
-    """With the flags of every soak; kv_tokens, check: the defaults."""
+    """Make a parser with the flags of every soak; kv_tokens, check: their defaults."""
     flags = parser_of(doc)
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument("--threads", type=int)
@@ -59,10 +59,10 @@ def parser(doc: str | None, *, kv_tokens: int, check: int) -> ArgumentParser:
 def visits(
     llm: LLM, args: Namespace, ways: Sequence[str], long: str = "", rate: float | None = None
 ) -> Iterator[Visit]:
-    """Requests without end; the same for the same seed.
+    """Yield requests without end; the same for the same seed.
 
-    ways  in which readers leave; long: the one of them that needs a long prompt
-    rate  of arrivals, a second
+    ways  ways in which readers leave; long: the way that needs a long prompt
+    rate  arrivals a second; None: requests do not wait for a time
     """
     rng, room = Random(args.seed), min(llm.engine.limits.context_length, args.kv_tokens) // 2
     longest = min(args.prompt_tokens, room)
@@ -97,21 +97,21 @@ def _options(rng: Random, max_tokens: int) -> dict[str, Any]:
 
 
 def _ids(llm: LLM, rng: Random, count: int, words: int) -> list[int]:
-    """So many token ids of so many random words, again and again."""
+    """Make ``count`` token ids by repeating ``words`` random words."""
     text = " ".join(rng.choices(WORDS.split(), k=words))
     return llm.tokenize(f"{text} " * -(-count // words))[:count]
 
 
-# -- what became of it ---------------------------------------------------------------------------
+# -- checks and figures --------------------------------------------------------------------------
 
 
 def sample(texts: Sequence[T], args: Namespace) -> list[T]:
-    """Those that are written again."""
+    """Choose the texts that are written again."""
     return Random(args.seed).sample(texts, min(args.check, len(texts)))
 
 
 def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) -> Completion:
-    """One sample of a request, with no other request and no prefix cache."""
+    """Write one sample of a request, with no other request and an empty prefix cache."""
     blocks = llm.engine.blocks
     blocks.release(blocks.allocate(blocks.free))  # nothing stays in the prefix cache
     completion: Completion = llm.generate(prompt, **{**options, "seed": seed, "n": 1})
@@ -119,13 +119,13 @@ def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) ->
 
 
 def rss(process: int | str = "self") -> int:
-    """Bytes that a process has in memory."""
+    """The bytes of a process in memory (resident set size)."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
 def memory(quarters: Sequence[int]) -> dict[str, Any]:
-    """Memory in MB at each quarter, and how it grew in the second half."""
+    """Memory in MB at each quarter, and its growth in the second half."""
     megabytes = [round(b / 1e6, 1) for b in quarters]
     return {"rss_mb": megabytes, "rss_growth_mb": round(megabytes[-1] - megabytes[1], 1)}
 
@@ -136,13 +136,13 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     return {f"p{p}": ranked[-(-len(ranked) * p // 100) - 1] for p in PERCENTILES if ranked}
 
 
-# -- how it is told ------------------------------------------------------------------------------
+# -- the report ----------------------------------------------------------------------------------
 
 
 def tell(
     found: dict[str, Any], args: Namespace, lines: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
-    """One JSON document, or lines for people."""
+    """Print one JSON document, or lines for people."""
     if args.json:
         print(json.dumps(found))
         return

@@ -1,4 +1,4 @@
-"""Models of the sizes that people run, with random weights: what speed needs, and nothing else.
+"""Models of the sizes that people run, with random weights: all that a measure of speed needs.
 
     python bench/make_model.py SHAPE FOLDER [--formats q4_k_m,q4_0,q8_0] [--peer-python PYTHON]
         [--layers N] [--experts N]
@@ -9,18 +9,18 @@ The low-bit formats (iq4_xs, mxfp4, iq2_xxs, tq2_0 …) and q4_k are drawn as th
 quantiser: random codes under ordinary scales in every matrix but the vocabulary's, which are Q6_K.
 Two tensors at most are in memory at a time.
 
-A shape is a published model's: its widths, layers, heads and vocabulary. The tokenizer is that of
-another model (--tokenizer), filled up with pairs of its words, so that its tables are as long as
-the shape's and every text has the tokens that it has there. Matrices keep a variance of 1, so that
-activations are as large as in a trained model.
+A shape has a published model's widths, layers, heads and vocabulary. The tokenizer is that of
+another model (--tokenizer), extended by pairs of its words. So its tables are as long as the
+shape's, and every text has the same tokens as with the other model. Matrices keep a variance of 1,
+so that activations are as large as in a trained model.
 
---layers and --experts cut a model that is too large: so many layers, or experts of a layer, and the
-widths that they have; the file's name says so (gpt-oss-20b-12l-mxfp4.gguf).
+--layers and --experts cut a model that is too large to so many layers, or experts of a layer, of
+unchanged widths; the file's name says so (gpt-oss-20b-12l-mxfp4.gguf).
 
-What such a model cannot show: texts. Its logits are Gaussian, without the few likely tokens of a
-trained one; SPREAD makes their entropy a trained model's, about 4 nats, but a sampler keeps
-hundreds of tokens where it would keep a few. So compare.py measures greedy, which goes in circles:
-drafts would be accepted more often than in any real text.
+Such a model cannot show texts. Its logits are Gaussian, without a trained model's few likely
+tokens. SPREAD makes their entropy a trained model's, about 4 nats, but a sampler keeps hundreds of
+tokens where it would keep a few. So compare.py measures greedy, whose text repeats itself: drafts
+would be accepted more often than in any real text.
 """
 
 import re
@@ -57,7 +57,7 @@ _WORD = re.compile("Ġ[a-z]+")
 
 
 class RandomModel(ModelFile):
-    """A model that nobody trained: each tensor is drawn when its bytes are asked for."""
+    """A model with random weights: each tensor is drawn when its bytes are read."""
 
     def __init__(
         self, shape: Shape, name: str, tokenizer: GGUFFile, *, format: str = "F16"
@@ -77,7 +77,7 @@ class RandomModel(ModelFile):
         rng = np.random.Generator(np.random.SFC64(crc32(name.encode())))
         if info.format not in ("F16", "F32"):
             return random_blocks(rng, info.format, info.shape, self._scale(info)).reshape(-1)
-        if name.endswith("ssm_a"):  # of what a head keeps of its state, some little, some much
+        if name.endswith("ssm_a"):  # decay rates: some heads keep little of their state, some much
             return (
                 -np.exp(rng.uniform(-4, 2, info.shape))
                 .astype(np.float32)
@@ -91,7 +91,7 @@ class RandomModel(ModelFile):
         return drawn.reshape(-1).view(np.uint8)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as no file is open."""
 
     def _scale(self, info: TensorInfo) -> float:
         heads = "output.weight", "token_embd.weight"[: None if self.shape.tied else 0]
@@ -100,9 +100,9 @@ class RandomModel(ModelFile):
 
 
 def vocabulary(file: GGUFFile, size: int) -> Iterator[tuple[str, Any]]:
-    """A tokenizer's metadata with `size` tokens: new ones are two words, merged to one.
+    """Yield a tokenizer's metadata with `size` tokens: each new token merges two words.
 
-    Texts are cut into words before any merge, so that none has a new token in it.
+    Texts are cut into words before any merge, so no text has a new token.
     """
     for key, value in file.metadata.items():
         if key.startswith("tokenizer."):
@@ -155,7 +155,7 @@ def main() -> None:
 def _quantise(
     source: Path, shape: Shape, formats: list[str], python: str, tokenizer: GGUFFile
 ) -> None:
-    """Write the model as F16, and let llama.cpp write the others from it."""
+    """Write the model as F16, and let llama.cpp write the other formats from the F16 file."""
     name = source.stem.removesuffix("-f16")
     try:
         write_gguf(source, RandomModel(shape, name, tokenizer))

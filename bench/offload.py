@@ -3,14 +3,14 @@
     python bench/offload.py -m MODEL.gguf --folder FOLDER --memory 8 [--peer-python PYTHON]
         [--seconds 30] [--only cutaway|llama] [--threads N]
 
-Linux, and as root: each engine runs alone in a control group that holds --memory GB, in which the
-pages of its files count, too. Both write random tokens, so that of a mixture with random weights
-every expert is as likely as another: a trained model chooses some more often, which whoever keeps
-those gains by. The first --seconds fill what memory keeps and do not count. FOLDER must have room
-for the packed weights, about the size of the file.
+It needs Linux and root: each engine runs alone in a control group with --memory GB, in which the
+pages of its files count, too. Both write random tokens, so that in a mixture with random weights
+all experts are equally likely. A trained model chooses some experts more often, so an engine that
+keeps these in memory would gain. The first --seconds fill the memory and do not count. FOLDER must
+have room for the packed weights, about the size of the file.
 
-Shown are tokens a second, what a token read from the disk, and at which rate. The last line is one
-JSON document.
+The table has tokens a second, bytes read from the disk for a token, and the rate of reading. The
+last line is one JSON document.
 """
 
 import json
@@ -27,7 +27,7 @@ from cutaway.features.measure.bench import STEPS, WARM
 from peers.client import PeerError, Worker
 from script import grid, parser_of
 
-CONTEXT = 4  # tokens of a prompt: each one chooses experts of its own
+CONTEXT = 4  # tokens of a prompt: each token chooses its own experts
 ENGINES = {"cutaway": "offload", "llama": "mapped"}
 _V1 = Path("/sys/fs/cgroup/memory")
 _V2 = Path("/sys/fs/cgroup")
@@ -35,7 +35,7 @@ _V2 = Path("/sys/fs/cgroup")
 
 @contextmanager
 def limited(nbytes: int) -> Iterator[None]:
-    """What this process starts in the block has so much memory, pages of files included."""
+    """Limit the memory of processes started in this block, pages of files included."""
     parent, limit = (_V1, "memory.limit_in_bytes") if _V1.is_dir() else (_V2, "memory.max")
     group = parent / f"cutaway-bench-{os.getpid()}"
     group.mkdir()
@@ -50,7 +50,7 @@ def limited(nbytes: int) -> Iterator[None]:
 
 
 def own_group(parent: Path) -> str:
-    """The path of the group that this process is in."""
+    """The path of the control group that this process is in."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(",") if parent == _V1 else not controllers:
@@ -59,7 +59,7 @@ def own_group(parent: Path) -> str:
 
 
 def measure(name: str, args: Any) -> dict[str, Any]:
-    """An engine's figures. PeerError where it cannot run."""
+    """Measure an engine. PeerError if it cannot run."""
     python = sys.executable if name == "cutaway" else args.peer_python
     command = {"do": "decode", "context": CONTEXT, "batch": 1, "seconds": args.seconds}
     with limited(int(args.memory * 1e9)):
@@ -84,7 +84,7 @@ def measure(name: str, args: Any) -> dict[str, Any]:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """A row of the table."""
+    """The cells of a row of the table."""
     rate, each = row["tokens_per_s"], row["bytes_per_token"] / 1e6
     named = f"{row['engine']} {row['version']}"
     return [named, f"{rate:.2f}", f"{each:,.0f} MB", f"{each * rate:,.0f} MB/s"]

@@ -1,13 +1,13 @@
-"""Whether the oracle finds what is wrong with other engines' answers: each right, and wrong thrice.
+"""Whether the oracle finds the faults of other engines' answers: each right, and wrong in 3 ways.
 
     python bench/oracle_beside_others.py F16.gguf Q4_0.gguf [--llama-server PATH] [--vllm URL]
         [--openvino-python PYTHON] [--tokens 64] [--keep FOLDER] [--write docs/oracle.md]
 
 The two files are one model. transformers (float32 and bfloat16), llama.cpp's llama-server, OpenVINO
-GenAI (in PYTHON) and a running vLLM of the first file's weights (which has no others, so that its
-third way is left out) write two answers, right and in three ways that are not what is said of them:
-at another temperature, with a token changed afterwards, and by the Q4_0 weights. --keep has what
-they told.
+GenAI (in PYTHON) and a running vLLM of the first file's weights write two answers each: right, and
+in three ways that differ from their description: at another temperature, with a token changed
+afterwards, and by the Q4_0 weights. vLLM has no Q4_0 weights, so its third way is left out. --keep
+stores the answers.
 The table goes between <!-- oracle-others:begin --> and <!-- oracle-others:end -->.
 """
 
@@ -37,7 +37,7 @@ from cutaway.rerun.asking import Server
 from script import check_page, grid, parser_of, publish
 
 SAID, WRONG = 0.8, 1.2
-"""The temperature that is said, and the other one."""
+"""The temperature in the description, and the other one."""
 PROMPTS = ("Tell me of the sea.", "Why is the sky blue?")
 DTYPES = ("float32", "bfloat16")
 CASES = ("right", "temperature", "token", "quantisation")
@@ -45,7 +45,7 @@ CASES = ("right", "temperature", "token", "quantisation")
 
 @contextmanager
 def llama_server(program: str, path: Path) -> Iterator[Server]:
-    """llama-server, until the block ends."""
+    """Run llama-server until the block ends."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [program, "-m", str(path), "-c", "512", "--parallel", "1", "--port", str(port)]
@@ -64,7 +64,7 @@ def llama_server(program: str, path: Path) -> Iterator[Server]:
 
 
 def openvino(python: str, path: Path, ids: list[list[int]], *settings: float) -> str:
-    """What OpenVINO GenAI tells of answers at a temperature, of so many tokens: lines of JSON."""
+    """Have OpenVINO GenAI answer the prompts; return its answers as lines of JSON."""
     script = Path(__file__).parent / "peers" / "openvino_told.py"
     words = [python, str(script), str(path), *map(str, settings)]
     done = subprocess.run(words, input=json.dumps(ids), capture_output=True, text=True, check=True)
@@ -74,7 +74,7 @@ def openvino(python: str, path: Path, ids: list[list[int]], *settings: float) ->
 def written(
     engine: str, path: Path, llm: LLM, temperature: float, args: object
 ) -> list[EngineAnswer]:
-    """Two answers of an engine."""
+    """Have an engine write two answers."""
     ids = [llm.chat_ids([{"role": "user", "content": text}]) for text in PROMPTS]
     tokens, program = args.tokens, args.llama_server  # type: ignore[attr-defined]
     if engine == "vLLM":
@@ -94,7 +94,7 @@ def written(
 
 
 def case(engine: str, name: str, llm: LLM, args: object) -> list[EngineAnswer]:
-    """What an engine told, kept in a file."""
+    """Return an engine's answers in one way, and keep them in a file."""
     made = "right" if name == "token" else name
     keep: Path = args.keep  # type: ignore[attr-defined]
     file = keep / f"{engine}-{made}.jsonl"

@@ -2,10 +2,10 @@
 
     python bench/page_alone.py [-m MODEL] [--rounds 3] [--line MBIT] [--wllama FOLDER] [--json FILE]
 
-exports the page and opens it twice: as any host serves it, with one thread, and isolated, with
-threads. Each writes 64 tokens, in turns with this engine: tokens a second, the first token of a
-prompt of 64, how long the page takes to load from this machine, which should have nothing else to
-do, and the memory of the browser's process that shows it (on Linux).
+exports the page and opens it twice: with one thread, as any host serves it, and cross-origin
+isolated, with threads. Each writes 64 tokens, in turns with this engine. The figures are tokens a
+second, the time to the first token of a prompt of 64, the time to load the page from this machine,
+which should be idle otherwise, and the memory of the browser's process of the page (on Linux).
 
 --line    how long the page takes to load over a line of so many megabits a second, too, from a
           host that answers each request after 0.15 s and compresses nothing
@@ -13,7 +13,7 @@ do, and the memory of the browser's process that shows it (on Linux).
           in the browser, on the same GGUF, takes part with one thread (with two its 3.13 did not
           answer in this Chromium)
 
-What it cannot show: other browsers, and phones.
+The script cannot measure other browsers, or phones.
 """
 
 import json
@@ -73,7 +73,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Host(SimpleHTTPRequestHandler):
-    """Serves a folder without a word; isolated, and slow, where the server says so."""
+    """Serves a folder without a log; isolated, and slow, where the server says so."""
 
     server: Server
 
@@ -81,14 +81,14 @@ class Host(SimpleHTTPRequestHandler):
         """Print nothing."""
 
     def end_headers(self) -> None:
-        """With those of an isolated page."""
+        """Add the headers of an isolated page, if the server says so."""
         if self.server.isolated:
             self.send_header("cross-origin-opener-policy", "same-origin")
             self.send_header("cross-origin-embedder-policy", "require-corp")
         super().end_headers()
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
-        """At the line's rate."""
+        """Send a file at the line's rate."""
         if (rate := self.server.rate) is None:
             super().copyfile(source, outputfile)
             return
@@ -101,7 +101,7 @@ class Host(SimpleHTTPRequestHandler):
 
 @contextmanager
 def hosted(folder: Path, *, isolated: bool = False, rate: float | None = None) -> Iterator[str]:
-    """The address of a server of the folder."""
+    """Serve the folder; yield the server's address."""
     server = Server(("127.0.0.1", 0), partial(Host, directory=folder))
     server.isolated, server.rate = isolated, rate
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -110,7 +110,7 @@ def hosted(folder: Path, *, isolated: bool = False, rate: float | None = None) -
 
 
 class Tab:
-    """A page that is open, and what it is asked to write."""
+    """An open page, which writes texts."""
 
     def __init__(self, chromium: Any, address: str, load: str, run: str, *asked: Any) -> None:
         self.page, self.run = chromium.new_context(service_workers="block").new_page(), run
@@ -120,26 +120,26 @@ class Tab:
         self.loaded = perf_counter() - began
 
     def write(self, prompt: Any) -> dict[str, float]:
-        """Milliseconds of the first token, and of each of the others."""
+        """Write a text; return the milliseconds of the first token, and of each later token."""
         took: dict[str, float] = self.page.evaluate(self.run, [prompt, TOKENS])
         return took
 
 
 def resident(chromium: Any) -> float:
-    """Megabytes of the largest process that shows a page."""
+    """The megabytes of the browser's largest page process."""
     told = chromium.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     pages = [Path(f"/proc/{one['id']}/status") for one in told if one["type"] == "renderer"]
     return max(int(page.read_text().split("VmRSS:")[1].split()[0]) / 1e3 for page in pages)
 
 
 class Native:
-    """This engine, with so many threads."""
+    """The native engine, with a number of threads."""
 
     def __init__(self, model: str | None, threads: int) -> None:
         self.llm = LLM(model, threads=threads, prefix_cache=False, progress=False)
 
     def write(self, prompt: Any) -> dict[str, float]:
-        """As a tab."""
+        """Write a text; return the same figures as ``Tab.write``."""
         options: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "seed": 1}
         began = perf_counter()
         self.llm.generate(prompt, max_tokens=1, **options)
@@ -150,7 +150,7 @@ class Native:
 
 
 def measured(writers: dict[str, Any], prompt: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Medians over rounds, in which all take turns. The first round is thrown away."""
+    """Measure all writers in turns; return medians over the rounds without the first."""
     took: dict[str, list[dict[str, float]]] = {name: [] for name in writers}
     for _ in range(rounds + 1):
         for name, writer in writers.items():
@@ -181,7 +181,7 @@ def main() -> None:
             pages = {
                 "page, one thread": Tab(chromium, plain, LOAD, RUN),
             }
-            memory = resident(chromium)  # while there is no other page
+            memory = resident(chromium)  # while no other page is open
             pages["page, threads"] = Tab(chromium, isolated, LOAD, RUN)
             if args.wllama:
                 shutil.copytree(args.wllama / "esm", folder / "wllama")

@@ -4,11 +4,11 @@
 
 Records a run (a small random model, or MODEL), serves the page, opens the run in it as a file, and
 then scrolls through all of the text, takes 200 steps with the arrow keys and 50 jumps. A frame's
-time is what lies between two animation frames; a long task kept the page busy for 50 ms or more.
---inside has MODEL served, opens the tab Inside at the end of the text, and goes back and forth over
-50 steps that it has looked into.
+time is the time between two animation frames; a long task keeps the page busy for 50 ms or more.
+--inside serves MODEL, opens the tab Inside at the end of the text, and moves back and forth over 50
+steps whose inside it has shown.
 
-Wants `pip install playwright` and a Chromium: that of CHROMIUM in the environment, or of the PATH.
+Needs `pip install playwright` and a Chromium: that of CHROMIUM in the environment, or of the PATH.
 """
 
 import json
@@ -32,7 +32,7 @@ PROMPT = "Write a long story about a lighthouse keeper."
 
 
 class Frames(NamedTuple):
-    """Milliseconds of each frame of one part, and how long its long tasks took."""
+    """Milliseconds of each frame of one part, and of its long tasks."""
 
     part: str
     ms: list[float]
@@ -58,7 +58,7 @@ LATE = 16.7 + 0.1
 """A frame of a screen with 60 a second; clocks of browsers round to a tenth."""
 
 Part = tuple[str, str, Any]
-"""Its name, the function that does it, and what that is given."""
+"""A part's name, the page's function that does it, and the function's argument."""
 
 # -- in the page ----------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ INSIDE: tuple[Part, ...] = (("inside", PRESS, [*BACK, *FORTH] * 4),)
 
 
 def parts(page: Any, script: tuple[Part, ...]) -> Iterator[Frames]:
-    """Each part of the script, measured; the whole run is open when it begins."""
+    """Measure each part of the script; the whole run is open when the first begins."""
     page.evaluate(WATCH)
     for part, does, argument in script:
         page.evaluate(BEGIN)
@@ -151,7 +151,7 @@ def parts(page: Any, script: tuple[Part, ...]) -> Iterator[Frames]:
 
 
 def opened(page: Any, url: str, trace: Path, tokens: int) -> float:
-    """Open the page and the file in it; seconds from the file to the last token."""
+    """Open the page and the file in it; return seconds from the file to the last token."""
     page.goto(url)
     page.wait_for_selector("token-strip .tokens", state="attached")
     page.wait_for_load_state("networkidle")
@@ -166,7 +166,7 @@ def opened(page: Any, url: str, trace: Path, tokens: int) -> float:
 
 
 def tiny(folder: Path, context: int) -> Path:
-    """A small random model, which writes thousands of tokens a second."""
+    """Write a small random model, which writes thousands of tokens a second."""
     sys.path.insert(0, str(TESTS))
     path = folder / "tiny.gguf"
     import_module("support.random_llama").write_tiny_llama(path, context=context)
@@ -180,7 +180,7 @@ def record(model: str | Path, path: Path, tokens: int) -> None:
 
 @contextmanager
 def served(model: Path) -> Iterator[str]:
-    """The page's address, as long as `cutaway serve` runs for it."""
+    """Run `cutaway serve` until the block ends; yield the page's address."""
     command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
@@ -207,12 +207,12 @@ def browser() -> Iterator[Any]:
     if not path:
         raise SystemExit("no Chromium was found: name its program in CHROMIUM")
     with sync_playwright() as playwright:
-        # Without a sandbox, since it opens nothing but our own page, also as root in a container.
+        # Without a sandbox, to run as root in a container; Chromium opens only our own page.
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
 
 def measure(asked: Namespace, folder: Path) -> dict[str, Any]:
-    with browser() as chromium:  # first of all, since it may be missing
+    with browser() as chromium:  # first, since Chromium may be missing
         model = tiny(folder, asked.tokens + 64)
         trace = Path(asked.trace or folder / "run.jsonl")
         if not asked.trace:

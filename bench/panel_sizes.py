@@ -2,8 +2,8 @@
 
     python bench/panel_sizes.py [--write docs/quantize.md]
 
-A step reads every panel once, so what a weight takes in memory is what a token costs. The last line
-is one JSON document.
+A step reads every panel once, so a weight's bits in memory determine the cost of a token. The last
+line is one JSON document.
 """
 
 from cutaway.base._native import packed_bytes
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def bits() -> dict[str, tuple[float, float]]:
-    """Of a weight in the file and in memory, by format."""
+    """The bits of a weight in the file and in memory, by format."""
     count = ROWS * COLS
     return {
         format.name: (
@@ -38,7 +38,7 @@ def bits() -> dict[str, tuple[float, float]]:
 
 
 def table() -> str:
-    """As the page shows it."""
+    """The table as the page shows it."""
     rows = (
         (name, f"{file:.4g}", f"{panel:.4g}", f"{panel / file:.2f}", KEPT.get(name, ""))
         for name, (file, panel) in bits().items()

@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 from cutaway.files.weights import FORMATS, dequantize
 
 BYTE_SCALES = ("MXFP4", "NVFP4")
-"""Formats whose scales are no halves: of any byte they are finite."""
-_ENOUGH = 2048  # blocks whose deviation stands for all
+"""Formats whose scales are not half floats: any byte is a finite scale."""
+_ENOUGH = 2048  # blocks from which the deviation of all blocks is estimated
 
 
 def set_scales(name: str, raw: NDArray[np.uint8], **scales: Any) -> None:
-    """Set d, m and dmin, those that the format has, of all quant blocks, from halves.
+    """Set d, m and dmin of all quant blocks, as far as the format has them, from half floats.
 
-    raw: the bytes, in one dimension; scales of bytes get the nearest power of two
+    raw: the bytes, in one dimension; a scale of one byte gets the nearest power of two
     """
     blocks = raw.view(FORMATS[name].layout)
     for field in scales.keys() & set(FORMATS[name].layout.names or ()):
         blocks[field] = scales[field]
     d = np.broadcast_to(np.float16(scales["d"]), len(blocks))
-    if name == "IQ1_M":  # a quarter of the half is in the upper bits of each of four words
+    if name == "IQ1_M":  # each of four words has a quarter of the half float in its upper bits
         quarters = d.view(np.uint16)[:, None] >> np.arange(0, 16, 4, dtype=np.uint16) << 12
         blocks["scales"] = blocks["scales"] & 0x0FFF | quarters
     elif name in BYTE_SCALES:
@@ -36,9 +36,9 @@ def set_scales(name: str, raw: NDArray[np.uint8], **scales: Any) -> None:
 def random_blocks(
     rng: np.random.Generator, name: str, shape: tuple[int, ...], scale: float
 ) -> NDArray[np.uint8]:
-    """Random codes, mean 0 and deviation about `scale`: (rows, bytes of a row).
+    """Draw random codes whose weights have mean 0 and deviation about `scale`: (rows, row bytes).
 
-    shape: (rows, columns), or of several matrices of one shape (matrices, rows, columns)
+    shape: (rows, columns), or (matrices, rows, columns) for several matrices of one shape
     """
     kind, rows = FORMATS[name], prod(shape[:-1])
     raw = rng.integers(0, 256, (rows, kind.nbytes(shape[-1])), np.uint8)

@@ -1,15 +1,15 @@
-"""What Ray itself costs, without a model: the figures of docs/scale.md, "What Ray costs".
+"""The cost of Ray itself, without a model: the figures of docs/scale.md, "What Ray costs".
 
     python bench/ray_cost.py [--calls 300] [--write docs/scale.md]
 
-    start     seconds until Ray is there, then until two empty replicas are
+    start     seconds until Ray has started, then until two empty replicas have
     call      milliseconds of a unary call, one after the other, through a router that chooses, and
-              of processor time of the caller's process for each
-    killed    milliseconds from kill -9 of a replica to the error at who waits for its answer
-    memory    of every process, in MB that it shares with no other
+              of processor time of the caller's process for each call
+    killed    milliseconds from kill -9 of a replica to the error at the client that waits
+    memory    of every process, in MB that it shares with no other process
 
 --write puts the table between <!-- ray:begin --> and <!-- ray:end -->. The last line is one JSON
-document. It needs cutaway[ray].
+document. The script needs cutaway[ray].
 """
 
 import asyncio
@@ -35,11 +35,11 @@ class Empty:
     """A replica that computes nothing."""
 
     async def pid(self) -> int:
-        """Of this process."""
+        """Return the id of this process."""
         return os.getpid()
 
     async def wait(self) -> int:
-        """Until it is killed."""
+        """Wait until this process is killed."""
         await asyncio.sleep(60)
         return 0
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-    """As Markdown."""
+    """Write the figures as Markdown."""
     processes = sorted(found["memory"], key=lambda each: -each[1])
     rows = [
         ("Ray, until ready", f"{found['start_ray_s']:.1f} s"),

@@ -1,13 +1,13 @@
-"""How fast a text that was cut comes back, beside writing it and beside reading a prompt.
+"""The speed of replaying an interrupted text, beside writing it and beside reading a prompt.
 
     python bench/replay.py [-m MODEL] [--prompt 200] [--tokens 500] [--rounds 5]
         [--write docs/scale.md]
 
-A text of random tokens is continued once, to its end. Then, by turns: it is written again; it is
-written with a replay of all its tokens but the last; and it is read with its prompt as a prompt is.
-Figures are tokens a second, medians of the rounds; the prompt is in the prefix cache, and nothing
-else is. --write puts the table between <!-- replay:begin --> and <!-- replay:end -->. The last line
-is one JSON document.
+A prompt of random tokens is continued once. Then, in turns, the text is written again, written with
+a replay of all its tokens but the last, and read together with its prompt as one prompt. Figures
+are tokens a second, medians of the rounds; the prefix cache has the prompt and nothing else.
+--write puts the table between <!-- replay:begin --> and <!-- replay:end -->. The last line is one
+JSON document.
 """
 
 from argparse import Namespace
@@ -30,7 +30,7 @@ WAYS = ("written", "replayed", "read as a prompt")
 
 
 def per_second(tokens: int, work: Callable[[], object]) -> float:
-    """How many tokens a second that is."""
+    """Time the work; return its tokens a second."""
     started = perf_counter()
     work()
     return tokens / (perf_counter() - started)
@@ -39,7 +39,7 @@ def per_second(tokens: int, work: Callable[[], object]) -> float:
 def measured(
     llm: LLM, prompt: int, tokens: int, rounds: int, sampler: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Medians of each way."""
+    """Measure each way; return medians."""
     ids = np.random.default_rng(0).integers(100, llm.tokenizer.vocab_size, prompt).tolist()
     asked = {**sampler, "seed": 1, "ignore_eos": True, "max_tokens": tokens}
     whole = llm.generate(ids, **asked)

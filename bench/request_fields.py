@@ -1,7 +1,7 @@
-"""Every place of a request where a client writes what it likes, and the dearest known contents.
+"""Every place of a request whose content a client chooses, and the slowest known contents.
 
-Fields are found in the server's own routes, at any depth; parameters, parts of forms and headers,
-too. A new one is among them by itself.
+The module finds fields at any depth in the server's own routes, and parameters, parts of forms and
+headers. So it also finds each new field.
 """
 
 import json
@@ -19,9 +19,9 @@ from cutaway.server.app import ROUTERS
 
 Schema = Mapping[str, Any]
 Put = Callable[[Any], Any]
-"""A value -> the whole body that has it in its place."""
+"""A value -> the whole body with the value in its place."""
 Contents = Iterator[tuple[str, Any]]
-"""Each with its name."""
+"""Contents, each with its name."""
 
 MAX_BODY = 4 << 20
 _ROOM = MAX_BODY - 4096
@@ -31,12 +31,12 @@ _SERVER = Path(__file__).resolve().parents[1] / "src" / "cutaway" / "server"
 
 
 class Place(NamedTuple):
-    """Where a content is put.
+    """A place of a request that takes a content.
 
     endpoint  method and path
     name      as a client writes it: messages[0].content
-    send      of a content: the arguments of httpx's request
-    contents  what is tried
+    send      a content -> the arguments of httpx's request
+    contents  the contents that are tried
     """
 
     endpoint: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 def places() -> Iterator[Place]:
-    """All of the server."""
+    """Yield all places of the server's requests."""
     routes = [copy(route) for router in ROUTERS for route in router.routes]
     for route in routes:
         route.include_in_schema = True
@@ -67,7 +67,7 @@ def places() -> Iterator[Place]:
 
 
 def texts(size: int) -> Contents:
-    """Texts of so many bytes, each of which was slow to read somewhere."""
+    """Yield texts of ``size`` bytes, each of which was slow to read in some endpoint."""
     yield f"{size} digits", "1" * size + "a"
     yield f"{size} spaces", " " * size + "1"
     yield f"{size} letters", "a" * size
@@ -78,7 +78,7 @@ def texts(size: int) -> Contents:
 
 
 def values() -> Contents:
-    """Lists and objects that fill a body, or have just as many values as one may have."""
+    """Yield lists and objects that fill a body, or have the most values that a body may have."""
     for name, each, most in (
         ("empty lists", [], 1 << 20), ("empty lists", [], MAX_NESTS - 64),
         ("numbers", 1, MAX_VALUES - 64), ("letters", "a", MAX_VALUES - 64),
@@ -91,9 +91,9 @@ def values() -> Contents:
 
 
 def _contents(schema: Schema, shapes: Any, few: bool) -> Contents:
-    """What is tried in a field: as many of its own items as fit, too.
+    """Yield the contents for a field, also as many of the field's own items as fit.
 
-    few: only what is of no use to any, as in a field that stands elsewhere, too
+    few: yield only contents that no field accepts, for a field that other requests have, too
     """
     for branch in _branches(schema, shapes):
         if branch.get("type") in ("integer", "number"):
@@ -115,13 +115,13 @@ def _contents(schema: Schema, shapes: Any, few: bool) -> Contents:
 
 
 def _is_plain(branch: Schema) -> bool:
-    """Whether a value is one of few, or a number."""
+    """Whether a schema allows only a few values, or numbers."""
     kinds = ("null", "boolean", "integer", "number")
     return "enum" in branch or "const" in branch or branch.get("type") in kinds
 
 
 def _counted(value: Any) -> tuple[int, int]:
-    """How many values there are in one, and how many lists and objects."""
+    """Count the values within a value, and the lists and objects."""
     if not isinstance(value, dict | list):
         return 1, 0
     each = [*map(_counted, value.values() if isinstance(value, dict) else value)]
@@ -136,7 +136,7 @@ def _fields(
 ) -> Iterator[Place]:
     [whole] = _branches(schema, shapes)
     names, needed = whole["properties"], whole.get("required", ())
-    # What is measured is what others wait for, and not how long a text is written.
+    # A short text, since the measure is other clients' wait, not the time to write a text.
     short = next(({name: 1} for name in _SHORT if name in names), {})
     base = {**_least(schema, shapes), **short, **({"stream": False} if "stream" in names else {})}
     base.pop("trace", None)
@@ -160,7 +160,7 @@ def _fields(
 def _within(
     schema: Schema, shapes: Any, put: Put, name: str = "", above: Sequence[Schema] = ()
 ) -> Iterator[tuple[str, Schema, Put]]:
-    """Each field, at any depth: its name, its schema, and how it is put there."""
+    """Yield each field, at any depth: its name, its schema, and the function that sets it."""
     for branch in _branches(schema, shapes):
         if any(branch is each for each in above):
             continue
@@ -184,7 +184,7 @@ def _within(
 
 
 def _branches(schema: Schema, shapes: Any) -> Iterator[Schema]:
-    """What a value may be, without references and alternatives."""
+    """Yield the schemas that a value may match, without references and alternatives."""
     inner = [each for key in ("anyOf", "oneOf", "allOf") for each in schema.get(key, ())]
     if "$ref" in schema:
         inner.append(shapes[schema["$ref"].rpartition("/")[2]])
@@ -195,7 +195,7 @@ def _branches(schema: Schema, shapes: Any) -> Iterator[Schema]:
 
 
 def _least(schema: Schema, shapes: Any) -> Any:
-    """A small value."""
+    """Make a small value that the schema allows."""
     branch = next((b for b in _branches(schema, shapes) if b.get("type") != "null"), {})
     if shown := schema.get("examples") or branch.get("examples"):
         return shown[0]
@@ -244,7 +244,7 @@ def _parameters(method: str, path: str, parameters: Sequence[Schema]) -> Iterato
 
 
 def header_names() -> list[str]:
-    """Those that the server's code reads by name, and some that are read below it."""
+    """The headers that the server's code reads by name, and some that lower layers read."""
     read = re.compile(r'headers?(?:\.get\(|\[)b?"([\w-]+)"|(?:==|else) b"([\w-]+)"')
     found = {
         next(filter(None, names)).lower()
