@@ -93,7 +93,7 @@ def values() -> Contents:
 def _contents(schema: Schema, shapes: Any, few: bool) -> Contents:
     """Yield the contents for a field, also as many of the field's own items as fit.
 
-    few: yield only contents that no field accepts, for a field that other requests have, too
+    few: yield only a few contents, for a field that other requests have, too
     """
     for branch in _branches(schema, shapes):
         if branch.get("type") in ("integer", "number"):

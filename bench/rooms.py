@@ -1,12 +1,11 @@
-"""The rooms of the checkout: their sizes, the imports between them, whether any go in a circle.
+"""The rooms of the checkout: their sizes, the imports between them, and circles of imports.
 
     python bench/rooms.py [FOLDER]      FOLDER: of a checkout; default this one
 
-A room is a folder of ``src/cutaway``, and ``native``, ``tools`` and ``bench`` beside it; ``base``
-holds what ``native`` is compiled to. Imports inside functions count, imports that only type
-checkers see do not; the circles of files count both. A level is
-what a folder holds, without its ``__init__``; the core is what is not in ``features``. The last
-line is JSON.
+A room is a folder of ``src/cutaway``; ``native``, ``tools`` and ``bench`` are rooms, too. ``base``
+has the compiled form of ``native``. Imports inside functions count; imports that only type checkers
+see do not, except in circles of files. A level has the entries of a folder without its
+``__init__``. The core is all code outside of ``features``. The last line is JSON.
 """
 
 import ast
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def sizes(package: Path) -> dict[str, int]:
-    """Files and lines of the package and of its core, and how many files are short."""
+    """Count files and lines of the package and of its core, and files with few lines."""
     lines = {path: path.read_bytes().count(b"\n") for path in package.rglob("*.py")}
     core = {
         path: count for path, count in lines.items() if package / "features" not in path.parents
@@ -72,7 +71,7 @@ def levels(package: Path) -> list[tuple[str, int]]:
 
 
 def read(root: Path) -> tuple[Arrows, Arrows]:
-    """Arrows between modules, and between rooms."""
+    """Read the imports between modules, and between rooms, as arrows."""
     package = root / "src/cutaway"
     sources = {name_of(path, package.parent): path for path in sorted(package.rglob("*.py"))}
     others = [path for room in ("tools", "bench") for path in (root / room).rglob("*.py")]
@@ -96,7 +95,7 @@ def name_of(path: Path, root: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """The folder that a module is in; "" for those beside the folders."""
+    """The room of a module; "" for a module in no folder."""
     first, *rest = module.split(".")
     if first != "cutaway":
         return first
@@ -104,9 +103,9 @@ def room_of(module: str) -> str:
 
 
 def imports(path: Path, known: set[str], *, typing: bool = False) -> Iterator[str]:
-    """The modules of the package that a file imports, inside functions too.
+    """Yield the modules of the package that a file imports, also inside functions.
 
-    typing: those that only type checkers see, instead of the others
+    typing: yield only the imports that type checkers alone see, instead of the others
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_checkers = {
@@ -127,7 +126,7 @@ def imports(path: Path, known: set[str], *, typing: bool = False) -> Iterator[st
 
 
 def circles(arrows: Arrows) -> list[list[str]]:
-    """Circles of imports, each found once the earlier ones were cut open."""
+    """Find circles of imports; each circle found is cut open before the next search."""
     left, found = {name: set(others) for name, others in arrows.items()}, list[list[str]]()
     while True:
         try:
@@ -141,7 +140,7 @@ def circles(arrows: Arrows) -> list[list[str]]:
 
 
 def floors(arrows: Arrows) -> int:
-    """How many rooms lie on the longest way down."""
+    """The number of rooms on the longest path of imports."""
     depth: dict[str, int] = {}
     for room in TopologicalSorter(arrows).static_order():
         depth[room] = 1 + max((depth[other] for other in arrows.get(room, ())), default=0)

@@ -1,4 +1,4 @@
-"""What the router itself costs: the time of a choice, and memory of what it knows.
+"""The cost of the router itself: the time of a choice, and the memory of known blocks.
 
     python bench/router_cost.py [--replicas 8 100 1000] [--choices 2000] [--json]
         [--write docs/scale.md]
@@ -31,7 +31,7 @@ KNOWN = 50_000
 
 
 def prompt(conversation: int, tokens: int = TOKENS) -> Prompt:
-    """A system prompt that all have, and a text of its own."""
+    """Make a prompt: the system prompt of all conversations, then a text of this one."""
     ids = [*range(SYSTEM), *[conversation] * (tokens - SYSTEM)]
     return Prompt(block_keys(ids), (tokens - 1) // KV_BLOCK, tokens, 1)
 
@@ -43,7 +43,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def times(replicas: int, choices: int) -> dict[str, float]:
-    """Median seconds of each call."""
+    """Measure the median seconds of each call."""
     router, jobs = Router(), count()
     router.update(map(str, range(replicas)))
     for name in range(replicas):
@@ -73,7 +73,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
 
 
 def bytes_a_key(replicas: int, by_all: bool) -> float:
-    """Of memory that Python allocates for blocks that are known by one replica, or by all."""
+    """The bytes that Python allocates for a block's key, if one replica or all have the block."""
     router = Router()
     router.update(map(str, range(replicas)))
     keys = [block_keys([one] * KV_BLOCK) for one in range(KNOWN // (50 if by_all else 1))]

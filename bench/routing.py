@@ -1,15 +1,15 @@
-"""Which of many replicas gets a text: cutaway's router beside others, simulated.
+"""Choosing one of many replicas for a text: a simulation of cutaway's router and others.
 
     python bench/routing.py [--replicas 8] [--load 0.5] [--seconds 600] [--fronts 2] [--seed 0]
         [--way NAME …] [--stats-s 1] [--json] [--write docs/scale.md]
 
 Conversations of a chat service's shape (routing_traces.py: Zipf-shared system prompts, turns that
 extend a text, lognormal lengths and times to think, bursts of equal questions) are answered by
-replicas whose steps take what those of a 1B model take (routing_replicas.py). Every way has the
-same conversations; a turn is asked when the answer before it has come and was thought about.
+replicas whose steps take as long as a 1B model's (routing_replicas.py). Every way of routing has
+the same conversations; a turn is asked after the previous answer and a time to think.
 
-    load       what would keep all replicas busy if nothing were read twice is 1
-    hits       tokens of prompts that the replica's cache had
+    load       1 would keep all replicas busy if no token were read twice
+    hits       share of prompt tokens that the replica's cache had
     queue      from the arrival to the first row that is read
     first      from the arrival to the first token
     imbalance  rows computed by the busiest replica, by the mean
@@ -36,11 +36,11 @@ from routing_replicas import Machine, Replica, Text
 from routing_traces import Conversation, Shape, conversations, rows_of
 from script import check_page, grid, parser_of, publish
 
-_TOGETHER = 16  # texts that share a step, where the load is reckoned
+_TOGETHER = 16  # texts that share a step, for the estimate of the load
 
 
 class Simulation:
-    """Events in their order; of equal times the one that was made first."""
+    """Events in the order of their times; of equal times, the event that was added first."""
 
     def __init__(self, replicas: int, machine: Machine) -> None:
         self.now = 0.0
@@ -50,11 +50,11 @@ class Simulation:
         self.texts: list[Text] = []
 
     def at(self, time: float, event: Callable[[], None]) -> None:
-        """Something happens then."""
+        """Add an event at this time."""
         heappush(self._events, (time, next(self._order), event))
 
     def run(self, way: Way, asked: list[Conversation], seconds: float, stats_s: float) -> None:
-        """Until some time; what is on its way then is left out."""
+        """Simulate so many seconds; texts that are unfinished then are left out."""
         for one in asked:
             self.at(one.start_s, lambda one=one: self._ask(way, one, 0))  # type: ignore[misc]
         self.at(stats_s, lambda: self._tell(way, stats_s))
@@ -64,7 +64,7 @@ class Simulation:
 
     def _wake(self, time: float, replica: Replica) -> None:
         def due() -> None:
-            if replica.next_due == time:  # else it was woken for something else meanwhile
+            if replica.next_due == time:  # else the replica's next step has changed meanwhile
                 replica.due(time)
 
         self.at(time, due)
@@ -89,7 +89,7 @@ class Simulation:
 
 
 def simulate(args: Namespace, shape: Shape, machine: Machine, name: str) -> dict[str, Any]:
-    """One way's figures."""
+    """Simulate one way of routing; return its figures."""
     simulation = Simulation(args.replicas, machine)
     way = ways(simulation.replicas, args.fronts, args.seed)[name]()
     asked = conversations(
@@ -118,7 +118,7 @@ def simulate(args: Namespace, shape: Shape, machine: Machine, name: str) -> dict
 
 
 def _rate(args: Namespace, shape: Shape, machine: Machine) -> float:
-    """Conversations a second, all replicas together."""
+    """The conversations a second, for all replicas together, that give the load."""
     read, written = rows_of(shape)
     each_s = read * machine.row_s + written * (machine.row_s + machine.step_s / _TOGETHER)
     beside = shape.burst * shape.turns / shape.burst_s if shape.burst_s else 0.0

@@ -1,7 +1,7 @@
-"""Ways to choose one of many replicas: ours, and those that it is compared with.
+"""Ways to choose one of many replicas: cutaway's router, and others to compare.
 
-Each gets a text's keys and its conversation, and may look at the replicas' current state; only ours
-uses figures that are a second old.
+Each gets a text's keys and its conversation, and may look at the replicas' current state; only
+cutaway's uses figures that are a second old.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +29,17 @@ class Way(Protocol):
 
 
 class Simple:
-    """A function of a text's first blocks, or last, its conversation, and the replicas now."""
+    """A choice from a text's keys, its conversation and the replicas' current state alone."""
 
     def __init__(self, function: Callable[[Prompt, int], int]) -> None:
         self.choose = function
 
     def tell(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing: this way remembers nothing."""
 
 
 class Ours:
-    """One router for each Front; each text comes to a random one."""
+    """Cutaway's router, one for each Front; each text comes to a random Front."""
 
     def __init__(self, replicas: Sequence[Replica], fronts: int, seed: int) -> None:
         self._replicas, self._random, self._jobs = replicas, Random(seed), count()
@@ -49,7 +49,7 @@ class Ours:
             router.update(map(str, range(len(replicas))))
 
     def choose(self, prompt: Prompt, conversation: int) -> int:  # noqa: ARG002
-        """Without looking at the conversation."""
+        """Choose by the prompt alone, without the conversation."""
         front = self._random.randrange(len(self.routers))
         choice = self.routers[front].choose([prompt])
         assert choice is not None
@@ -69,7 +69,7 @@ class Ours:
 
 
 def ways(replicas: Sequence[Replica], fronts: int, seed: int) -> dict[str, Callable[[], Way]]:
-    """All of them, by name."""
+    """Map each way's name to a function that makes it."""
     number, random, turn = len(replicas), Random(seed), count()
 
     def two(prompt: Prompt, conversation: int) -> int:  # noqa: ARG001

@@ -1,9 +1,9 @@
 """A replica as the router sees it: a queue, a prefix cache, and steps that take their time.
 
-It does what the engine does (``engine/loop/scheduler.py``): texts are admitted in order where there
-is room, cached tokens are not read, a step reads a limited number of rows (fewer while texts are
-being written), and each text being written has one row of a step. A step takes ``step_s``, and
-``row_s`` for each of its rows. Does not know who sends texts.
+It simulates the engine's scheduler (``engine/loop/scheduler.py``): texts are admitted in order if
+there is room, cached tokens are not read, a step reads a limited number of rows (fewer while texts
+decode), and each decoding text has one row of a step. A step takes ``step_s``, and ``row_s`` for
+each of its rows. Does not know who sends texts.
 """
 
 from collections import OrderedDict, deque
@@ -17,11 +17,11 @@ from cutaway.engine import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Seconds of a step and of each of its rows; KV blocks; texts that are written at once.
+    """Seconds of a step and of each of its rows; KV blocks; the most texts that decode at once.
 
-    The figures are those of Llama 3.2 1B in Q4_K_M on two cores (docs/models-measured.md): a prompt
-    of 512 at 266 tokens a second, one stream at 34.6. By these 32 streams have 220; 194 were
-    measured.
+    The figures are from Llama 3.2 1B in Q4_K_M on two cores (docs/models-measured.md): a prompt of
+    512 tokens is read at 266 tokens a second, and one stream decodes at 34.6. They predict 220
+    tokens a second for 32 streams; 194 were measured.
     """
 
     row_s: float = 1 / 266
@@ -34,8 +34,8 @@ class Machine:
 class Text:
     """A prompt that is read and an answer that is written; times in seconds.
 
-    keys, all_keys  of the whole blocks of the prompt, and of all of it when it has ended
-    known           cached tokens when it arrived; ``matched``: when it was admitted
+    keys, all_keys  of the whole blocks of the prompt, and of prompt and answer
+    known           cached tokens when the text arrived; ``matched``: when it was admitted
     """
 
     arrived: float
@@ -55,7 +55,7 @@ class Text:
 
 @dataclass(eq=False)
 class Replica:
-    """``wake`` has ``due`` called at a time, unless it is called again before."""
+    """A simulated replica. wake: schedules a call of ``due``, in place of an earlier schedule."""
 
     machine: Machine
     wake: Callable[[float, "Replica"], None]
@@ -63,7 +63,7 @@ class Replica:
     reading: deque[Text] = field(default_factory=deque)
     writing: list[tuple[int, int, Text]] = field(default_factory=list)
     cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    came: list[tuple[int, ...]] = field(default_factory=list)  # keys of prompts, not told yet
+    came: list[tuple[int, ...]] = field(default_factory=list)  # keys of prompts, not reported yet
     rows_waiting: int = 0
     rows_done: int = 0
     steps: int = 0
@@ -77,11 +77,11 @@ class Replica:
 
     @property
     def texts(self) -> int:
-        """That are here."""
+        """The number of texts, running or waiting."""
         return len(self.waiting) + len(self.reading) + len(self.writing)
 
     def add(self, text: Text, now: float) -> None:
-        """Put it into the queue."""
+        """Put a text into the queue."""
         text.known = self._known(text)
         self.rows_waiting += text.tokens - text.known
         self.waiting.append(text)
@@ -93,7 +93,7 @@ class Replica:
             self._sleep()
 
     def due(self, now: float) -> None:
-        """The steps are done."""
+        """End the current steps, and begin the next ones."""
         self.steps += self._count
         self.rows_done += self._count * len(self.writing)
         for text, rows in self._taken:
@@ -105,7 +105,7 @@ class Replica:
     # -- steps -----------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """One step, or many equal ones at once."""
+        """Begin one step, or many equal steps at once."""
         self._admit(now)
         written = len(self.writing)
         room = Policy().max_prefill_rows_while_decoding - written if written else STEP_ROWS
@@ -145,7 +145,7 @@ class Replica:
             self.reading.append(text)
 
     def _take_more(self, text: Text) -> None:
-        """Skip what other texts have read of it since it was admitted."""
+        """Skip tokens of the text that other texts have put into the cache since its admission."""
         more = self._known(text) - text.read
         if more > 0 and text.read % KV_BLOCK == 0:
             text.read += more
@@ -174,7 +174,7 @@ class Replica:
     # -- the prefix cache ------------------------------------------------------------------------
 
     def _known(self, text: Text) -> int:
-        """Its tokens in the cache; its last token is always read."""
+        """The number of the text's tokens in the cache, without its last, which is always read."""
         most = (text.tokens - 1) // KV_BLOCK
         blocks = 0
         while blocks < most and text.keys[blocks] in self.cache:
@@ -182,7 +182,7 @@ class Replica:
         return blocks * KV_BLOCK
 
     def _keep(self, keys: tuple[int, ...]) -> None:
-        """Mark as just used, the first key last."""
+        """Mark the keys as just used, the first key last."""
         for key in reversed(keys):
             self.cache[key] = None
             self.cache.move_to_end(key)

@@ -1,6 +1,6 @@
 """Conversations of a chat service's shape: lengths, system prompts, and times.
 
-Knows a text as the keys of its blocks; not replicas.
+Knows a text only as the keys of its blocks, and knows nothing of replicas.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from cutaway.compute.backends import KV_BLOCK
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a chat service's texts are like; lengths are in tokens, and lognormal.
+    """The distribution of a chat service's texts; lengths are in tokens, and lognormal.
 
-    systems     how many system prompts there are; the n-th is asked 1 / n as often as the first
+    systems     number of system prompts; the n-th is used 1 / n as often as the first
     turns       of a conversation, on average (geometric)
-    think_s     from an answer to the next question
-    burst       conversations that begin within a second with one question, for each replica
-    burst_s     from one such second to the next
+    think_s     seconds from an answer to the next question
+    burst       conversations per replica that begin within one second with the same question
+    burst_s     seconds from one burst to the next
     """
 
     systems: int = 50
@@ -35,7 +35,7 @@ class Shape:
 
 
 class Turn(NamedTuple):
-    """think_s: before it is asked."""
+    """A question and its answer. think_s: seconds before the question is asked."""
 
     question: int
     answer: int
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Conversation:
-    """parts: (owner, tokens) of the text's beginning that other conversations may share."""
+    """A conversation. parts: (owner, tokens) of the beginning, which others may share."""
 
     number: int
     start_s: float
@@ -52,7 +52,7 @@ class Conversation:
     turns: tuple[Turn, ...]
 
     def keys(self, tokens: int) -> tuple[int, ...]:
-        """Of the whole blocks of the text's first tokens."""
+        """The keys of the whole blocks of the text's first tokens."""
         found: list[int] = []
         end = 0
         for owner, length in (*self.parts, (self.number, tokens)):
@@ -62,7 +62,7 @@ class Conversation:
 
     @cached_property
     def prompts(self) -> list[tuple[int, int]]:
-        """Tokens of each turn's prompt, and of its answer."""
+        """The numbers of tokens of each turn's prompt, and of its answer."""
         told, found = self.parts[0][1], []
         for turn in self.turns:
             found.append((told + turn.question, turn.answer))
@@ -71,19 +71,19 @@ class Conversation:
 
 
 def rows_of(shape: Shape) -> tuple[float, float]:
-    """Mean rows that a turn reads where nothing is read twice, and mean tokens that it writes."""
+    """Mean rows that a turn reads if no token is read twice, and mean tokens that it writes."""
     mean = np.exp(0.5 * _SIGMA**2)
     return shape.question_tokens * mean + KV_BLOCK / 2, shape.answer_tokens * mean
 
 
 _SIGMA = 0.8
-_SYSTEM, _BURST = 1 << 40, 1 << 41  # owners that are no conversation
+_SYSTEM, _BURST = 1 << 40, 1 << 41  # numbers of owners that are not conversations
 
 
 def conversations(
     shape: Shape, rate: float, seconds: float, replicas: int, seed: int
 ) -> list[Conversation]:
-    """All that begin within some seconds, ``rate`` a second beside the bursts; in their order."""
+    """Draw all conversations of some seconds, in order: ``rate`` a second, and the bursts."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, shape.systems + 1)
     lengths = _lengths(rng, shape.system_tokens, shape.systems, 0.5)
@@ -99,7 +99,7 @@ def conversations(
     for number, (start, burst) in enumerate(sorted(starts, key=lambda one: one[0])):
         system = int(rng.choice(shape.systems, p=weights / weights.sum()))
         turns = _turns(shape, rng)
-        if burst is not None:  # a question of its own, long, that all of them ask
+        if burst is not None:  # all conversations of a burst ask the same long question
             system = burst % shape.systems
             question = int(np.random.default_rng((seed, burst)).integers(200, 1200))
             turns = (turns[0]._replace(question=question), *turns[1:])

@@ -1,8 +1,8 @@
-"""What the second judge of structured output costs: a schema of some 4 kB, a text of 4,000 tokens.
+"""The cost of the second judge of structured output: a schema of some 4 kB, a text of 4,000 tokens.
 
     python bench/schema_judge.py
 
-Prints the time of one judgement, the best of five, and the memory that it takes at most.
+Prints the time of one judgement, the best of five, and its peak memory.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from cutaway.text.grammar.schema_checks import WHOLE, judge_of
 
-BYTES = 16_000  # of the text: some four a token
+BYTES = 16_000  # of the text: about four a token
 KINDS: list[dict[str, Any]] = [
     {"type": "string", "maxLength": 40, "pattern": "^[A-Za-z0-9 .,]+$"},
     {"type": "number", "minimum": 0, "maximum": 1_000_000},

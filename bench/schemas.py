@@ -1,4 +1,4 @@
-"""Schemas of the real world: is every text that is written under one valid, and what does it cost?
+"""Schemas of the real world: is every text generated under a schema valid, and what is the cost?
 
     python bench/schemas.py [-m MODEL] [--count 1000] [--seed 0] [--max-tokens 192]
         [--write docs/structured.md]
@@ -6,8 +6,8 @@
 A seeded sample of the JSON schemas that three packages of PyPI carry: cfn-lint (resources of AWS),
 kubernetes-validate (objects of Kubernetes) and check-jsonschema (files of build services). A text
 is drawn under each at temperature 0.7, every second one as compact JSON, and validated by
-`jsonschema`. Then each text is gone through again, with the clock at each mask. Speeds are of one
-text at a time, both ways in turns. --write puts the figures between <!-- schemas:begin --> and
+`jsonschema`. Then the masks of each text are computed again, and timed. Speeds are of one text at a
+time, both ways in turns. --write puts the figures between <!-- schemas:begin --> and
 <!-- schemas:end -->; the last line is one JSON document.
 """
 
@@ -41,7 +41,7 @@ FOLDERS = (
     "kubernetes_validate/kubernetes-json-schema/v1.37.0-local-strict",
     "check_jsonschema/builtin_schemas/vendor",
 )
-SHARED = "/api/_definitions.json#/$defs/"  # what a file of Kubernetes has in another
+SHARED = "/api/_definitions.json#/$defs/"  # definitions in another file of Kubernetes
 LIST = {
     "type": "array", "minItems": 500, "items": {
         "type": "object", "required": ["name", "coast", "population", "harbour"],
@@ -57,7 +57,7 @@ LIST = {
 
 
 def collected() -> list[tuple[str, Any]]:
-    """(name, schema) of all of them, in the order of their names."""
+    """Collect (name, schema) of all schemas, in the order of their names."""
     with TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder]
         subprocess.run([*pip, *PACKAGES], check=True)
@@ -66,7 +66,7 @@ def collected() -> list[tuple[str, Any]]:
 
 
 def _bundled(path: Path) -> Any:
-    """The schema of a file, with what it has elsewhere."""
+    """The schema of a file, with the definitions that it has in other files."""
     text = path.read_text("utf-8")
     schema = json.loads(text.replace(SHARED, "#/$defs/"))
     if SHARED not in text:
@@ -94,7 +94,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def outcome(schema: Any, result: Completion | CutawayError) -> str:
-    """What became of a schema."""
+    """Name the outcome of a schema: its text is valid, invalid or cut, or the schema is refused."""
     if isinstance(result, InputError):
         return "refused"
     if isinstance(result, CutawayError):
@@ -106,7 +106,7 @@ def outcome(schema: Any, result: Completion | CutawayError) -> str:
         kind(schema).validate(json.loads(result.text))
     except (jsonschema.ValidationError, ValueError):
         return "invalid"
-    except Exception:  # its expressions are not Python's, or a $ref of it leads nowhere
+    except Exception:  # its regular expressions are not Python's, or a $ref leads nowhere
         return "not to be validated"
     return "valid"
 
@@ -120,7 +120,7 @@ REASONS = {
 
 
 def reason(error: CutawayError | str) -> str:
-    """Why a schema is refused, without what is its own."""
+    """The reason why a schema is refused, without details of this schema."""
     said = str(error)
     return next((why for word, why in REASONS.items() if word in said), said[:60])
 
@@ -128,7 +128,7 @@ def reason(error: CutawayError | str) -> str:
 def gone_through(
     compiler: GrammarCompiler, grammar: Grammar, ids: Sequence[int], ends: Collection[int]
 ) -> tuple[list[float], int]:
-    """Microseconds of each mask of a text, and at how many places there was one token."""
+    """Compute a text's masks; return microseconds of each, and the number of forced tokens."""
     matcher, forced = compiler.matcher(grammar), 0
     times: list[float] = []
     for token_id in ids:
@@ -143,7 +143,7 @@ def gone_through(
 
 
 def written(llm: LLM, args: Namespace) -> dict[str, Any]:
-    """Counts of outcomes, and the cost of compiling and of masks."""
+    """Generate all texts; return counts of outcomes, and the cost of compiling and of masks."""
     every = collected()
     sample = Random(args.seed).sample(every, min(args.count, len(every)))
     compiler, counts, refused = llm.model.grammars, Counter[str](), Counter[str]()
@@ -183,7 +183,7 @@ def written(llm: LLM, args: Namespace) -> dict[str, Any]:
 
 
 def _fresh(compiler: GrammarCompiler) -> GrammarCompiler:
-    """With the same tables, and no grammar."""
+    """Make a compiler with the same tables, and without cached grammars."""
     fresh = GrammarCompiler(compiler._words)
     fresh.__dict__["tokenizer"] = compiler.tokenizer
     return fresh
@@ -199,7 +199,7 @@ def _percentiles(values: list[float]) -> list[float]:
 
 @contextmanager
 def no_forced() -> Iterator[None]:
-    """Each token a step of its own, as where masks are all that a grammar gives."""
+    """Give each token a step of its own, as if grammars had only masks and no forced tokens."""
     before = GrammarConstraint.find_forced_tokens
     GrammarConstraint.find_forced_tokens = lambda self: ()  # type: ignore[method-assign]  # noqa: ARG005
     try:
@@ -209,7 +209,7 @@ def no_forced() -> Iterator[None]:
 
 
 def speed(llm: LLM, tokens: int, **options: Any) -> float:
-    """Tokens a second of one text after its first."""
+    """Measure tokens a second of one text after its first token."""
     run = {"seed": 1, "max_tokens": tokens, "temperature": 0.7, **options}
     done: Completion = llm.generate("Villages by the sea:\n", **run)
     assert len(done.token_ids) == tokens, done.finish_reason
@@ -219,7 +219,7 @@ def speed(llm: LLM, tokens: int, **options: Any) -> float:
 
 
 def ratios(llm: LLM, rounds: int, tokens: int) -> dict[str, list[float]]:
-    """Of each comparison, the ratios of all rounds."""
+    """Measure each comparison's ratios, one a round."""
     made: dict[str, list[float]] = {"schema": [], "schema_plain": [], "forced": []}
     for _ in range(rounds):
         free = speed(llm, tokens, ignore_eos=True)
@@ -268,7 +268,7 @@ def main() -> None:
     args = parser.parse_args()
     check_page(args.write, "schemas")
     llm = LLM(args.model, max_num_seqs=16)
-    speed(llm, 8)  # the first run warms what all use
+    speed(llm, 8)  # a first run, to warm up
     speeds = ratios(llm, args.rounds, args.tokens)
     found = written(llm, args)
     document = {"model": llm.name, **found, "speeds": speeds}

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: flags, tables of Markdown, and the pages that show them.
+"""Shared parts of this folder's scripts: flags, tables of Markdown, and the pages that show them.
 
 A page has room for a table between <!-- NAME:begin --> and <!-- NAME:end -->. Knows no measurement.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 def parser_of(doc: str | None, *, model: bool = True, write: str = "") -> ArgumentParser:
-    """With -m and --write; --help shows the module's docstring.
+    """Make a parser with -m and --write, whose --help shows the module's docstring.
 
     write: the page that --write usually names; "": the script writes none
     """
@@ -31,7 +31,7 @@ def parser_of(doc: str | None, *, model: bool = True, write: str = "") -> Argume
 
 
 def words(text: str) -> list[str]:
-    """A flag's value with commas between them."""
+    """Split a flag's value at commas."""
     return text.split(",")
 
 
@@ -39,7 +39,7 @@ def words(text: str) -> list[str]:
 
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Of each row (…, vocab), in float64."""
+    """The log-probabilities of each row (…, vocab), in float64."""
     x = logits.astype(np.float64)
     x -= x.max(-1, keepdims=True)
     shifted: NDArray[np.float64] = x - np.log(np.exp(x).sum(-1, keepdims=True))
@@ -47,7 +47,7 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def step_seconds(steps: Iterator[object]) -> list[float]:
-    """Seconds that each step takes which a stream still has."""
+    """Time the remaining steps of a stream, in seconds."""
     times = [perf_counter(), *(perf_counter() for _ in steps)]
     return [after - before for before, after in pairwise(times)]
 
@@ -63,7 +63,7 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def check_page(page: Path | None, name: str) -> None:
-    """ValueError, before anything is measured, where a page has no place for the table."""
+    """Raise ValueError if a page has no place for the table; call this before measuring."""
     if page:
         replace_between_markers(page.read_text("utf-8"), name, "")
 
@@ -71,7 +71,7 @@ def check_page(page: Path | None, name: str) -> None:
 def publish(
     table: str, found: Any, page: Path | None = None, name: str = "", *, only_json: bool = False
 ) -> None:
-    """Print the table, and what was found as one line of JSON; write the table into the page."""
+    """Print the table, and the results as one line of JSON; write the table into the page."""
     if not only_json:
         print(table, end="\n\n")
     if page:
@@ -82,7 +82,7 @@ def publish(
 def replace_between_markers(text: str, name: str, table: str) -> str:
     """The text with the table between <!-- name:begin --> and <!-- name:end -->.
 
-    ValueError where they are not there once.
+    ValueError unless the text has each marker once.
     """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):

@@ -1,7 +1,7 @@
 """One request through HTTP, read to its end or not.
 
-Knows whole and streamed completions, and how a client hangs up; not what is asked, nor whether the
-answer is right.
+Knows whole and streamed completions, and how a client hangs up. Does not choose requests, and does
+not check answers.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from typing import Any
 import httpx
 
 WAYS = ("at once", "between events", "within an event")
-"""How a client hangs up."""
+"""Ways in which a client hangs up."""
 
 _PIECE = 48
-"""Bytes that a client reads at a time to leave within an event, which is longer."""
+"""Bytes that a client reads at a time to leave within an event: less than an event has."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is sent.
+    """A request, and how its client leaves.
 
     prompt  as ``LLM`` takes it: a text, token ids, or messages
     leaves  one of WAYS; None: the client stays
-    events  read before the client leaves; for "at once" the milliseconds before
+    events  number of events before the client leaves; for "at once", milliseconds
     """
 
     path: str
@@ -47,9 +47,9 @@ class Question:
 
 @dataclass
 class Said:
-    """One sample's text; when it began and ended, in seconds, where it was streamed.
+    """One sample's text; if it was streamed, the times in seconds at which it began and ended.
 
-    ending  the field ``cutaway`` of its last event; empty where that did not come
+    ending  the field ``cutaway`` of the sample's last event; empty if this event did not come
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -61,13 +61,13 @@ class Said:
 
 @dataclass
 class Answer:
-    """What a client saw.
+    """An answer as its client saw it.
 
     asked    the time of the request, in seconds
     said     each sample
-    refused  how often the queue was full
+    refused  number of times that the queue was full
     whole    whether the answer was read to its end
-    cut      the error, where the client had not left
+    cut      the error that cut the answer before the client left
     arrived  (time, number of tokens) of each event
     """
 
@@ -81,11 +81,11 @@ class Answer:
 
 
 class _CutError(Exception):
-    """An answer that is an error, or ends too early."""
+    """The answer is an error, or ends too early."""
 
 
 async def ask(client: httpx.AsyncClient, question: Question) -> Answer:
-    """Send it, again where the queue is full, and read."""
+    """Send a question, again while the queue is full, and read the answer."""
     answer = Answer(question, said=[Said() for _ in range(question.options.get("n", 1))])
     try:
         while (wait := await _once(client, answer)) is not None:
@@ -97,7 +97,7 @@ async def ask(client: httpx.AsyncClient, question: Question) -> Answer:
 
 
 async def _once(client: httpx.AsyncClient, answer: Answer) -> float | None:
-    """Seconds to wait where the queue is full."""
+    """Send the question once. Return the seconds to wait if the queue is full, else None."""
     question, answer.asked = answer.question, perf_counter()
     soon = question.events / 1e3 if question.leaves == "at once" else None
     with suppress(TimeoutError):
@@ -138,7 +138,7 @@ async def _read_events(response: httpx.Response, answer: Answer) -> None:
 async def _events(
     response: httpx.Response, piece: int | None
 ) -> AsyncGenerator[bytes | None, None]:
-    """The data of each event; None for a piece that ends within one."""
+    """Yield the data of each event; None for a piece of bytes that ends within an event."""
     rest = b""
     async for part in response.aiter_bytes(piece):
         *whole, rest = (rest + part).split(b"\n\n")
@@ -150,7 +150,7 @@ async def _events(
 
 
 def _take(answer: Answer, told: dict[str, Any]) -> None:
-    """Add an event, or a whole answer."""
+    """Add an event, or a whole answer, to the record."""
     if "error" in told:
         raise _CutError(told["error"]["message"])
     now, choices = perf_counter(), told["choices"]

@@ -1,6 +1,6 @@
 """``cutaway serve`` as a process of its own: its URL, its processor time, its exit.
 
-Knows the process, its log, the form of its metrics and /proc; not the requests.
+Knows the process, its log, the form of its metrics and /proc. Knows nothing of requests.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Server:
 
     pid     its process
     url     its address
-    errors  lines of its log above the level info
+    errors  lines of its log whose level is above info
     """
 
     def __init__(self, process: Process, url: str) -> None:
@@ -36,14 +36,14 @@ class Server:
         self._reading = asyncio.create_task(self._read())
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor seconds that it has used, and those of its event loop's thread."""
+        """The processor seconds of the process so far, and of its event loop's thread."""
         return {
             "server": cpu_seconds(Path(f"/proc/{self.pid}/stat")),
             "event loop": cpu_seconds(Path(f"/proc/{self.pid}/task/{self.pid}/stat")),
         }
 
     async def stop(self) -> int | None:
-        """Its exit code after SIGTERM; None where it did not exit within GRACE_S."""
+        """Send SIGTERM; return the exit code, or None if the server does not exit in GRACE_S."""
         self._process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(GRACE_S):
@@ -60,7 +60,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(*flags: str) -> AsyncIterator[Server]:
-    """Serve on a free port until the block ends. CutawayError where it does not start."""
+    """Serve on a free port until the block ends. CutawayError if the server does not start."""
     command = [sys.executable, "-m", "cutaway", "serve", "--port", "0", "--log", "json", "-q"]
     process = await asyncio.create_subprocess_exec(
         *command, "--grace", str(GRACE_S), *flags, stderr=PIPE, limit=_LINE
@@ -83,7 +83,7 @@ async def _url(process: Process) -> str:
 
 
 async def _log(process: Process) -> AsyncIterator[dict[str, Any]]:
-    """The lines of its log; a line that is no JSON is a message."""
+    """Yield the lines of the process's log; a line that is not JSON becomes a message."""
     assert process.stderr
     async for line in process.stderr:
         try:

@@ -7,11 +7,11 @@ The server is a process of its own; the clients are in this one. They ask for ch
 most of them streamed, of as many kinds as in bench/soak.py. Some clients hang up: at once, between
 two events, or within one.
 
-When all have left, the server must report that no request runs or waits and that every KV block is
-free, and exit with 0 at SIGTERM. A random sample of the finished texts is then written again by
-``LLM`` in this process, alone and with an empty cache. The exit code is 1 where one of them
-differs, a block is not free, a stream was cut, the log has a warning, or the server does not exit
-so.
+When all clients have left, the server must report that no request runs or waits and that every KV
+block is free, and must exit with 0 at SIGTERM. ``LLM`` in this process then writes a random sample
+of the finished texts again, each alone and with an empty cache. The exit code is 1 if a text
+differs, a block is not free, a stream was cut, the log has a warning, or the server exits with
+another code.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _KINDS = ("chat", "text", "tokens")
 _PHASES = ("queue", "prefill", "decode")
 
 
-# -- what is asked -------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def questions(llm: LLM, args: Namespace) -> Iterator[Question]:
-    """Requests without end; the same for the same seed."""
+    """Yield requests without end; the same for the same seed."""
     rng = Random(args.seed)
     for visit in load.visits(llm, args, WAYS):
         yield _question(llm, visit, rng.choice(_KINDS), rng.random() < 0.85)
@@ -66,9 +66,9 @@ def _prompt(llm: LLM, ids: list[int], kind: str) -> Any:
 
 
 class Soak:
-    """The clients of one server, and what they saw.
+    """The clients of one server, and their observations.
 
-    seconds  during which clients came; after that the open requests were read to their ends
+    seconds  during which clients sent requests; then the open requests were read to their ends
     cpu      processor seconds in that time: of the server, of its event loop's thread, of the
              clients
     rss      bytes of the server at each quarter of that time
@@ -87,12 +87,12 @@ class Soak:
         self._questions = questions(llm, args)
 
     async def run(self) -> None:
-        """All of it."""
+        """Run the server and all clients."""
         args = self.args
         flags = {"-m": args.model, "--threads": args.threads, "--kv-tokens": args.kv_tokens}
         given = [str(word) for flag in flags.items() if flag[1] is not None for word in flag]
         async with serving(*given) as server:
-            limits = httpx.Limits(keepalive_expiry=2)  # sooner than the server hangs up
+            limits = httpx.Limits(keepalive_expiry=2)  # the server hangs up later
             async with httpx.AsyncClient(
                 base_url=server.url, timeout=_PATIENCE, limits=limits, trust_env=False
             ) as client:
@@ -114,7 +114,7 @@ class Soak:
             self.cpu = {name: now - before[name] for name, now in _cpu_s(server).items()}
 
     async def _client(self, client: httpx.AsyncClient) -> None:
-        """Ask once, and again while there is time."""
+        """Send requests one after the other, while there is time."""
         while True:
             self.answers.append(await ask(client, next(self._questions)))
             if perf_counter() > self.started + self.args.seconds:
@@ -126,7 +126,7 @@ def _cpu_s(server: Server) -> dict[str, float]:
 
 
 async def _when_idle(client: httpx.AsyncClient) -> dict[str, float]:
-    """The server's metrics once no request runs or waits, or after a minute."""
+    """Return the server's metrics once no request runs or waits, or after a minute."""
     patience = perf_counter() + _IDLE_S
     while True:
         told = figures((await client.get("/metrics")).text)
@@ -136,11 +136,11 @@ async def _when_idle(client: httpx.AsyncClient) -> dict[str, float]:
         await asyncio.sleep(0.05)
 
 
-# -- what became of it ---------------------------------------------------------------------------
+# -- checks and report ---------------------------------------------------------------------------
 
 
 def alone(llm: LLM, answer: Answer, index: int) -> tuple[list[int], str, str]:
-    """Token ids, text and fingerprint of the same sample alone, without a cache."""
+    """Write the same sample alone, without a cache; return token ids, text and fingerprint."""
     question, options = answer.question, answer.question.options
     chat = question.path.endswith("/chat/completions")
     prompt = llm.chat_prompt(question.prompt) if chat else question.prompt

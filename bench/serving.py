@@ -1,12 +1,12 @@
-"""What serving many texts gives: draft tokens, shared prefixes, many streams, a prompt beside.
+"""The gains of serving: draft tokens, shared prefixes, many streams, a prompt beside a stream.
 
     python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
         [--prompt 2000] [--json] [--write docs/speed.md]
 
-    drafts    tokens a second with --speculate ngram and jacobi by those without, on tasks that
-              give the passage to repeat or edit, and on free text; the texts must be equal
-    prefix    seconds to the first token of a prompt whose beginning is cached, by the cold time
-    streams   tokens a second of many streams by those of one
+    drafts    tokens a second with --speculate ngram and jacobi, divided by those without, on tasks
+              that repeat or edit a given passage, and on free text; the texts must be equal
+    prefix    seconds to the first token if the prompt's beginning is cached, by the cold time
+    streams   tokens a second of many streams, divided by those of one
     beside    seconds between a stream's tokens while another request's long prompt is read
 
 Everything is measured in turns in one process; figures are medians. The last line is one JSON
@@ -49,7 +49,7 @@ MAX_TOKENS = 128
 
 
 def drafts(llm: LLM, repeats: int) -> list[dict[str, Any]]:
-    """A row for every kind of drafts, task and temperature."""
+    """Measure a row for every kind of drafts, task and temperature."""
     tasks: Mapping[str, list[Any]] = {
         name: [llm.chat_prompt([{"role": "user", "content": text}]) for text in texts]
         for name, texts in TASKS.items()
@@ -117,7 +117,7 @@ def beside(llm: LLM, rng: np.random.Generator, repeats: int, tokens: int) -> dic
 
 
 def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
-    """Everything; rates per second, times in seconds."""
+    """Make all measurements; rates per second, times in seconds."""
     rng, repeats = np.random.default_rng(0), args.repeats
     runs.decode(llm, FREE[:1], "off", max_tokens=32)  # warms up
     with runs.without_prefix_cache(llm):

@@ -1,6 +1,6 @@
-"""What bench/serving.py measures: timed runs of one engine, each of them once.
+"""The measurements of bench/serving.py: timed runs of one engine, each of them once.
 
-Knows stop-watches and what is asked of the engine. Refuses to know rounds, ratios and tables.
+Knows timers and the engine's requests. Knows nothing of rounds, ratios and tables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,18 +19,18 @@ from cutaway.sampling import SamplingParams
 
 Prompt = str | Sequence[int]
 CONTEXT = 64
-"""Tokens that a stream begins with."""
+"""Tokens of a stream's prompt."""
 
 SHARED, OWN = 400, 20
-"""Tokens of a prompt that another began with too, and those that are its own."""
+"""Tokens of a prompt's beginning, which another prompt shares, and of the rest."""
 
 BEFORE = 24
-"""Tokens of a stream before somebody else's prompt is read beside it."""
+"""Tokens of a stream before another request's prompt is read beside it."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Some texts' decoding: seconds after each first token, and the tokens they gave."""
+    """The decoding of some texts: seconds after each first token, and the tokens."""
 
     seconds: float
     tokens: int
@@ -54,10 +54,10 @@ class Streams:
 
 @dataclass(frozen=True)
 class Beside:
-    """A prompt read beside a stream that decodes; seconds.
+    """A prompt read beside a stream that decodes. Times are in seconds.
 
-    before  between the stream's tokens while it is alone; during: while the prompt is read
-    ttft    of the prompt; alone: of such a prompt with nobody else
+    before  times between the stream's tokens while it is alone; during: while the prompt is read
+    ttft    time to first token of the prompt; alone: of a similar prompt without a stream
     """
 
     before: list[float]
@@ -67,7 +67,7 @@ class Beside:
 
 
 def decode(llm: LLM, prompts: Sequence[Prompt], speculate: str, **options: Any) -> Decoded:
-    """The prompts one after the other; a text may end where it likes."""
+    """Decode the prompts one after the other; a text may end by itself."""
     done = [llm.generate(prompt, speculate=speculate, seed=1, **options) for prompt in prompts]
     rates = [c.timing.decode_tokens_per_s for c in done]
     timed = [(len(c.token_ids) - 1, rate) for c, rate in zip(done, rates, strict=True) if rate]
@@ -81,7 +81,8 @@ def decode(llm: LLM, prompts: Sequence[Prompt], speculate: str, **options: Any) 
 
 
 def shared_prefix(llm: LLM, rng: np.random.Generator) -> tuple[float, float, int]:
-    """Seconds to the first token of a new prompt, of one that begins alike, and what was cached."""
+    """Seconds to the first token of a new prompt and of one with the same beginning, and the
+    number of cached tokens."""
     shared = random_tokens(llm, rng, SHARED)
     cold, _ = ttft(llm, [*shared, *random_tokens(llm, rng, OWN)])
     warm, cached = ttft(llm, [*shared, *random_tokens(llm, rng, OWN)])
@@ -89,7 +90,7 @@ def shared_prefix(llm: LLM, rng: np.random.Generator) -> tuple[float, float, int
 
 
 def ttft(llm: LLM, prompt: Prompt) -> tuple[float, int]:
-    """Seconds from the request to its first token, and how many tokens were cached."""
+    """Seconds from the request to its first token, and the number of cached tokens."""
     started = perf_counter()
     with closing(llm.stream(prompt, max_tokens=2, ignore_eos=True, seed=1)) as stream:
         next(stream)
@@ -98,7 +99,7 @@ def ttft(llm: LLM, prompt: Prompt) -> tuple[float, int]:
 
 @contextmanager
 def without_prefix_cache(llm: LLM) -> Iterator[None]:
-    """Nothing is found and nothing is kept."""
+    """Switch the prefix cache off in this block."""
     scheduler = llm.engine.scheduler
     before = scheduler.policy
     scheduler.policy = replace(before, prefix_cache=False)
@@ -109,14 +110,14 @@ def without_prefix_cache(llm: LLM) -> Iterator[None]:
 
 
 def streams(llm: LLM, rng: np.random.Generator, count: int) -> Streams:
-    """So many texts at once, sampled with the command's defaults."""
+    """Decode ``count`` texts at once, sampled with the command's defaults."""
     steps = runs.decode(llm, rng, CONTEXT, count, resample=False)
     outside = 1 - np.array(steps.plan) / np.array(steps.step)
     return Streams(count / float(np.median(steps.step)), float(np.median(outside)))
 
 
 def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
-    """A prompt of so many tokens comes while a stream decodes."""
+    """Add a prompt of ``tokens`` tokens while a stream decodes."""
     alone, _ = ttft(llm, random_tokens(llm, rng, tokens))
     engine = llm.engine
     times: list[float] = []
@@ -139,7 +140,7 @@ def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
 
 
 def add_text(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequence:
-    """Queue a text that is written to its last token."""
+    """Queue a text that ends only at ``max_tokens``."""
     stopping = StopParams(max_tokens=max_tokens, ignore_eos=True)
     request = Request(
         prompt_token_ids=tuple(prompt), sampling=SamplingParams(seed=1), stopping=stopping
@@ -149,7 +150,7 @@ def add_text(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequen
 
 
 def random_tokens(llm: LLM, rng: np.random.Generator, count: int) -> list[int]:
-    """Ordinary tokens."""
+    """Draw random token ids, none of the first 64th of the vocabulary."""
     vocab = llm.engine.limits.vocab_size
     tokens: list[int] = rng.integers(vocab // 64, vocab, count).tolist()
     return tokens

@@ -1,4 +1,4 @@
-"""Which tensors and metadata a model of some shape has: names as in GGUF, sizes, formats."""
+"""The tensors and metadata of a model of some shape: names as in GGUF, sizes, formats."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ _KEPT = ("conv1d", "conv", "norm", "ssm_a", "ssm_d", "gate_inp")
 
 
 def _kv_heads(shape: Shape) -> Any:
-    """Of each layer, where files say so."""
+    """The number of KV heads: one for all layers, or a list of each layer's, as files have it."""
     if shape.attends is None or shape.architecture == "qwen35":
         return shape.kv_heads
     counts = [shape.kv_heads * (i in shape.attends) for i in range(shape.layers)]
@@ -71,7 +71,7 @@ def _plain(shape: Shape) -> Iterator[Sized]:
 
 
 def _state(shape: Shape) -> Iterator[Sized]:
-    """Of a layer with a recurrent state."""
+    """Yield the tensors of a layer with a recurrent state."""
     hidden = shape.hidden
     yield "attn_norm", hidden
     if shape.architecture == "lfm2":
@@ -113,7 +113,7 @@ def _latent_attention(shape: Shape) -> Iterator[Sized]:
 
 
 def _gemma4_attention(shape: Shape, layer: int) -> Iterator[Sized]:
-    """And what a layer has for the token itself."""
+    """Yield a layer's tensors of attention, and of its per-layer token embedding."""
     hidden, own = shape.hidden, shape.own
     slides = own["attention.sliding_window_pattern"][layer]
     head = own["attention.key_length_swa"] if slides else shape.head_dim
@@ -163,7 +163,7 @@ def _experts(shape: Shape) -> Iterator[tuple[str, int]]:
 
 
 def sizes_of(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
-    """The metadata that says how large the model is."""
+    """Yield the metadata of the model's sizes."""
     yield "general.architecture", shape.architecture
     yield "general.name", f"{name}, random weights"
     yield "general.quantization_version", 2
@@ -189,7 +189,7 @@ def sizes_of(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def tensors_of(shape: Shape, format: str) -> Iterator[TensorInfo]:
-    """In the order in which a model is run, as converters write them."""
+    """Return the tensors in the order in which a model runs, as converters write them."""
     vocabulary, hidden = "F16" if format == "F16" else "Q6_K", shape.hidden
     yield _matrix("token_embd", vocabulary, (shape.vocab, hidden))
     if shape.architecture == "gemma4":
@@ -216,7 +216,7 @@ def tensors_of(shape: Shape, format: str) -> Iterator[TensorInfo]:
 
 
 def _matrix(name: str, format: str, sizes: tuple[int, ...]) -> TensorInfo:
-    """In the format that llama.cpp takes instead, where its quant blocks do not fit a row."""
+    """A matrix in the format, or in llama.cpp's substitute if quant blocks do not fit a row."""
     if sizes[-1] % FORMATS[format].quant_block_elements:
         format = "Q5_0" if format == "Q4_K" else "Q8_0"
     return TensorInfo(f"{name}.weight", format, sizes)

@@ -1,4 +1,4 @@
-"""The shapes of published models: their sizes. Which tensors that makes is in `shape_tensors`."""
+"""The shapes of published models: their sizes. `shape_tensors` makes the tensors of a shape."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ import numpy as np
 class Shape:
     """The sizes of a model.
 
-    tied     the embedding is the output matrix too
-    attends  the layers that do; None: all
-    state    of the others: numbers of a key, heads of keys, heads of values, values of all of them
-    experts  of each layer, and how many of them compute a token; ffn is the width of one
-    own      metadata that this architecture alone has, without its name in front
-    others   the format of what is no expert's, where published files have another one for it
+    tied     whether the embedding is also the output matrix
+    attends  the layers that attend; None: all
+    state    of other layers: width of a key, heads of keys, heads of values, width of all values
+    experts  number of experts of a layer, and of those that compute a token; ffn: width of one
+    own      metadata that only this architecture has, without the prefix of its name
+    others   format of tensors outside of experts, if published files have another one for them
     """
 
     architecture: str
@@ -45,7 +45,7 @@ class Shape:
 
 _QWEN: Any = {"rope_base": 1_000_000.0, "context": 40_960, "epsilon": 1e-6}
 _QWEN35: Any = {"rope_base": 1e7, "context": 262_144, "epsilon": 1e-6}
-_GEMMA4_E2B = {  # five layers have a window for one that has none; the last 20 read others' keys
+_GEMMA4_E2B = {  # of six layers five have a window; the last 20 read other layers' keys
     "attention.key_length_swa": 256, "attention.value_length_swa": 256,
     "attention.sliding_window": 512, "attention.shared_kv_layers": 20,
     "attention.sliding_window_pattern": np.arange(35) % 5 != 4,

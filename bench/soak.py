@@ -8,9 +8,9 @@ queue, in prefill or in decode; some requests ask for several samples, drafts, s
 priority. With --rate, R requests a second arrive at random, however many are open. With few
 --kv-tokens texts wait, and are preempted.
 
-A random sample of the finished texts is then written again, alone and with an empty cache. The
-exit code is 1 where one of them differs in a token or in a bit of its logits, or where a KV block
-is not free at the end.
+A random sample of the finished texts is then written again, each alone and with an empty cache. The
+exit code is 1 if a text differs in a token or in a bit of its logits, or if a KV block is not free
+at the end.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ PHASES = ("queue", "prefill", "decode")
 
 @dataclass
 class Text:
-    """What one sample wrote, and when it was requested, began and ended (seconds).
+    """One sample's text, and the times at which it was requested, began and ended, in seconds.
 
-    whole   whether it was read to its end
-    cached  tokens of its prompt that were in the prefix cache; None where it never began
-    left    the phase in which it was aborted
+    whole   whether the text was read to its end
+    cached  number of prompt tokens that were in the prefix cache; None if the text never began
+    left    the phase in which the text was aborted
     """
 
     visit: Visit
@@ -69,9 +69,9 @@ class Text:
 
 
 class Soak:
-    """The readers of one engine, and what they saw.
+    """The readers of one engine, and their observations.
 
-    rss  bytes in memory when a quarter, a half, … of the requests were done
+    rss  bytes in memory after a quarter, a half, … of the requests
     """
 
     def __init__(self, llm: LLM, args: Namespace) -> None:
@@ -83,7 +83,7 @@ class Soak:
         self._leaving = _Leaving(llm.engine)
 
     async def run(self) -> None:
-        """All requests, to their ends."""
+        """Run all requests to their ends."""
         args, started = self.args, perf_counter()
         room = asyncio.Semaphore(args.requests if args.rate else args.concurrency)
         async with AsyncEngine(self.llm.engine) as running, asyncio.TaskGroup() as readers:
@@ -96,7 +96,7 @@ class Soak:
         self.seconds = perf_counter() - started
 
     async def _visit(self, running: AsyncEngine, visit: Visit) -> None:
-        """The samples of one request; only the first may leave early."""
+        """Read the samples of one request; only the first sample's reader may leave early."""
         options = parse_options(visit.options)
         request = options.request(visit.prompt)
         if visit.leaves == "prefill":
@@ -118,7 +118,7 @@ class Soak:
 class _Leaving:
     """Aborts texts in prefill, from the engine's own thread before a step.
 
-    A prefill may take a millisecond, and a task would come too late.
+    A prefill may take only a millisecond, so a task of the event loop would come too late.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -165,16 +165,16 @@ def _note_event(text: Text, event: Event, made: float) -> None:
                 text.left = "queue" if text.cached is None else begun
 
 
-# -- what became of it ---------------------------------------------------------------------------
+# -- checks and report ---------------------------------------------------------------------------
 
 
 def differing(llm: LLM, texts: list[Text]) -> int:
-    """How many of these differ from the same request alone."""
+    """Count the texts that differ from the same request alone."""
     return sum((text.token_ids, text.fingerprint) != alone(llm, text) for text in texts)
 
 
 def alone(llm: LLM, text: Text) -> tuple[list[int], int]:
-    """Token ids and fingerprint of the same text alone, without a cache."""
+    """Write the same text alone, without a cache; return its token ids and fingerprint."""
     completion = load.alone(llm, text.visit.prompt, text.visit.options, text.seed)
     return list(completion.token_ids), int(completion.fingerprint, 16)
 

@@ -1,11 +1,11 @@
-"""How much of prompts is found again by how many recurrent states are kept for later texts.
+"""How the share of cached prompt tokens depends on the number of recurrent states that are kept.
 
     python bench/state_cache.py [--conversations 16] [--seed 0]
 
-Conversations of a chat service's shape (routing_traces.py), turn by turn in the order of their
-times, on the engine with a model that takes no time. A text goes on from the last KV block that has
-a state, so fewer states mean that more of a prompt is read again. The budget is that of Qwen 3.5
-0.8B with room for so many tokens: no more memory than keys and values take.
+Conversations of a chat service's shape (routing_traces.py) run turn by turn, in the order of their
+times, on the engine with a model that takes no time. A text continues from the last KV block that
+has a state, so with fewer states more of a prompt is read again. The budget is that of Qwen 3.5
+0.8B with room for ROOM tokens: states take no more memory than keys and values.
 """
 
 import sys
@@ -24,7 +24,7 @@ from script import grid, parser_of
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 ROOM = 65_536  # tokens
 _SHAPE = Shape(systems=5, question_tokens=140.0, answer_tokens=16.0, burst=0, longest=4096)
-_QWEN = KVLayout(  # 6 layers attend, with 2 heads of 256; 18 have 16 matrices of 128 · 128
+_QWEN = KVLayout(  # 6 layers attend, with 2 heads of 256; 18 have states: 16 matrices of 128 · 128
     KV_BLOCK, (KVGroup(tuple(range(6)), 0, "F16", 6 * 2 * 2 * 256 * 2),),
     StateGroup(tuple(range(18)), "F32", 18 * 4 * (16 * 128 * 128 + 3 * 6144)),
 )  # fmt: skip
@@ -38,7 +38,7 @@ def parse() -> Namespace:
 
 
 def turns_of(told: list[Conversation]) -> Iterator[tuple[Conversation, int]]:
-    """Each conversation's turns, all in the order of their times."""
+    """Yield the turns of all conversations in the order of their times."""
     due = [
         (one.start_s + sum(turn.think_s for turn in one.turns[: i + 1]), one.number, one, i)
         for one in told
@@ -49,7 +49,7 @@ def turns_of(told: list[Conversation]) -> Iterator[tuple[Conversation, int]]:
 
 
 def found_again(told: list[Conversation], kept: int | None, seed: int) -> float:
-    """The share of the prompts' tokens that were not read again; kept: states, None: without."""
+    """The share of prompt tokens found in the cache. kept: number of states; None: no states."""
     mock: Any = import_module("support.engine_mock")
     engine = mock.make_engine(
         context=8192, kv_blocks=ROOM // KV_BLOCK, has_state=kept is not None, rows=512

@@ -1,8 +1,8 @@
-"""The toys that are part of the package: their body in torch, and their files as GGUF.
+"""The toy models of the package: their bodies in torch, and their files as GGUF.
 
-A body is llama's, and LLaDA's where it is not causal. What is particular to these: heads begin with
-their eyes on neighbours, and a token of toy-canvas is one character. Refuses to know the text and
-the training.
+A causal body is llama's, a bidirectional body LLaDA's. Two details are special: at first, heads
+attend to neighbours; and a token of toy-canvas is one character. Knows nothing of the text and the
+training.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,15 +20,15 @@ from torch.nn import functional as F  # noqa: N812
 from cutaway.files.weights import ModelFile, TensorInfo
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-MASK = len(CHARACTERS)  # the token behind them
+MASK = len(CHARACTERS)  # the token after those of the characters
 NORMAL, CONTROL = 1, 3  # a token's type
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the model is; toy-canvas's, where nothing else is said.
+    """The sizes of a model; the defaults are toy-canvas's.
 
-    Sizes are multiples of 32 for the sake of Q8_0.
+    Sizes are multiples of 32, as Q8_0 needs.
     """
 
     vocabulary: int = MASK + 1
@@ -43,7 +43,7 @@ class Sizes:
 
 
 class Layer(nn.Module):
-    """Attention over all of the window, or over what came before; then a gated network."""
+    """Attention over the whole window, or over earlier tokens; then a gated feed-forward network."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -61,13 +61,13 @@ class Layer(nn.Module):
         nn.init.zeros_(self.ffn_down.weight)
 
     def forward(self, x: Tensor, turn: Tensor) -> Tensor:
-        """(texts, positions, hidden); turn: of the positions, see `turned`."""
+        """Map x to the same shape, (texts, positions, hidden). turn: see `turned`."""
         n = self.attn_norm(x)
         q, k, v = (
             matrix(n).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for matrix in (self.attn_q, self.attn_k, self.attn_v)
         )
-        # Spelt out: of windows this short the fused kernel takes twice as long to learn from.
+        # Written out: for windows this short, training with the fused kernel takes twice as long.
         scores = turned(q, turn) @ turned(k, turn).transpose(-1, -2) * q.shape[-1] ** -0.5
         if self.causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -86,7 +86,7 @@ def turned(x: Tensor, turn: Tensor) -> Tensor:
 
 
 class Toy(nn.Module):
-    """Ids (texts, positions) to logits (texts, positions, vocabulary)."""
+    """A model: ids (texts, positions) -> logits (texts, positions, vocabulary)."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -105,13 +105,13 @@ class Toy(nn.Module):
 
     @torch.no_grad()
     def _begin(self, layers: list[Layer], speeds: Tensor) -> None:
-        """Two heads of layer n look n + 1 tokens back and ahead before anything is learnt.
+        """Initialize two heads of layer n to attend n + 1 tokens back, and n + 1 ahead.
 
-        In a causal body none looks ahead: two heads look back, n + 1 tokens and n + 1 + layers.
+        In a causal body, both attend back: one n + 1 tokens, the other n + 1 + layers.
 
-        A masked cell knows nothing of its own, so that heads would first have to find their
-        neighbours: until then the loss is that of single characters.
-        All embeddings share a direction, from which queries and keys of these heads are made.
+        A masked cell has no content of its own, so heads would first have to learn to find
+        neighbours; until then the loss is that of single characters. All embeddings share a
+        direction, from which the queries and keys of these heads are made.
         """
         nn.init.zeros_(self.output.weight)
         nn.init.normal_(self.token_embd.weight, std=0.5)
@@ -138,9 +138,9 @@ class Toy(nn.Module):
 
 
 class ToyFile(ModelFile):
-    """A trained toy as llama.cpp names its parts, in float32; vocabulary: the tokenizer's entries.
+    """A trained toy in float32, with llama.cpp's names. vocabulary: the tokenizer's metadata.
 
-    It names no token that begins or ends texts: it was trained on pieces of one long text.
+    The file names no token that begins or ends texts: the training text is one long text in pieces.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class ToyFile(ModelFile):
         return self._numbers[self.info(name).name].reshape(-1).view(np.uint8)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as no file is open."""
 
 
 def _metadata(sizes: Sizes, name: str, description: str) -> Iterator[tuple[str, Any]]:
@@ -190,7 +190,7 @@ def _metadata(sizes: Sizes, name: str, description: str) -> Iterator[tuple[str, 
 
 
 def characters() -> dict[str, Any]:
-    """SentencePiece's kind without anything to merge: a character that it lacks is refused."""
+    """Metadata of a SentencePiece tokenizer without merges, which refuses unknown characters."""
     tokens = [*CHARACTERS.replace(" ", "\u2581"), "[MASK]"]
     return {
         "tokenizer.ggml.model": "llama",
@@ -207,7 +207,7 @@ def _tensors(model: Toy) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for name, tensor in model.state_dict().items():
         numbers = tensor.float().numpy()
         if ".attn_q." in name or ".attn_k." in name:
-            # GGUF turns pairs of neighbours, this model pairs of halves.
+            # In GGUF, RoPE turns pairs of neighbouring numbers; in this model, pairs of halves.
             halves = numbers.reshape(model.sizes.heads, 2, -1, model.sizes.hidden)
             numbers = halves.swapaxes(1, 2).reshape(numbers.shape)
         yield name, np.ascontiguousarray(numbers)

@@ -1,10 +1,10 @@
-"""Trains a toy: the steps, their rates, the checkpoints. Knows one model and when to stop.
+"""Trains a toy: the steps, their learning rates, the checkpoints. Knows one model and when to stop.
 
-Refuses to know what a toy is trained for: train_canvas.py and train_writer.py say the loss, the
-windows and the measure. It needs torch, which cutaway itself never does.
+Knows no objective: train_canvas.py and train_writer.py define the loss, the windows and the
+measure. The module needs torch, which cutaway itself does not.
 
-The rate of learning is constant and falls in the last part of the steps alone, so a training that
-is stopped and resumed with fewer steps in all is the training that had these steps from the start.
+The learning rate is constant and falls only in the last part of the steps. So a training that is
+stopped and resumed with fewer steps in all equals a training with these steps from the start.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from toy_model import CHARACTERS, Sizes, Toy, ToyFile
 
 TEXT_SHA256 = "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573"
 BATCH = 4096  # tokens of a step
-WARMUP, DECAY = 50, 0.45  # steps at the start, part of all steps at the end
-RATE, OTHER_RATE = 8e-3, 2e-3  # of matrices (Muon), of everything else (AdamW)
-DRAWS, LAST_DRAWS = 4, 32  # of 64 windows each, for the figure
+WARMUP, DECAY = 50, 0.45  # number of steps at the start, share of all steps at the end
+RATE, OTHER_RATE = 8e-3, 2e-3  # learning rates: of matrices (Muon), of all else (AdamW)
+DRAWS, LAST_DRAWS = 4, 32  # draws of 64 windows each, for the figure
 EVERY = 50  # steps from one checkpoint to the next
 
 
 def read(path: Path) -> str:
-    """The cleaned text; ends where it is not the one that the toys are trained on."""
+    """Read the cleaned text; exit if it is not the text that the toys are trained on."""
     data = path.read_bytes()
     if sha256(data).hexdigest() != TEXT_SHA256:
         raise SystemExit(f"{path} is not the text of TEXT_SHA256: make it as --help says")
@@ -41,27 +41,27 @@ def read(path: Path) -> str:
 
 
 def clean(text: str) -> str:
-    """One line per paragraph, one space between words, nothing but CHARACTERS."""
+    """Give each paragraph one line, put one space between words, keep only CHARACTERS."""
     known = re.sub(f"[^{re.escape(CHARACTERS)}]", "", text)
     paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", known))
     return "\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
 class Windows:
-    """Tokens of a text, and windows of them that begin where a word does."""
+    """The tokens of a text, and windows of tokens that begin at a word."""
 
     def __init__(self, ids: Iterable[int], starts: Iterable[int]) -> None:
         self.ids, self.starts = torch.tensor(list(ids)), torch.tensor(list(starts))
 
     def draw(self, count: int, length: int, random: torch.Generator) -> Tensor:
-        """So many, (count, length), by chance."""
+        """Draw random windows, (count, length)."""
         starts = self.starts[: torch.searchsorted(self.starts, len(self.ids) - length + 1)]
         chosen = starts[torch.randint(len(starts), (count,), generator=random)]
         return self.ids[chosen[:, None] + torch.arange(length)]
 
 
 def optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of layers, AdamW for all else."""
+    """Make the optimizers: Muon for the matrices of layers, AdamW for all else."""
     inner = [p for name, p in model.named_parameters() if "blk" in name and p.ndim == 2]
     rest = [p for name, p in model.named_parameters() if "blk" not in name or p.ndim != 2]
     return [
@@ -71,18 +71,18 @@ def optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def rate(step: int, steps: int) -> float:
-    """Part of the rate of learning that step has."""
+    """The factor of the learning rate at a step, 0 to 1."""
     return min(1.0, (step + 1) / WARMUP, (steps - step) / (DECAY * steps))
 
 
 class Training:
-    """A model on its way: what a checkpoint has, so that a resumed one goes on as if never stopped.
+    """A model in training: all that a checkpoint needs, so that a resumed training is the same.
 
-    done     steps; each depends on its number, and on nothing else that is drawn
-    seconds  of processors that they took; figures: what was last measured
+    done     number of steps so far; the random numbers of a step depend only on the step's number
+    seconds  processor seconds of these steps; figures: of the last measure
     """
 
-    unit: str  # what `BATCH` counts
+    unit: str  # of `BATCH`
 
     def __init__(self, sizes: Sizes) -> None:
         torch.manual_seed(0)
@@ -92,11 +92,11 @@ class Training:
         self.figures: dict[str, Any] = {}
 
     def loss(self, random: torch.Generator) -> Tensor:
-        """Of the windows of one step, which `done` and random choose."""
+        """The loss of one step's windows, which `done` and random choose."""
         raise NotImplementedError
 
     def held_out_losses(self, random: torch.Generator) -> Tensor:
-        """Nats per character of each of 64 windows that are never trained on, (64,)."""
+        """The nats per character of 64 windows that are never trained on, (64,)."""
         raise NotImplementedError
 
     def file(self) -> ToyFile:
@@ -104,12 +104,12 @@ class Training:
         raise NotImplementedError
 
     def bits(self, draws: int) -> Tensor:
-        """Bits per character of 64 such windows for each draw, the same ones each time."""
+        """The bits per character of 64 held-out windows for each draw, the same in each call."""
         random = torch.Generator().manual_seed(1)
         return torch.cat([self.held_out_losses(random) for _ in range(draws)]) / math.log(2)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
         for optimizer, was in zip(self.by, state["optimizers"], strict=True):
@@ -130,7 +130,7 @@ class Training:
         path.with_suffix(".new").replace(path)
 
     def step(self, steps: int) -> None:
-        """One step of so many."""
+        """Make one training step. steps: of the whole training."""
         started = time.process_time()
         self.loss(torch.Generator().manual_seed(self.done + 1000)).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -143,7 +143,7 @@ class Training:
         self.seconds += time.process_time() - started
 
     def measure(self, draws: int) -> None:
-        """What the model has seen and how well it does, printed as a line of JSON."""
+        """Measure the bits per character; print them and the tokens so far as a line of JSON."""
         with torch.no_grad():
             bits = self.bits(draws)
         self.figures = {
@@ -157,7 +157,7 @@ class Training:
 
 
 def train(training: Training, checkpoint: Path, steps: int) -> None:
-    """From the last checkpoint, if there is one, to the last step."""
+    """Train from the last checkpoint, if there is one, to the last step."""
     if checkpoint.exists():
         training.load(checkpoint)
     while training.done < steps:
@@ -168,7 +168,7 @@ def train(training: Training, checkpoint: Path, steps: int) -> None:
 
 
 def arguments(doc: str | None, steps: int) -> argparse.Namespace:
-    """Of both scripts; steps: of the whole training, where nobody says other."""
+    """Read the arguments of both scripts; steps: the default number of steps."""
     parser = parser_of(doc, model=False)
     parser.add_argument("text", type=Path)
     parser.add_argument("checkpoint", type=Path, help="resumed where it exists")
@@ -181,7 +181,7 @@ def arguments(doc: str | None, steps: int) -> argparse.Namespace:
 
 
 def run(training: Training, args: argparse.Namespace) -> None:
-    """What the arguments ask for."""
+    """Train, or export, as the arguments say."""
     train(training, args.checkpoint, args.steps)
     if args.export:
         write_gguf(args.export, training.file())

@@ -1,10 +1,10 @@
-"""What a trace costs: the time of a step with a trace into a file and without.
+"""The cost of a trace: the time of a step with a trace into a file, and without.
 
     python bench/trace_cost.py [-m MODEL] [--tokens 200] [--candidates 20] [--rounds 7]
 
-The same text is written both ways, in turns (A B A B). A run's figure is its median step; the
-cost is the median of the rounds' ratios, less one, with the lowest and the highest, and of the
-processor time. The last line is one JSON document.
+The same text is written both ways, in turns (A B A B). A run's figure is its median step. The cost
+is the median of the rounds' ratios, less one, with the lowest and the highest; the cost in
+processor time is computed in the same way. The last line is one JSON document.
 """
 
 import json
@@ -21,7 +21,7 @@ PROMPT = "Once upon a time, in a village by the sea,"
 
 
 class Run(NamedTuple):
-    """Seconds: of the median step, and of the processors for a token."""
+    """The seconds of the median step, and the processor seconds of a token."""
 
     step: float
     processor: float
@@ -36,7 +36,7 @@ def timed(llm: LLM, tokens: int, **recording: Any) -> Run:
 
 
 def rounds(llm: LLM, count: int, tokens: int, candidates: int) -> list[tuple[Run, Run, int]]:
-    """(without, with, the file's bytes) of each round."""
+    """Run all rounds; return (run without a trace, run with one, the file's bytes) of each."""
     found = []
     with TemporaryDirectory() as folder:
         for i in range(count):
@@ -47,7 +47,7 @@ def rounds(llm: LLM, count: int, tokens: int, candidates: int) -> list[tuple[Run
 
 
 def report(done: list[tuple[Run, Run, int]], tokens: int) -> dict[str, Any]:
-    """Medians over the rounds, and how far the costs lie apart."""
+    """The medians over the rounds, and the lowest and the highest cost."""
     costs = [traced.step / bare.step - 1 for bare, traced, _ in done]
     return {
         "without_ms": median(bare.step for bare, _, _ in done) * 1e3,
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args(argv)
     llm = LLM(args.model)
-    rounds(llm, 1, 8, args.candidates)  # the first run warms what both use
+    rounds(llm, 1, 8, args.candidates)  # a first round, to warm up
     found = report(rounds(llm, args.rounds, args.tokens, args.candidates), args.tokens)
     low, high = found["cost_range"]
     print(f"without a trace {found['without_ms']:.2f} ms a token, with {found['with_ms']:.2f}")

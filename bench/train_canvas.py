@@ -4,16 +4,16 @@
     python bench/train_canvas.py austen.txt toy.pt --export toy.gguf
     cutaway quantize toy.gguf toy-canvas.Q8_0.gguf --to q8_0
 
-The text is the six novels of Jane Austen (1775–1817), which are in the public domain, as the R
-package janeaustenr 1.0.0 has them (Debian: r-cran-janeaustenr 1.0.0-1); TEXT_SHA256 is the file's
+The text is the six novels of Jane Austen (1775–1817), which are in the public domain, from the R
+package janeaustenr 1.0.0 (Debian: r-cran-janeaustenr 1.0.0-1); TEXT_SHA256 is the hash of the file
 that the first line writes. toy_training.py has the steps.
 
-The model is LLaDA's (arXiv 2502.09992) made small: the body of llama, in which every token sees
-all. Its loss is LLaDA's: of a window of L characters, k are masked, k drawn evenly from 1 to L; the
-loss is the mean cross entropy of the masked ones, and its mean over k is a bound of the window's
-negative log-likelihood per character. Half of the windows have a beginning that is never masked,
-as a prompt is. Windows are of 64, 128 or 256 characters; in the first steps few of them are masked,
-since what is behind a hole says most about it.
+The model is a small LLaDA (arXiv 2502.09992): llama's body, in which every token attends to all
+tokens. Its loss is LLaDA's: of a window of L characters, k are masked, k being uniform in 1 to L.
+The loss is the mean cross entropy of the masked characters; its mean over k is a bound of the
+window's negative log-likelihood per character. Half of the windows begin with characters that are
+never masked, like a prompt. Windows have 64, 128 or 256 characters. In the first steps few
+characters are masked, since a masked character's neighbours say most about it.
 """
 
 import torch
@@ -26,27 +26,27 @@ from toy_training import Training, Windows
 
 HELD_OUT = 100_000  # characters at the end, which are never trained on
 WINDOWS = 64, 128, 256
-EASY = 500  # steps until windows may be masked entirely, at the start a fifth of them at most
+EASY = 500  # steps until windows may be masked entirely; at the start, a fifth at most
 STEPS = 8000
 
 
 def windows(text: str) -> Windows:
-    """A token is a character."""
+    """Make windows of the text, in which a token is a character."""
     places = {character: i for i, character in enumerate(CHARACTERS)}
     starts = (i + 1 for i, character in enumerate(text) if character in " \n")
     return Windows((places[character] for character in text), starts)
 
 
 def masked(ids: Tensor, random: torch.Generator, *, most: float = 1, prompts: bool) -> Tensor:
-    """Which cells of each window are masked; prompts: half of the windows keep a beginning.
+    """Draw whether each cell of each window is masked, (windows, length).
 
-    most: the part of the others that can be masked
+    most: the largest share of masked cells; prompts: half of the windows keep a beginning
     """
     count, length = ids.shape
     first = torch.zeros(count, dtype=torch.long)
     if prompts:
         first[::2] = torch.randint(0, length - 8, (len(first[::2]),), generator=random)
-    # Even shares of the masked part over the batch, in any order: less noise than by chance.
+    # The masked shares are spread evenly over the batch, in random order, for less noise.
     shares = torch.randperm(count, generator=random) + torch.rand(count, generator=random)
     number = ((length - first) * most * shares / count).floor().long() + 1
     order = torch.rand(count, length, generator=random)
@@ -55,7 +55,7 @@ def masked(ids: Tensor, random: torch.Generator, *, most: float = 1, prompts: bo
 
 
 def losses(model: nn.Module, ids: Tensor, holes: Tensor) -> Tensor:
-    """Mean cross entropy of the masked cells of each window, in nats."""
+    """The mean cross entropy of the masked cells of each window, in nats, (windows,)."""
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(ids.masked_fill(holes, MASK))
     each = F.cross_entropy(logits.float().transpose(1, 2), ids, reduction="none")
@@ -63,7 +63,7 @@ def losses(model: nn.Module, ids: Tensor, holes: Tensor) -> Tensor:
 
 
 class CanvasTraining(Training):
-    """See `Training`; the figure is the bound, of windows of 256."""
+    """The training of toy-canvas; the figure is the bound for windows of 256 characters."""
 
     unit = "characters"
 

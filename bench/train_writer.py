@@ -1,15 +1,15 @@
-"""Trains toy-writer: a small causal language model, for slow lines and for lessons.
+"""Trains toy-writer: a small causal language model, for slow networks and for lessons.
 
     Rscript -e 'writeLines(janeaustenr::austen_books()$text, "austen.txt")'
     python bench/train_writer.py austen.txt toy.pt --export toy.gguf
     cutaway quantize toy.gguf toy-writer.Q8_0.gguf --to q8_0
 
-The text is toy-canvas's: train_canvas.py says where it is from. toy_training.py has the steps.
+The text is toy-canvas's: train_canvas.py names its source. toy_training.py has the steps.
 
-The model is llama made small, with a byte-level BPE of 1,024 tokens that is learnt from the same
-text, so all of a large model's machine is there in two megabytes: merges, the causal mask, a KV
-cache, drafts. Its loss is the cross entropy of the next token; the figure is bits per character of
-windows of 256 tokens, in which the first tokens have little to go by.
+The model is a small llama, with a byte-level BPE of 1,024 tokens that is learnt from the same text.
+So two megabytes have all parts of a large model: merges, the causal mask, a KV cache, drafts. Its
+loss is the cross entropy of the next token. The figure is bits per character in windows of 256
+tokens, whose first tokens have little context.
 """
 
 import json
@@ -35,7 +35,7 @@ SIZES = Sizes(vocabulary=TOKENS, causal=True, hidden=160, layers=4, heads=5, ffn
 
 
 def learnt(text: str, tokens: int = TOKENS) -> Tokenizer:
-    """Byte-level BPE of so many tokens, GPT-2's way of cutting words."""
+    """Learn a byte-level BPE of ``tokens`` tokens, with GPT-2's pattern for words."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -49,7 +49,7 @@ def learnt(text: str, tokens: int = TOKENS) -> Tokenizer:
 
 
 def vocabulary(tokenizer: Tokenizer) -> Iterator[tuple[str, Any]]:
-    """The tokenizer's entries of the file."""
+    """Yield the tokenizer's metadata in the file."""
     tokens = tokenizer.get_vocab()
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     yield "tokenizer.ggml.model", "gpt2"
@@ -61,14 +61,14 @@ def vocabulary(tokenizer: Tokenizer) -> Iterator[tuple[str, Any]]:
 
 
 def losses(model: nn.Module, ids: Tensor) -> Tensor:
-    """Cross entropy of each token but the first, (windows, tokens - 1), in nats."""
+    """The cross entropy of each token but the first, (windows, tokens - 1), in nats."""
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(ids[:, :-1])
     return F.cross_entropy(logits.float().transpose(1, 2), ids[:, 1:], reduction="none")
 
 
 class WriterTraining(Training):
-    """See `Training`."""
+    """The training of toy-writer."""
 
     unit = "tokens"
 

@@ -1,16 +1,16 @@
-"""How far vectors and tokens are from sentence-transformers', model by model.
+"""How far embeddings and tokens are from sentence-transformers', model by model.
 
     python bench/vectors.py [--only NAME,NAME] [--texts 40] [--lines 1000] [--write docs/embed.md]
 
-Wants torch, transformers, sentence-transformers and sentencepiece. Of each row of the table a
-folder is made as the published one is: a body of the family with random weights, in small shapes
-(tests/support/random_models.py), a tokenizer of its kind that is trained here on lines of twenty
-scripts, and the files of sentence-transformers. Published weights and vocabularies can be
-downloaded, and are not: so the table shows that the same is computed, not what a model is worth.
+Needs torch, transformers, sentence-transformers and sentencepiece. For each row of the table, the
+script makes a folder in the form of the published model's: a body of the family with random
+weights, in small shapes (tests/support/random_models.py), a tokenizer of the same kind, trained
+here on lines of twenty scripts, and the files of sentence-transformers. The script downloads no
+published weights or vocabularies: the table shows that results agree, not a model's quality.
 
-The table has: whether the tokens of all lines are equal, and of how many; and over texts the least
-cosine of our vectors with theirs, both in float32: of `reference`, and of `cpu`, which keeps keys
-and values in 16 bits. Cross-encoders have the largest difference of a score instead.
+The table has: the number of lines, and of lines whose tokens are equal; and over texts the least
+cosine of cutaway's vectors with the library's, both in float32: of `reference`, and of `cpu`, which
+keeps keys and values in 16 bits. Cross-encoders have the largest difference of a score instead.
 --write puts the table between <!-- vectors:begin --> and <!-- vectors:end -->.
 """
 
@@ -41,14 +41,14 @@ Vectors = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Made:
-    """published: models that have this form; row: of `support.random_models`."""
+    """A model to make. published: models of this form; row: of `support.random_models`."""
 
     published: str
     row: str
     tokenizer: str
     pooling: str = "mean"
     prompt: str = ""
-    dense: tuple[str, ...] = ()  # activations of layers behind pooling
+    dense: tuple[str, ...] = ()  # activations of dense layers after pooling
 
 
 VECTORS = {
@@ -91,11 +91,11 @@ RANKERS = {
 }
 
 
-# -- folders as they are published ---------------------------------------------------------------
+# -- folders in the published form ---------------------------------------------------------------
 
 
 def tokenizer(kind: str) -> Any:
-    """Of the `tokenizers` library, trained here."""
+    """Train a tokenizer of the `tokenizers` library."""
     tiny, many = import_module("support.tiny_tokenizers"), import_module("support.many_scripts")
     texts = [*tiny.TEXTS, *(one for one in many.lines(3000, seed=9) if "\0" not in one)]
     given = {"size": SIZE, "texts": texts}
@@ -120,7 +120,7 @@ def tokenizer(kind: str) -> Any:
 
 
 def framed(made: Any, begin: str = "", end: str = "") -> Any:
-    """With tokens around each text."""
+    """Make the tokenizer put tokens around each text."""
     processors = import_module("tokenizers.processors")
     around = [one for one in (begin, end) if one]
     single = " ".join([*[begin] * bool(begin), "$A", *[end] * bool(end)])
@@ -142,7 +142,7 @@ def unigram(kind: str) -> Any:
 
 
 def specials(made: Any) -> dict[str, str]:
-    """What tokenizer_config.json says of them."""
+    """The special tokens' entries in tokenizer_config.json."""
     names = {
         "pad_token": ("[PAD]", "<pad>", "<unk>"), "unk_token": ("[UNK]", "<unk>"),
         "cls_token": ("[CLS]",), "sep_token": ("[SEP]",), "mask_token": ("[MASK]", "<mask>"),
@@ -156,7 +156,7 @@ def specials(made: Any) -> dict[str, str]:
 
 
 def save(made: Made, folder: Path) -> Any:
-    """The body and its tokenizer; -> the tokenizer."""
+    """Save the body and its tokenizer; return the tokenizer."""
     models = import_module("support.random_models")
     library = tokenizer(made.tokenizer)
     row = models.row(made.row)
@@ -173,7 +173,7 @@ def save(made: Made, folder: Path) -> Any:
 
 
 def sentences(made: Made, body: Path, folder: Path) -> Any:
-    """A folder of sentence-transformers, which it writes itself; -> its model."""
+    """Have sentence-transformers write its folder; return its model."""
     library = import_module("sentence_transformers")
     modules = import_module("sentence_transformers.sentence_transformer.modules")
     nn = import_module("torch.nn")
@@ -196,15 +196,15 @@ def sentences(made: Made, body: Path, folder: Path) -> Any:
 
 
 def texts_of(count: int) -> list[str]:
-    """Sentences, and lines of many scripts."""
+    """Make sentences, and lines in many scripts."""
     tiny, many = import_module("support.tiny_tokenizers"), import_module("support.many_scripts")
     return [*tiny.TEXTS, *tiny.SENTENCES, *many.lines(count, seed=3)][:count]
 
 
 def same_tokens(llm: LLM, library: Any, count: int) -> int:
-    """Of how many lines the tokens are the library's.
+    """Count the lines whose tokens equal the library's.
 
-    What it would compose (NFC) is composed before, since here texts keep their bytes.
+    Lines are composed (NFC) before, as the library would do, since cutaway keeps a text's bytes.
     """
     many, composes = import_module("support.many_scripts"), "NFC" in str(library.normalizer)
     lines = [normalize("NFC", one) if composes else one for one in many.lines(count, seed=5)]
@@ -217,7 +217,7 @@ def same_tokens(llm: LLM, library: Any, count: int) -> int:
 
 def vector_figures(made: Made, args: Namespace) -> dict[str, Any]:
     texts = texts_of(args.texts)
-    texts.append(" ".join(texts))  # which is cut
+    texts.append(" ".join(texts))  # a text that is cut
     with TemporaryDirectory() as place:
         body, folder = Path(place) / "body", Path(place) / "whole"
         body.mkdir()
@@ -285,7 +285,7 @@ def cells(rows: list[tuple[Made, dict[str, Any]]], lines: int) -> Iterator[list[
 
 
 def shown(figure: float, *, ranks: bool) -> str:
-    """A cosine is rounded down."""
+    """Write a figure; a cosine is rounded down."""
     return f"±{figure:.0e}" if ranks else f"{np.floor(figure * 1e9) / 1e9:.9f}"
 
 
