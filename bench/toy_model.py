@@ -43,7 +43,7 @@ class Sizes:
 
 
 class Layer(nn.Module):
-    """Attention over the whole window, or over earlier tokens; then a gated feed-forward network."""
+    """Attention over the whole window, or over earlier tokens; then a gated feed-forward layer."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ def windows(text: str) -> Windows:
 def masked(ids: Tensor, random: torch.Generator, *, most: float = 1, prompts: bool) -> Tensor:
     """Draw whether each cell of each window is masked, (windows, length).
 
-    most: the largest share of masked cells; prompts: half of the windows keep a beginning
+    prompts: half of the windows keep a beginning. most: the largest masked share of other cells
     """
     count, length = ids.shape
     first = torch.zeros(count, dtype=torch.long)

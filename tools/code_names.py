@@ -1,7 +1,7 @@
 """The names that JavaScript and C++ declare, by their tokens: a guess, without a grammar.
 
-It knows how the two languages are written here: a ``*`` or ``&`` of a type stands at the type, a
-product's between spaces. What a macro makes, it does not see.
+The module knows this project's style of the two languages: a type's ``*`` or ``&`` follows the type
+directly, a product's has spaces around it. The module does not see names that a macro makes.
 """
 
 import re
@@ -32,17 +32,17 @@ _OPENING = {opening: closing for closing, opening in _CLOSING.items()}
 
 
 class Token(NamedTuple):
-    """A word, a mark, or a comment or text as a whole."""
+    """A word, a mark, a whole comment or a whole string."""
 
     kind: str  # comment, text, name, mark or number
     text: str
     line: int
-    is_spaced: bool  # after white space
-    is_first: bool  # of its line
+    is_spaced: bool  # whether white space precedes it
+    is_first: bool  # whether it is the first token of its line
 
 
 class Name(NamedTuple):
-    """A name where it is declared."""
+    """A declared name, and the line of its declaration."""
 
     name: str
     line: int
@@ -64,8 +64,8 @@ def tokens_of(source: str) -> list[Token]:
 
 
 def leading_comments(tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """Yield each comment that has its lines to itself, without what follows it line by line."""
-    last = -1  # the line on which the comment before ends
+    """Yield each comment on lines of its own; of comments on successive lines, only the first."""
+    last = -1  # the line on which the previous comment ends
     for token in tokens:
         if token.kind == "comment" and token.is_first:
             if token.line != last + 1:
@@ -119,7 +119,7 @@ def _is_arrow(code: list[Token], ends: dict[int, int], index: int) -> bool:
 
 
 def _patterns(code: list[Token], ends: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield where parameters, or a pattern after ``const``, begin and end."""
+    """Yield the first and the last index of parameters, or of a pattern after ``const``."""
     for first, last in ends.items():
         before, after = _text(code, first - 1), _text(code, last + 1)
         if code[first].text != "(":
@@ -131,21 +131,21 @@ def _patterns(code: list[Token], ends: dict[int, int]) -> Iterator[tuple[int, in
 
 
 def cpp_names(tokens: list[Token]) -> Iterator[Name]:
-    """Yield what follows a type: variables, parameters, members and functions."""
+    """Yield names that follow a type: variables, parameters, members and functions."""
     code = [token for token in tokens if token.kind != "comment"]
     for index, token in enumerate(code):
         if token.kind != "name" or _NO_TYPE.fullmatch(token.text):
             continue
         after = _text(code, index + 1)
         start = index
-        while after == "(" and _text(code, start - 1) == "::":  # of a class
+        while after == "(" and _text(code, start - 1) == "::":  # a class's method
             start -= 2
         if after in ("=", ";", ",", ")", "{", "[", "(", ":") and _is_type(code, start - 1):
             yield Name(token.text, token.line, after == "(")
 
 
 def _is_type(code: list[Token], index: int) -> bool:
-    """Whether a token ends a type: its name, or what stands at it."""
+    """Whether a token ends a type: the type's name, or a mark that follows the name directly."""
     if index < 0:
         return False
     token = code[index]
@@ -155,7 +155,7 @@ def _is_type(code: list[Token], index: int) -> bool:
 
 
 def _ends(code: list[Token]) -> dict[int, int]:
-    """Return the index of the closing bracket of each opening one."""
+    """Map the index of each opening bracket to that of its closing bracket."""
     ends: dict[int, int] = {}
     stack: list[int] = []
     for index, token in enumerate(code):
@@ -169,5 +169,5 @@ def _ends(code: list[Token]) -> dict[int, int]:
 
 
 def _text(code: list[Token], index: int) -> str:
-    """Return a token as it stands there; "" before the first and after the last."""
+    """Return the text of the token at an index; "" before the first and after the last."""
     return code[index].text if 0 <= index < len(code) else ""

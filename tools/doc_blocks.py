@@ -1,7 +1,7 @@
 """The fenced blocks of a page of Markdown, and the commands in them.
 
-Knows Markdown's fences, where a shell's command ends, and the comment that says why a block is not
-run. Refuses to know what a block does.
+Knows Markdown's fences, the end of a shell's command, and the comment that says why a block is not
+run. Knows nothing of a block's meaning.
 """
 
 import re
@@ -17,36 +17,36 @@ _HERE = re.compile(r"<<'?(\w+)'?$")
 
 
 class Block(NamedTuple):
-    """A fenced block of a page: its first line there, its language ("": none) and what it holds."""
+    """A fenced block of a page: its first line in the page, its language ("": none), its text."""
 
     page: str
     line: int
     kind: str
     code: str
     not_run: dict[str, str]
-    """What a command begins with, and why it is not run; "" stands for all of the block."""
+    """Beginning of a command -> the reason why it is not run; "" is the whole block."""
 
     @property
     def script(self) -> str:
-        """What a shell would be given."""
+        """The block's commands as a shell script; "" for a block of another language."""
         if self.kind == "console":
             return "\n".join(shown.command for shown in self.shown())
         return self.code if self.kind == "sh" else ""
 
     def shown(self) -> Iterator["Shown"]:
-        """A console's commands, each with the output below it."""
+        """Yield a console's commands, each with the output below it."""
         for part in re.split(r"^\$ ", self.code, flags=re.MULTILINE)[1:]:
             command, _, output = re.split(r"(?<!\\)(\n)", part + "\n", maxsplit=1)
             yield Shown(command, output.strip("\n"))
 
     def why_not(self, command: str) -> str | None:
-        """Why a command of the block, or the block of Python, is not run; None where it is."""
+        """The reason why a command, or the block of Python, is not run; None if it is run."""
         reasons = (why for begins, why in self.not_run.items() if command.startswith(begins))
         return next(reasons, None)
 
 
 class Shown(NamedTuple):
-    """A command and its output, as a page shows them."""
+    """A command and its output in a page."""
 
     command: str
     output: str
@@ -65,12 +65,12 @@ def blocks_of(text: str, page: str = "") -> Iterator[Block]:
 
 
 def without_blocks(text: str) -> str:
-    """What is left of a page without its fenced blocks."""
+    """The text of a page without its fenced blocks."""
     return _FENCE.sub("", text)
 
 
 def commands(script: str) -> Iterator[str]:
-    """The commands of a shell script, each with the lines that it goes on in."""
+    """Yield the commands of a shell script, each with its continuation lines."""
     lines: list[str] = []
     left_in = iter(script.splitlines())
     for line in left_in:

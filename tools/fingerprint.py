@@ -1,20 +1,20 @@
 """Writes a fixed text with the packaged model and compares its bits: the same from every wheel.
 
-    python fingerprint.py      exit code 1 where they are others
+    python fingerprint.py      exit code 1 if the bits differ
 
-Runs wherever a wheel is installed, on each instruction set of the machine. Knows no path of this
-checkout, and nothing that is not in the wheel.
+Runs wherever a wheel is installed, on each instruction set of the machine. Uses no path of this
+checkout, and nothing outside of the wheel.
 """
 
 import os
 import sys
 
 EXPECTED = "6a93227b6f5def41"
-"""Of all logits of 48 cells, on any machine: a new one is a new arithmetic, and a new release."""
+"""The fingerprint of all logits of 48 cells, on any machine; a new one means a new ARITHMETIC."""
 
 
 def main() -> int:
-    """Print a line for each instruction set; 1 where one differs."""
+    """Print a line for each instruction set; return 1 if one differs."""
     from cutaway import LLM
     from cutaway.base import _native
 

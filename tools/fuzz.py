@@ -1,14 +1,15 @@
-"""Throw damaged files and odd requests at cutaway, and count what becomes of them.
+"""Throw damaged files and odd requests at cutaway, and count the outcomes.
 
     python tools/fuzz.py --minutes 60
     python tools/fuzz.py gguf quantise --minutes 20 --isa avx2,avx512
     python tools/fuzz.py --minutes 60 --native build/sanitize/_native.abi3.so
     python tools/fuzz.py gguf --input build/fuzz/findings/gguf-1234.input
 
-Each format has an equal share of the time; one that runs kernels shares it among instruction sets.
-Inputs are numbered, and equal numbers are equal inputs. What ends neither whole nor in a sentence
-is written to build/fuzz/findings/. --native runs another build of the native module, such as that
-for sanitizers, which `make fuzz` makes. Exit code 1: something was found.
+Each format has an equal share of the time; a format that runs kernels divides its share among
+instruction sets. Inputs are numbered, and equal numbers are equal inputs. An input that neither
+succeeds nor is refused with a sentence is written to build/fuzz/findings/. --native runs another
+build of the native module, such as the one for sanitizers, which `make fuzz` makes. The exit code
+is 1 if there are findings.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _ASAN = (
 
 
 def main() -> int:
-    """Run all that is asked for; 1 where something was found."""
+    """Run what the arguments say; return 1 if there are findings."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,7 +55,7 @@ def main() -> int:
 
 
 def use_native(path: Path | None) -> None:
-    """Import another build in place of the installed one."""
+    """Import another build of the native module in place of the installed one."""
     if path is not None:
         name = "cutaway.base._native"
         spec = spec_from_file_location(name, path)
@@ -64,7 +65,7 @@ def use_native(path: Path | None) -> None:
 
 
 def work(arguments: Sequence[str]) -> int:
-    """Be the process that tries inputs."""
+    """Try inputs, in a process of its own."""
     from support.fuzz import FORMATS
     from support.fuzz.harness import main
 
@@ -73,7 +74,7 @@ def work(arguments: Sequence[str]) -> int:
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Try one input in this process; what it raises is shown."""
+    """Try one input in this process, and show the exception that it raises."""
     use_native(args.native)
     from support.fuzz import FORMATS
     from support.fuzz.harness import attempt
@@ -87,7 +88,7 @@ def replay(args: argparse.Namespace) -> int:
 
 
 def run_all(args: argparse.Namespace) -> int:
-    """Each format in turn, on each instruction set; print the table."""
+    """Run each format in turn, on each instruction set; print the table."""
     from support.fuzz import FORMATS
     from support.fuzz.harness import Report, run
 
@@ -115,7 +116,7 @@ def run_all(args: argparse.Namespace) -> int:
 
 
 def tiers_of(args: argparse.Namespace) -> list[str]:
-    """Those asked for; else the best alone, and of a build for sanitizers all of this machine."""
+    """The instruction sets to run: those of --isa; else the best, or all for a sanitizer build."""
     from cutaway.compute.backends.cpu import tiers
 
     if args.isa:
@@ -124,7 +125,7 @@ def tiers_of(args: argparse.Namespace) -> list[str]:
 
 
 def sanitized(native: Path) -> Mapping[str, str]:
-    """The environment in which a module for sanitizers runs: their libraries must be first."""
+    """The environment for a sanitizer build, whose libraries must be loaded first."""
     linked = subprocess.run(["ldd", native], capture_output=True, text=True, check=True).stdout
     paths = [row.split()[2] for row in linked.splitlines() if row.strip().startswith(_PRELOADED)]
     return {
@@ -155,7 +156,7 @@ def line(report: Mapping[str, Any]) -> str:
 
 
 def table(reports: Sequence[Mapping[str, Any]]) -> str:
-    """The counts, and below them what failed."""
+    """The counts, and below them the failures."""
     head = " ".join(f"{name:>9}" for name in COLUMNS)
     kinds = [
         f"{report['format']} {seed} {report['tier']}: {kind}"

@@ -1,13 +1,13 @@
-"""Builds the wheels that one machine can build, and checks each as a user would get it.
+"""Builds the wheels that one machine can build, and checks each in the form that a user gets.
 
     python tools/release_check.py OUTPUT [--python PYTHON …] [--arm-root FOLDER …]
         [--only TARGET …] [--json FILE]
 
-The sdist, a wheel by this machine's own compiler, and for each target of release_targets.py one by
-zig's Clang, with LLVM's libc++ inside. Of each wheel: its tag (auditwheel), its stable ABI
-(abi3audit), what is in it (twine, the SBOM), whether pip finds wheels of all that it requires, and
-in fresh venvs whether it writes the bits of tools/fingerprint.py.
-Needs package indexes and nothing else of the network. Refuses to know how anything is published.
+It builds the sdist, a wheel by this machine's own compiler, and for each target of
+release_targets.py a wheel by zig's Clang, with LLVM's libc++ inside. It checks each wheel's tag
+(auditwheel), its stable ABI (abi3audit), its contents (twine, the SBOM), whether pip finds wheels
+of all requirements, and in fresh venvs whether it computes the bits of tools/fingerprint.py.
+Needs package indexes and nothing else of the network. Knows nothing of publishing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ STABLE = 12  # from this Python 3 on, one wheel serves all
 
 
 def main() -> int:
-    """Build, check, and print the table; 1 where a check failed."""
+    """Build, check, and print the table; return 1 if a check failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 class Release:
-    """One run: the folder that everything is made in, the Pythons, and the report."""
+    """One run: the folder of all outputs, the Pythons, and the report."""
 
     def __init__(self, report: Report, out: Path, args: argparse.Namespace) -> None:
         self.report = report
@@ -73,9 +73,9 @@ class Release:
         }
 
     def sdist(self) -> str:
-        """Make it, check how an index would show it, and unpack it: all else is built of it.
+        """Make the sdist, check how an index would show it, and unpack it for all other builds.
 
-        What a page runs is compiled for it, once: it is the same for every platform.
+        The page's cores are compiled once for the sdist: they are the same for every platform.
         """
         cores = ROOT / "src/cutaway/trace/web/cores"
         self.report.run(ROOT / "native/web/build.sh", cores, PYTHON=str(self.tools / "python"))
@@ -92,7 +92,7 @@ class Release:
         return f"{sdist.name}, {sdist.stat().st_size / 1e6:.2f} MB"
 
     def by_this_compiler(self) -> None:
-        """What pip does where there is no wheel: the bits that all wheels must have."""
+        """Build a wheel as pip does without a published one; all wheels must have its bits."""
         python = next(iter(self.pythons.values()))
 
         def built() -> Wheel:
@@ -105,7 +105,7 @@ class Release:
             wheel.bits("source", python, self.out / "a fresh venv")
 
     def wheels(self, target: Target) -> None:
-        """One for each ABI that the Pythons at hand can build, and its checks."""
+        """Build a wheel for each ABI that the Pythons at hand can build, and check it."""
         stable = min((minor for minor in self.pythons if minor >= STABLE), default=0)
         older = [minor for minor in self.pythons if minor < STABLE and target.system == "Linux"]
         for minor in filter(None, [stable, *older]):
@@ -119,7 +119,7 @@ class Release:
             self.report.not_made(target.name, "wheel, stable ABI", "name a Python 3.12 by --python")
 
     def build(self, target: Target, minor: int) -> Wheel:
-        """Cross-compiled, and with the tag of the oldest systems that it serves."""
+        """Cross-compile a wheel, with the tag of the oldest operating systems that it serves."""
         own = self.report.venv(self.pythons[minor], self.out / f"build-3{minor}", new=False)
         backend = tomllib.loads((self.unpacked / "pyproject.toml").read_text())["build-system"]
         self.report.run(own / "pip", "install", "-q", *BUILDING, *backend["requires"])
@@ -139,14 +139,14 @@ class Release:
             SETUPTOOLS_EXT_SUFFIX=f".cpython-3{minor}-{target.machine}-linux-gnu.so",  # not stable
         )  # fmt: skip
         (wheel,) = made.glob("*.whl")
-        if target.system == "Linux":  # it needs nothing that auditwheel would have to add
+        if target.system == "Linux":  # the wheel needs no library that auditwheel would add
             self.report.run(self.tools / "wheel", "tags", "--remove",
                             "--platform-tag", target.tag, wheel)  # fmt: skip
             (wheel,) = made.glob("*.whl")
         return Wheel(self.report, self.tools, wheel)
 
     def inspect(self, target: Target, wheel: Wheel, minor: int) -> None:
-        """What can be said of a wheel without running it."""
+        """Make the checks of a wheel that do not run it."""
         check = self.report.check
         check(target.name, f"3.{minor} contents", wheel.contents)
         if target.system == "Linux":
@@ -156,7 +156,7 @@ class Release:
         check(target.name, f"3.{minor} requires", lambda: wheel.requires(target.takes, minor))
 
     def run(self, target: Target, wheel: Wheel, serves: list[int]) -> None:
-        """The bits that it writes, where something here runs it."""
+        """Check a wheel's bits, if this machine or an emulator can run it."""
         if target.name == "linux-x86_64":
             for minor in serves:
                 wheel.bits(
@@ -174,12 +174,12 @@ class Release:
 
 
 def minor_of(report: Report, python: str) -> int:
-    """12 of a Python 3.12."""
+    """The minor version of a Python: 12 for Python 3.12."""
     return int(report.run(python, "-c", "import sys; print(sys.version_info[1])"))
 
 
 def fresh(folder: Path) -> Path:
-    """The folder, without what an earlier run left in it."""
+    """Make the folder, empty: without files of an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

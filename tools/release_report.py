@@ -1,6 +1,6 @@
 """The results of a release check: a line as each check ends, a table of all, and the same as JSON.
 
-A check is ok, failed, or not made, with the reason. Does not know what is checked.
+A check is ok, failed, or not made, with the reason. Knows no check.
 """
 
 import json
@@ -21,10 +21,10 @@ NOT_MADE = "not made"
 
 @dataclass(frozen=True)
 class Row:
-    """One check: of what, which, how it ended, and what it found.
+    """One check: its subject, its name, its outcome, and its result in words.
 
-    seconds    by the clock
-    processor  those that its commands computed, on all cores: the same on a busy machine
+    seconds    of wall-clock time
+    processor  processor seconds of its commands on all cores: the same on a busy machine
     """
 
     subject: str
@@ -36,7 +36,7 @@ class Row:
 
 
 class CheckError(Exception):
-    """A command that failed, or what is wrong with what it made."""
+    """A command failed, or its output has a fault."""
 
 
 class Report:
@@ -48,7 +48,7 @@ class Report:
         log.write_text("")
 
     def check(self, subject: str, name: str, work: Callable[[], Found]) -> Found | None:
-        """The result of ``work``, also shown in the row; None where it failed."""
+        """Return the result of ``work``, which the row also shows; None if the check failed."""
         began, computed = time.perf_counter(), computed_by_commands()
         found: Found | None = None
         outcome, said = "ok", ""
@@ -66,10 +66,10 @@ class Report:
         self._add(Row(subject, name, NOT_MADE, why))
 
     def run(self, *command: object, cwd: Path | None = None, **environment: str) -> str:
-        """Run a command; its output.
+        """Run a command; return its output.
 
         Raises:
-            CheckError: with its last lines, where it fails.
+            CheckError: with the last lines of output, if the command fails.
         """
         words = [str(word) for word in command]
         done = subprocess.run(
@@ -84,12 +84,12 @@ class Report:
         return done.stdout
 
     def venv(self, python: object, folder: Path, *, new: bool = True) -> Path:
-        """Make a virtual environment, or keep an earlier run's; the folder of its programs."""
+        """Make a virtual environment, or keep an earlier run's; return its folder of programs."""
         self.run(python, "-m", "venv", *(["--clear"] if new else []), folder)
         return folder / "bin"
 
     def end(self, file: Path | None) -> int:
-        """Print the table, write the rows as JSON, and return the exit code: 1 where one failed."""
+        """Print the table, write the rows as JSON; return the exit code: 1 if a check failed."""
         subject = ""
         for row in self.rows:
             if row.subject != subject:

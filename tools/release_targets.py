@@ -1,6 +1,6 @@
 """The machines that wheels are built for, and zig's Clang as a cross compiler for each.
 
-Knows the switches of CMake and zig; not what is done with a wheel.
+Knows the switches of CMake and zig, and nothing of wheels.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ ARM = ("i8mm", "neon", "generic", "amx-plain")
 class Target:
     """One kind of machine.
 
-    zig       what zig calls it
-    system    what CMake calls its operating system
-    platform  what Python calls it, as of sysconfig.get_platform()
-    tag       the wheel's own, of the oldest systems that it serves
-    takes     the tags of wheels that pip takes on the oldest system that has wheels of everything
+    zig       its name in zig
+    system    its operating system's name in CMake
+    platform  its name in Python, by sysconfig.get_platform()
+    tag       of its wheel: the oldest operating system that the wheel serves
+    takes     the tags that pip accepts on the oldest system with wheels of all requirements
     tiers     the instruction sets that the wheel has kernels for
     """
 
@@ -32,12 +32,12 @@ class Target:
 
     @property
     def machine(self) -> str:
-        """The processor, as CMake and tags have it."""
+        """The processor's name in CMake and in tags."""
         return "arm64" if self.platform.endswith("arm64") else self.zig.partition("-")[0]
 
 
 def _takes(machine: str) -> tuple[str, ...]:
-    """From glibc 2.31 on, which llguidance's wheels ask for."""
+    """The tags from glibc 2.31 on, which llguidance's wheels need."""
     minors = (31, 28, 27, 26, 24, 17)
     return (*(f"manylinux_2_{n}_{machine}" for n in minors), f"manylinux2014_{machine}")
 
@@ -57,9 +57,9 @@ TARGETS = (
            "win_amd64", ("win_amd64",), X86),
 )  # fmt: skip
 
-# zig names what an ARM processor has as LLVM does. For macOS it reads no linker's files of
-# arguments and faults where it links a bundle. CMake wants this machine's libdl for Windows, too.
-# Without -O2 where CMake tries the compiler out, it would compile a second libc++, for debugging.
+# zig uses LLVM's names for an ARM processor's features. For macOS, zig's linker reads no argument
+# files and crashes when it links a bundle. CMake wants this machine's libdl also for Windows.
+# Without -O2 in CMake's compiler test, zig would compile a second libc++, for debugging.
 COMPILER = """#!/bin/sh
 for word; do
   shift

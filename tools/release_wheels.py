@@ -1,6 +1,6 @@
 """The checks of one wheel: its tag, its stable ABI, its contents, its requirements, its bits.
 
-Does not know how it was built.
+Does not know how the wheel was built.
 """
 
 import json
@@ -18,7 +18,7 @@ FINGERPRINT = Path(__file__).with_name("fingerprint.py")
 
 
 class Wheel:
-    """A file, and the programs that read it."""
+    """A wheel's file, and the programs that check it."""
 
     def __init__(self, report: Report, tools: Path, file: Path) -> None:
         self.report = report
@@ -32,7 +32,7 @@ class Wheel:
         """Check for all licences, an SBOM and one library, and that an index takes it.
 
         Raises:
-            CheckError: where one of these is missing.
+            CheckError: if one of these is missing.
         """
         self.report.run(self.tools / "twine", "check", "--strict", self.file)
         with zipfile.ZipFile(self.file) as archive:
@@ -57,10 +57,10 @@ class Wheel:
         )
 
     def audited(self, policy: str) -> str:
-        """The oldest glibc that auditwheel finds it to run with.
+        """The oldest glibc with which the wheel runs, by auditwheel.
 
         Raises:
-            CheckError: where its name promises an older one, or it needs other libraries.
+            CheckError: if the wheel's name promises an older glibc, or it needs other libraries.
         """
         said = " ".join(self.report.run(self.tools / "auditwheel", "show", self.file).split())
         found = re.search(r'following platform tag: "manylinux_2_(\d+)_(\w+)"', said)
@@ -71,12 +71,12 @@ class Wheel:
         return f"needs glibc 2.{found[1]} and no library beside it"
 
     def stable(self) -> str:
-        """Check that it uses nothing outside the stable ABI that it names."""
+        """Check that the wheel uses nothing outside of the stable ABI in its name."""
         self.report.run(self.tools / "abi3audit", "--strict", "--report", self.file)
         return "strict"
 
     def requires(self, platforms: Sequence[str], minor: int) -> str:
-        """Check that there are wheels of all its requirements for these platforms."""
+        """Check that all requirements have wheels for these platforms."""
         plan = self.file.parent / "plan.json"
         self.report.run(
             self.tools / "pip", "install", "-q", "--dry-run", "--ignore-installed",
@@ -88,7 +88,7 @@ class Wheel:
         return f"{len(found) - 1} packages, all wheels"
 
     def bits(self, subject: str, python: str, place: Path, tiers: Collection[str] = ()) -> None:
-        """Check its bits in a fresh venv, on each instruction set of this machine."""
+        """Check the wheel's bits in a fresh venv, on each instruction set of this machine."""
         name = f"bits, {self.report.run(python, '--version').split()[1]}"
 
         def written() -> str:
@@ -99,7 +99,7 @@ class Wheel:
         self._tell(subject, name, self.report.check(subject, name, lambda: Bits(written())), tiers)
 
     def bits_of_arm(self, target: Target, minor: int, root: Path, site: Path) -> None:
-        """The same in an emulator, with the wheels of the dependencies for ARM."""
+        """Check the wheel's bits in an emulator, with the dependencies' wheels for ARM."""
         name = f"bits, 3.{minor}, emulated"
 
         def written() -> str:

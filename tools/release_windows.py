@@ -9,7 +9,7 @@ from pathlib import Path
 
 from release_report import Report
 
-# Of the limited API's headers, all that Windows has otherwise.
+# All parts of the limited API's headers that differ on Windows.
 PYCONFIG = """\
 #include <stdio.h>
 #define MS_WINDOWS
@@ -38,10 +38,10 @@ for names, kind in ((abi3info.FUNCTIONS, ""), (abi3info.DATAS, " DATA")):
 def python_of_windows(
     report: Report, python: Path, minor: int, tools: Path, folder: Path
 ) -> dict[str, str]:
-    """CMake's variables of headers as this ``python`` has them, and of an import library.
+    """Make an import library; return CMake's variables of it and of this ``python``'s headers.
 
     Raises:
-        CheckError: where zig makes no library.
+        CheckError: if zig cannot make the library.
     """
     said = "import sysconfig; print(sysconfig.get_path('include'))"
     shutil.rmtree(folder, ignore_errors=True)
@@ -54,6 +54,6 @@ def python_of_windows(
     return {
         "Python_INCLUDE_DIR": str(folder),
         "Python_SABI_LIBRARY": str(library),
-        # Not linked, but CMake wants one, of the right name.
+        # Not linked, but CMake wants a library of this name.
         "Python_LIBRARY": str(shutil.copy(library, folder / f"python3{minor}.lib")),
     }

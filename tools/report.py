@@ -1,9 +1,9 @@
-"""Print what a report of a fault needs: the version, the machine, and what a model says of itself.
+"""Print the facts for a bug report: the version, the machine, and a model's metadata.
 
     python tools/report.py [PATH]      PATH: a .gguf file, or a folder that transformers saved
 
-Runs wherever cutaway is installed. Prints no weight. A model that cutaway refuses is described,
-too: its files are read as such, not as a model.
+Runs wherever cutaway is installed. Prints no weights. The script also describes a model that
+cutaway refuses, since it reads the model's files without loading the model.
 """
 
 import json
@@ -62,7 +62,7 @@ def describe_gguf(path: Path) -> Iterator[str]:
 
 
 def values(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line a key; of long values the beginning."""
+    """Yield a line for each key, with the beginning of a long value."""
     for key, value in metadata.items():
         if not isinstance(value, str | dict) and getattr(value, "__len__", lambda: 0)() > _FEW:
             yield f"  {key}: {len(value)} values, {list(value[:4])} …"
@@ -72,7 +72,7 @@ def values(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tensors(rows: Iterable[tuple[str, object, object]]) -> Iterator[str]:
-    """Yield a line for each kind of tensor: the name without numbers, how many there are."""
+    """Yield a line for each kind of tensor: its name without numbers, and the count."""
     kinds = Counter(
         (re.sub(r"\d+", "N", name), str(dtype), str(shape)) for name, dtype, shape in rows
     )

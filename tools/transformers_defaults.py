@@ -1,12 +1,12 @@
-"""What transformers takes for each key that a config.json lacks, by model_type, as JSON.
+"""The defaults of transformers for keys that a config.json lacks, by model_type, as JSON.
 
     F=src/cutaway/files/huggingface/families/class_defaults.json
     python tools/transformers_defaults.py > $F
 
-It wants transformers, without torch. A line per model_type: the defaults of its class's fields, of
-a model that reads pictures those of its part for text. Keys that say nothing of what is computed
-are left out, and sizes without which a folder is broken. Keys whose value follows from others
-(layer_types, head_dim) are null, as the class has them before it computes them.
+The script needs transformers, without torch. It writes a line per model_type: the defaults of its
+class's fields; for a model that reads pictures, those of its text part. It leaves out keys that do
+not affect the computation, and sizes without which a folder is broken. A key whose value follows
+from others (layer_types, head_dim) is null, as in the class before it computes the value.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def tables(name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Of a model_type, and of its part for text where it has one."""
+    """The defaults of a model_type, and of its text part if it has one."""
     outer = CONFIG_MAPPING[name]
     text = outer.sub_configs.get("text_config")
     if text is None:
@@ -54,7 +54,7 @@ def tables(name: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def defaults(kind: Any) -> dict[str, Any]:
-    """Of a class: its fields, its bases and shares of rotary positions, its keys' other names."""
+    """A class's defaults: fields, rotary bases and shares, and other names of keys."""
     values = {
         field.name: value_of(field) for field in dataclasses.fields(kind)
         if field.name not in BASE | BROKEN_WITHOUT
@@ -74,7 +74,7 @@ def value_of(field: Any) -> Any:
 
 
 def rope(made: dict[str, Any]) -> dict[str, Any]:
-    """As old files have it, in keys of their own, where it is not scaled."""
+    """Rotary positions in the keys of old files, if they are not scaled."""
     whole = made.get("full_attention", made)
     each = [part for part in made.values() if isinstance(part, dict)] or [made]
     if any(part.get("rope_type", part.get("type")) != "default" for part in each):

@@ -2,12 +2,12 @@
 
     python tools/walk_docs.py [PAGE ...] [--write]
 
-Each page has a folder of its own, empty but for links to this checkout's tests and bench, and an
-empty HOME; CUTAWAY_HOME says where models are, by default in the cache of who runs it. Blocks of a
-shell are run by bash, blocks of Python by this process, in the order of the page. Of a console's
-block every command is run, and what it prints is compared with what the page shows: standard
-output, then standard error. A line … stands for the rest of an output; times, speeds and chosen
-seeds may differ. --write puts what came out into the page, where anything else than those differs.
+Each page has a folder of its own, with only links to this checkout's tests and bench, and an empty
+HOME; CUTAWAY_HOME names the folder of models, by default the user's cache. bash runs the blocks of
+a shell, this process the blocks of Python, in the order of the page. Every command of a console's
+block is run, and its output is compared with the page's: standard output, then standard error. A
+line … stands for the rest of an output; times, speeds and chosen seeds may differ. --write puts the
+new output into the page, if anything else differs.
 
 Marks in a page: <!-- not run: WHY --> or <!-- not run (COMMAND): WHY --> before a block, where
 COMMAND is what the command begins with; <!-- not run on this page: WHY -->; and
@@ -43,10 +43,10 @@ PAGES = [
     if path.parent.name != "notebooks"
 ]
 ADDRESS = "http://127.0.0.1:8000"
-"""Of ``cutaway serve``, in all pages."""
+"""The address of ``cutaway serve``, in all pages."""
 LIMIT_S = 900
 LINES = 12
-"""How many lines of a new output are written; of others as many as the page has."""
+"""The most lines of a new output that are written; other outputs keep the page's number."""
 _SERVER = re.compile(r"<!-- server: (.*?) ?-->")
 _VARIES = re.compile(r"[\d.,]+ (?=(?:ms|s|tokens/s|rows/s)\b)")
 _SEED = re.compile(r"seed \d+")
@@ -55,7 +55,7 @@ _FAIL = 'curl() { command curl --fail-with-body "$@"; }\npip() { false; }\n'
 
 
 class Outcome(NamedTuple):
-    """What became of a block, or of a command of it."""
+    """The outcome of a block, or of one of its commands."""
 
     where: str
     kind: str
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether a newcomer would be content."""
+        """Whether the outcome is one that a newcomer expects."""
         return self.state not in ("differs", "failed")
 
 
@@ -73,10 +73,10 @@ class Outcome(NamedTuple):
 
 
 class Walk:
-    """A page's blocks, run one after the other with what the earlier ones left."""
+    """A page's blocks, run one after the other in the state that earlier blocks left."""
 
     def __init__(self, page: str, environment: dict[str, str]):
-        """In the current folder."""
+        """Blocks run in the current folder."""
         self.text = (ROOT / page).read_text("utf-8")
         self.blocks = list(blocks_of(self.text, page))
         self._environment = environment
@@ -84,7 +84,7 @@ class Walk:
         self._address = ADDRESS
 
     def run(self) -> Iterator[Outcome]:
-        """Each block's outcome, and a console's by commands; `text` has the new outputs."""
+        """Yield each block's outcome, a console's by command; `text` gets the new outputs."""
         with ExitStack() as stack:
             if options := _SERVER.search(self.text):
                 self._address = stack.enter_context(server(options[1], self._environment))
@@ -105,7 +105,7 @@ class Walk:
         self.text = self.text.replace(block.code, "\n\n".join(written) + "\n")
 
     def _command(self, block: Block, command: str, output: str) -> tuple[Outcome, str]:
-        """The outcome, and what the page is to show."""
+        """Run a command; return its outcome, and the output that the page should show."""
         if why := block.why_not(command):
             return Outcome(_where(block), "console", "not run", f"{_short(command)}: {why}"), output
         done = self._bash(command)
@@ -149,7 +149,7 @@ class Walk:
         return Outcome(_where(block), "python", "ran")
 
     def end(self) -> None:
-        """Let go of what the page's Python left, as its end would: clients that were not closed."""
+        """Drop the objects of the page's Python, such as open clients, as its end would."""
         self._known.clear()
         with catch_warnings():
             simplefilter("ignore", ResourceWarning)
@@ -160,7 +160,7 @@ class Walk:
 
 
 def cut(said: str, shown: str) -> str:
-    """An output, as long as the page shows it."""
+    """Cut an output to the length that the page shows."""
     lines = [line.rstrip() for line in said.splitlines()]
     if shown.endswith("…"):
         keep = len(shown.splitlines()) - 1
@@ -170,7 +170,7 @@ def cut(said: str, shown: str) -> str:
 
 
 def steady(output: str, command: str) -> str:
-    """An output without what is other in each run."""
+    """Remove the parts of an output that differ in each run."""
     output = _VARIES.sub("", output)
     return output if "--seed" in command else _SEED.sub("", output)
 
@@ -188,7 +188,7 @@ def _short(command: str) -> str:
 
 @contextmanager
 def newcomer() -> Iterator[dict[str, str]]:
-    """An empty current folder and an empty HOME, in this process and in the environment."""
+    """Set an empty current folder and an empty HOME, in this process; yield the environment."""
     models = os.environ.get("CUTAWAY_HOME") or str(Path.home() / ".cache" / "cutaway")
     kept = dict(os.environ)
     with tempfile.TemporaryDirectory() as place:
@@ -213,7 +213,7 @@ def newcomer() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def server(options: str, environment: dict[str, str]) -> Iterator[str]:
-    """The address of ``cutaway serve OPTIONS``, while it runs."""
+    """Run ``cutaway serve OPTIONS`` until the block ends; yield its address."""
     from socket import socket
 
     with socket() as free:
@@ -259,7 +259,7 @@ def walk(page: str, *, write: bool = False) -> list[Outcome]:
 
 
 def main() -> int:
-    """Walk through pages; 1 where a block is not good."""
+    """Walk through pages; return 1 if a block is not good."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", metavar="PAGE", default=PAGES)
     parser.add_argument("--write", action="store_true")

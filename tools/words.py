@@ -1,21 +1,21 @@
-"""Count the names and sentences that do not say what they mean, by room; each room has a ceiling.
+"""Count unclear names and sentences, by room; each room has a ceiling.
 
     python tools/words.py                   the table; fails where a room is above its ceiling
     python tools/words.py --list ROOM       each place in a room
     python tools/words.py --lower           write the counts as the new ceilings
     python tools/words.py --commits RANGE   also hold the subjects of git's commits to 72 characters
 
-Three kinds are counted, by the words in the lists below, which are there to be argued about:
+Three kinds are counted, by the words in the lists below, which are open to discussion:
 
 names        assigned names that are a pronoun, a question or a participle: ``one``, ``found``
 functions    functions named by a preposition or by a participle alone: ``of_texts``, ``told``
 docstrings   docstrings, and comments above code, that begin without a subject: "Of the text."
 
 A room is a folder of ``src/cutaway`` (a feature is one, too), the page's JavaScript, ``native`` or
-``tests/support``. Python is read as its syntax tree, the others as tokens, which is a guess where a
-language is ambiguous. A ceiling (words.json) is how often each word occurs. It falls and does not
-rise: ``--lower`` writes nothing while a kind's sum of all rooms is above that of the ceilings, but
-moves what is left along with files that move to another room.
+``tests/support``. Python is read as a syntax tree, the other languages as tokens, which is a guess
+where a language is ambiguous. A ceiling (words.json) is the number of times that each word occurs.
+Ceilings fall and do not rise: ``--lower`` writes nothing while a kind's sum over all rooms is above
+the ceilings' sum. If files move to another room, ``--lower`` moves their counts along.
 """
 
 import argparse
@@ -76,11 +76,11 @@ NAMES = _WORDS["pronouns and questions"] | _WORDS["participles"]
 
 
 class Place(NamedTuple):
-    """Where a word of the lists stands."""
+    """An occurrence of a word of the lists."""
 
     kind: str
     word: str  # of the lists above, or a participle
-    name: str  # as it stands there; a docstring's beginning
+    name: str  # as written there; of a docstring, its beginning
     path: str
     line: int
 
@@ -184,7 +184,7 @@ def name_places(name: str, path: str, line: int, is_function: bool = False) -> I
 
 
 def is_bare(word: str) -> bool:
-    """Whether a function's name of this word alone says neither what it does nor what it is."""
+    """Whether this word alone, as a function's name, names neither an action nor a result."""
     is_participle = len(word) > 4 and word.endswith("ed") and word not in _WORDS["verbs in -ed"]
     return is_participle or word in NAMES | _WORDS["prepositions of idioms"]
 
@@ -233,9 +233,9 @@ def lower(ceilings: Counts, counts: Counts) -> Counts:
 
 
 def excess(rooms: dict[str, list[Place]], ceilings: Counts) -> Iterator[str]:
-    """Yield a message for each room and kind above its ceiling: the words, and where they stand.
+    """Yield a message for each room and kind above its ceiling: the words, and their places.
 
-    Of the places those in files that changed since the ceilings were written, if there are any.
+    If files changed since the ceilings were written, only places in these files are listed.
     """
     counts, changed = count(rooms), files_changed_since(CEILINGS)
     for room, kind in ((room, kind) for room in rooms for kind in KINDS):
@@ -256,7 +256,7 @@ def excess(rooms: dict[str, list[Place]], ceilings: Counts) -> Iterator[str]:
 
 
 def files_changed_since(path: Path) -> set[str]:
-    """Return the files that differ from the commit that wrote a file last; none without git."""
+    """Return the files that changed since the last commit of a file; none without git."""
     try:
         commit = git("log", "-1", "--format=%H", "--", str(path)).strip()
         return set(git("diff", "--name-only", commit).splitlines()) if commit else set()
