@@ -66,7 +66,7 @@ class CanvasPlayer(Player):
 
     @cached_property
     def guesses(self) -> list[dict[int, int]]:
-        """For each pass, position -> likeliest token, of all cells that were computed so far."""
+        """Maps from position to likeliest token of all cells computed so far, one for each pass."""
         guesses: dict[int, int] = {}
         guesses_by_pass = []
         for run_pass in self.trace.passes:

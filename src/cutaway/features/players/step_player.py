@@ -94,7 +94,7 @@ class StepPlayer(Player):
 
     @cached_property
     def moments(self) -> list[EndTokenStatus | None]:
-        """For each step, how close the end token came to being drawn."""
+        """How close the end token came to being drawn, at each step."""
         return [end_token_status(self.trace, step) for step in self.trace.steps]
 
     def _press(self, key: str) -> None:
