@@ -66,7 +66,7 @@ def row(source: str) -> Iterator[str]:
     """Yield the cells of one template."""
     template = ChatTemplate(source, *TOKENS.values())
     yield yes(all(same(template, turns) for turns in TURNS))
-    thinking = thinking_of(template, Marks())  # type: ignore[arg-type]  # it has the methods that are called
+    thinking = thinking_of(template, Marks())  # type: ignore[arg-type]  # it has what is called
     marks = "" if thinking is None else f"{thinking.opening}…{thinking.closing}"
     yield f"`{marks}`".replace("|", "\\|").replace("\n", "\\n") if marks else "-"
     off = ThinkingSwitch(template, thinking).settings(ThinkingWish(think=False))
