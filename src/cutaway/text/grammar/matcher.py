@@ -144,7 +144,7 @@ class UniqueKeys:
 # A grammar captures its calls, so that a repeated call can be found.
 
 _LIST_CAPTURE = "__LIST_APPEND:"
-"""With this prefix of a capture's name, llguidance keeps all matches, equal ones included."""
+"""A prefix of a capture's name: llguidance then keeps all matches, equal ones included."""
 _ARGUMENTS_CAPTURE, _CALL_CAPTURE = f"{_LIST_CAPTURE}given_", f"{_LIST_CAPTURE}called_"
 
 

@@ -130,7 +130,7 @@ CHECKED = (
 
 _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
-"""Those of these keywords whose subschemas the grammar ignores."""
+"""Keywords whose subschemas the grammar ignores."""
 
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')

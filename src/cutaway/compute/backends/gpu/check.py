@@ -25,9 +25,11 @@ from cutaway.files.weights import ModelFile
 if TYPE_CHECKING:
     from cutaway.compute.backends.gpu import GpuBackend
 
-ROWS = (1, 2, 4, 8, 40)
-"""The rows of each step: one step for each kernel of few rows, and one for ``linear_many``."""
-BLOCKS = -(-max(ROWS) // KV_BLOCK)
+STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 40), (0, 260), (260, 1))
+"""The first position and the rows of each step: one for each kernel of few rows and one for
+``linear_many``, then a text of two chunks and a token after it, whose attention is split."""
+_TOKENS = max(first + rows for first, rows in STEPS)
+_LOGIT_ROWS = 40  # at most of a step: a row may be a megabyte
 
 
 def check(backend: "GpuBackend", graph: Graph, file: ModelFile) -> None:
@@ -35,41 +37,55 @@ def check(backend: "GpuBackend", graph: Graph, file: ModelFile) -> None:
 
     Nothing is run if the same kernels were right on this device before, or no op embeds tokens.
     """
-    earlier, kernels = _checked_before(backend.device), _kernels(backend)
+    earlier, kernels = _checked_before(backend.device), _kernels(backend, graph)
     if kernels <= earlier or not any(isinstance(op, EmbedTokens) for op in graph.ops):
         return
     cpu = _on_cpu(backend, graph, file)
-    for batch in batches(graph, backend.context):
+    for batch in batches(graph, _room(backend)):
         if _differs(cpu, backend, batch):
             tensor = first_difference(cpu, backend, graph, batch)
             raise CutawayError(
                 f"the GPU {backend.device.name} computes other bits than the CPU in {tensor} of "
-                "this model: take another backend, and tell us what cutaway gpu prints"
+                "this model: take another backend, and report these names, please"
             )
     _note(backend.device, earlier | kernels)
+
+
+def _room(backend: "GpuBackend") -> int:
+    """Return how many tokens of a text the backend has room for, as far as steps need them."""
+    return min(_TOKENS, backend.context, KV_BLOCK * backend.kv_blocks)
 
 
 def _on_cpu(backend: "GpuBackend", graph: Graph, file: ModelFile) -> Backend:
     from cutaway.compute import backends
 
-    blocks = min(BLOCKS, backend.kv_blocks)
-    context = min(backend.context, KV_BLOCK * blocks)
+    room = _room(backend)
     return backends.load(
-        "cpu", graph, file, kv_blocks=blocks, context=context, threads=backend.threads,
+        "cpu", graph, file, kv_blocks=-(-room // KV_BLOCK), context=room, threads=backend.threads,
         kv=backend.kv_format,
     )  # fmt: skip
 
 
-def batches(graph: Graph, context: int) -> Iterator[Batch]:
-    """Yield a batch of each number of ROWS: one sequence, its ids spread over the vocabulary."""
+def steps(graph: Graph, room: int) -> list[tuple[int, int]]:
+    """Return the steps for which there is room, and which the model can run."""
+    reads_whole = any(op.bias.per_head for op in graph.attends)  # a text in one step
+    return [
+        (first, rows)
+        for first, rows in STEPS
+        if first + rows <= room and not (first and reads_whole)
+    ]
+
+
+def batches(graph: Graph, room: int) -> Iterator[Batch]:
+    """Yield a batch for each step: one sequence, its ids spread over the vocabulary."""
     embed = next(op for op in graph.ops if isinstance(op, EmbedTokens))
     tokens = graph.shapes[embed.weights["weight"]][0]
-    table = np.arange(BLOCKS, dtype=np.int32)[None]
-    for rows in ROWS:
-        if rows <= context:
-            positions = np.arange(rows, dtype=np.int32)
-            ids = ((positions.astype(np.int64) + rows) * 7919 % tokens).astype(np.int32)
-            yield Batch(ids, positions, np.zeros(rows, np.int32), table, positions)
+    table = np.arange(-(-room // KV_BLOCK), dtype=np.int32)[None]
+    for first, rows in steps(graph, room):
+        positions = np.arange(first, first + rows, dtype=np.int32)
+        ids = ((positions.astype(np.int64) + rows) * 7919 % tokens).astype(np.int32)
+        logit_rows = np.arange(max(0, rows - _LOGIT_ROWS), rows, dtype=np.int32)
+        yield Batch(ids, positions, np.zeros(rows, np.int32), table, logit_rows)
 
 
 def _differs(cpu: Backend, gpu: Backend, batch: Batch) -> bool:
@@ -91,9 +107,11 @@ def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> 
 # -- what was right before -------------------------------------------------------------------------
 
 
-def _kernels(backend: "GpuBackend") -> set[str]:
-    """Return the hashes of the WGSL texts of a program's kernels."""
-    kernels = {dispatch.kernel for dispatch in backend.program.dispatches}
+def _kernels(backend: "GpuBackend", graph: Graph) -> set[str]:
+    """Return the hashes of the texts of the kernels that the steps run."""
+    is_split = any(first for first, _ in steps(graph, _room(backend)))
+    dispatches = backend.program.dispatches
+    kernels = {d.kernel for d in dispatches if is_split or d.grid.when != "split"}
     texts = (shaders.text(kernel, backend.device.fused) for kernel in kernels)
     return {sha256(text.encode()).hexdigest()[:16] for text in texts}
 

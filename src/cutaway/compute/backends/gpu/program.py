@@ -19,7 +19,7 @@ from cutaway.compute.calls import View
 
 NONE = 0xFFFFFFFF  # in place of a tensor or a vector that is missing
 SPLIT_ROWS = 8
-"""For at most this many rows, attention gives each chunk of 256 tokens a workgroup of its own."""
+"""The most rows for which attention gives each chunk of 256 tokens a workgroup of its own."""
 THREADS = 64  # of a workgroup of most kernels
 
 
