@@ -210,7 +210,9 @@ def fill_blocks(
     engine.settle_blocks()
     try:
         for num_filled, block_id in enumerate(block_ids[num_cached:], num_cached):
-            block = np.empty(min(sizes[num_filled], full), np.uint8)
+            # As large as the backend has it: ``fill`` refuses a file whose blocks are not.
+            nbytes = full if sizes[num_filled] >= full else full - _window_bytes(engine)
+            block = np.empty(nbytes, np.uint8)
             has_state = num_filled == whole - 1 and bool(blocks.states)
             state = [np.empty(_state_bytes(engine), np.uint8)] if has_state else []
             fill(num_filled, [block, *state])
@@ -228,6 +230,12 @@ def fill_blocks(
         blocks.release(block_ids, outside)
         engine.settle_blocks()
     return num_filled
+
+
+def _window_bytes(engine: Engine) -> int:
+    """Return the bytes of a block in the layers with a window."""
+    groups = engine.backend.kv.groups
+    return engine.blocks.block * sum(group.bytes_per_token for group in groups if group.window)
 
 
 def _state_bytes(engine: Engine) -> int:
