@@ -133,7 +133,7 @@ def by_definition(llm, prompt, suffix, seed, max_tokens, **more):
     """(tokens, share of each) of every beginning of every continuation, and which is taken."""
     behind = llm.tokenizer.encode(suffix, goes_on=True)
     counts = {}
-    for i in range(infill.DRAWN):
+    for i in range(infill.NUM_CONTINUATIONS):
         options = {"max_tokens": max_tokens + 1, "seed": derive_seed(seed, i), **more}
         done = llm.generate(prompt, **options)
         for length in range(len(done.token_ids)):
@@ -159,7 +159,7 @@ def test_one_of_all_beginnings_is_taken_in_proportion_to_its_weight(plain, seed,
     texts, logs = by_definition(plain, "ab", suffix, seed, 3, **more)
     done = plain.generate("ab", suffix=suffix, seed=seed, max_tokens=3, **more)
     taken = int(np.argmax(logs + text_luck(seed, len(logs))))
-    assert len(texts) <= infill.WEIGHED
+    assert len(texts) <= infill.NUM_WEIGHED
     assert done.token_ids == texts[taken]
     shares = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
     assert done.between.share == pytest.approx(shares[taken], rel=1e-4)
@@ -171,7 +171,7 @@ def test_one_of_all_beginnings_is_taken_in_proportion_to_its_weight(plain, seed,
         ),
         rel=1e-4,
     )
-    assert done.between[:3] == ("bayes", infill.DRAWN, len(texts))
+    assert done.between[:3] == ("bayes", infill.NUM_CONTINUATIONS, len(texts))
     assert done.seed == seed
     assert done.text == plain.detokenize([*plain.tokenize("ab"), *texts[taken]])[2:]
     assert (done.finish_reason, done.matched) == ("stop_string", suffix)
@@ -235,7 +235,7 @@ def test_more_beginnings_than_are_weighed_leave_those_that_promise_most(plain, m
     first = plain.tokenizer.encode(" ba", goes_on=True)[:1]
     start = plain.tokenize("ab")
     promise = {t: suffix_logprob(plain, [*start, *t], first) for t in texts}
-    monkeypatch.setattr(infill, "WEIGHED", 5)
+    monkeypatch.setattr(infill, "NUM_WEIGHED", 5)
     done = plain.generate("ab", suffix=" ba", seed=1, max_tokens=8, **ANY)
     assert len(texts) > 5 == done.between.candidates
     assert done.token_ids in sorted(promise, key=promise.get)[-5:]
