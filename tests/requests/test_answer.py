@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
@@ -214,6 +214,7 @@ texts_of_tokens = st.lists(spelled | tokens.map(lambda token: [token]), max_size
 
 
 @given(texts_of_tokens, st.booleans(), st.booleans())
+@example([[0xFF], [*b"</think>"]], False, False)  # the byte that a parser reads before a mark
 def test_a_mark_stands_where_its_token_was_drawn(parts, begun, visible):
     """Behind the characters that were whole; what spells it by other tokens is text.
 

@@ -9,7 +9,7 @@ from cutaway.engine import Step
 from cutaway.text.characters import TextStream
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.harmony import HarmonyParser
-from cutaway.text.thinking import Thinking, Thought
+from cutaway.text.thinking import Thinking, Thought, escape_piece
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part
 
@@ -126,7 +126,7 @@ class AnswerReader:
         self._num_decoded += len(self._decoded.push(data).encode())
         if name := self._control.get(step.token_id):
             self._due.append((self._num_decoded - len(data), name.removesuffix(data)))
-        self._pieces.append(name or data)
+        self._pieces.append(name or escape_piece(data))
         return self._push(step.text)
 
     def finish(self, held_text: str = "") -> list[AnswerPart]:

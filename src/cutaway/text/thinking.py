@@ -140,6 +140,11 @@ def lark_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def escape_piece(data: bytes) -> bytes:
+    """Return the bytes of a token that is no mark, in which no byte is the one before marks."""
+    return data.replace(_WHOLE, b"\xfe")
+
+
 def count_pieces(pieces: Sequence[bytes], start: int, end: int) -> int:
     """Count the pieces that have bytes between the positions ``start`` and ``end``."""
     places = [*accumulate(map(len, pieces), initial=0)]
