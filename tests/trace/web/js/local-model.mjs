@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 export async function load(folder) {
   const module = (name) => import(pathToFileURL(`${folder}/static/js/local/${name}.js`));
   const json = async (name) => JSON.parse(await readFile(`${folder}/model/${name}.json`, "utf8"));
-  const [{ Core }, { Loop }, { Tokenizer }, { inside }] = await Promise.all(["core", "loop", "tokenizer", "inside"].map(module));
+  const [{ Core }, { Loop }, { Tokenizer }, { computeInside: inside }] = await Promise.all(["core", "loop", "tokenizer", "inside"].map(module));
   const about = await json("model");
   const core = await Core.load(await WebAssembly.compile(await readFile(`${folder}/model/core.wasm`)), await json("plan"), async (to) => {
     let at = 0;
