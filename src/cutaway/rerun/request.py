@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_ids
+from cutaway.compute.backends import bits_of
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.errors import InputError
 from cutaway.requests.completion import Completion
@@ -117,7 +118,14 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
         Disagreement(name, was[name] if name in was else getattr(recorded, name), value)
         for name, value in now.items()
     )
-    return tuple(d for d in fields_now if _plain(d.recorded) != _plain(d.now))
+    return tuple(
+        d for d in fields_now if _compared(d.field, d.recorded) != _compared(d.field, d.now)
+    )
+
+
+def _compared(field: str, value: Any) -> Any:
+    """Return what of a field's value must be equal: of a backend, whose bits it has."""
+    return bits_of(value) if field == "backend" else _plain(value)
 
 
 def refuse_others(differing: Iterable[Disagreement], model: str, otherwise: str = "") -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from cutaway.api.llm import LLM
+from cutaway.compute.backends import bits_of
 from cutaway.engine import Pass, Step
 from cutaway.errors import CutawayError, InputError, ReplayError
 from cutaway.requests.sync_llm import Stream
@@ -261,6 +262,8 @@ def _refuse(url: str, error: Mapping[str, Any]) -> NoReturn:
 
 def _check_same(url: str, recorded: Head, now: Head) -> None:
     differing = [name for name in _SAME if getattr(recorded, name) != getattr(now, name)]
+    if bits_of(recorded.backend) == bits_of(now.backend):
+        differing = [name for name in differing if name != "backend"]
     was, has = settings_of(recorded), settings_of(now)
     differing += [name for name in was if json.dumps(was[name]) != json.dumps(has.get(name))]
     if differing:

@@ -10,6 +10,11 @@ from cutaway.compute.backends import Batch
 from cutaway.compute.backends.gpu import adapters as devices
 from cutaway.compute.backends.gpu import shaders
 from cutaway.errors import CutawayError
+from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt_check import check_all
+from cutaway.rerun import replay
+from cutaway.trace import Trace
+from cutaway.trace.write import end_of
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,26 @@ def test_a_prefix_of_one_is_read_by_the_other(pair, tmp_path):
         assert reader.restore_prefix(path).cached_tokens > 0
         told = [llm.generate(text, max_tokens=4, seed=1).fingerprint for llm in pair]
         assert told[0] == told[1]
+
+
+def test_a_trace_of_a_gpu_is_replayed_by_a_cpu_and_the_other_way_round(pair, tmp_path):
+    for i, (writer, checker) in enumerate((pair, pair[::-1])):
+        path = tmp_path / f"{i}.jsonl"
+        writer.generate("Once upon", max_tokens=6, seed=2, trace=path)
+        trace = Trace.read(path)
+        assert trace.head.backend == writer.backend.name
+        assert replay(checker, trace).same
+
+
+def test_a_receipt_of_a_gpu_is_checked_by_a_cpu(pair, tmp_path):
+    cpu, gpu = pair
+    with gpu.stream("Once upon", max_tokens=4, seed=2) as stream:
+        stream.finish()
+    key = PrivateKey.create(tmp_path / "key.pem")
+    receipt = Receipt.sign_run(stream.head(), stream.steps, end_of(stream.ended), key)
+    checked = check_all(cpu, receipt)
+    assert checked.same
+    assert checked.steps == 4
 
 
 def test_batches_and_copies_that_name_nothing_are_refused(pair):

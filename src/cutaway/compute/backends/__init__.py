@@ -59,6 +59,7 @@ __all__ = [
     "KVLayout",
     "Logits",
     "StateGroup",
+    "bits_of",
     "check_kv",
     "check_native",
     "default",
@@ -72,6 +73,11 @@ __all__ = [
 def default() -> str:
     """The backend if none is named: cpu if native code was built, else reference."""
     return "cpu" if find_spec("cutaway.base._native") else "reference"
+
+
+def bits_of(name: str) -> str:
+    """Return the backend whose bits a backend has: those of ``gpu`` are those of ``cpu``."""
+    return "cpu" if name == "gpu" else name
 
 
 def check_native() -> None:

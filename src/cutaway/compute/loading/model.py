@@ -243,9 +243,7 @@ class LoadedModel:
     @property
     def arithmetic(self) -> str:
         """The arithmetic and backend, as a name: if equal, equal weights give equal bits."""
-        name = self.computer.name
-        name = "cpu" if name == "gpu" else name  # a gpu computes the cpu's bits
-        return f"cutaway-{ARITHMETIC}-{name}"
+        return f"cutaway-{ARITHMETIC}-{backends.bits_of(self.computer.name)}"
 
     @property
     def system_fingerprint(self) -> str:

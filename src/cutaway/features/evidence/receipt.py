@@ -152,7 +152,7 @@ DERIVED: Mapping[str, str] = {
     "head.format": "the form of a trace's head",
     "head.weights": "SHA-256 of the weights that were opened",
     "head.tokenizer": "SHA-256 of the tokenizer that was opened",
-    "head.backend": "the arithmetic that computed again",
+    "head.backend": "the arithmetic that computed again, which cpu and gpu share",
     "head.vocab_size": "the model's",
     "head.end_ids": "the model's",
     "head.sizes": "the model's",

@@ -13,6 +13,7 @@ from typing import Any
 
 from cutaway.api.llm import LLM
 from cutaway.base.progress import Progress, silent
+from cutaway.compute.backends import bits_of
 from cutaway.engine import Ended, FinishReason, Sequence, Step
 from cutaway.engine.events import Phases, chain_as_data
 from cutaway.errors import InputError
@@ -83,6 +84,8 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
     stages = build_chain(request.sampling, constrained=request.is_constrained)
     now = head_of(prepared, chain_as_data(stages), llm.model)
     now = replace(now, prompt=_prompt(llm, head))
+    if bits_of(now.backend) == bits_of(head.backend):
+        now = replace(now, backend=head.backend)  # which of the two it was, the signer says
     return Derived(now, {} if broken else _end(sequence, receipt, text), broken)
 
 
@@ -270,8 +273,8 @@ def drawn_steps(of: int, count: int, seed: int) -> list[int]:
 def _derive_here(llm: LLM, receipt: Receipt) -> Derived:
     """Derive what needs no logits. InputError for another model, or too small a context."""
     head, identity = receipt.head, llm.model.identity
-    now = (identity.weights, identity.tokenizer, llm.backend.name)
-    pairs = zip(_OPENED, (head.weights, head.tokenizer, head.backend), now, strict=True)
+    now = (identity.weights, identity.tokenizer, bits_of(llm.backend.name))
+    pairs = zip(_OPENED, (head.weights, head.tokenizer, bits_of(head.backend)), now, strict=True)
     refuse_others((Disagreement(*field) for field in pairs if field[1] != field[2]), head.model)
     count, room = len(head.prompt_token_ids) + len(receipt.steps), llm.model.context
     if count > room:
