@@ -119,11 +119,11 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
         for name, value in now.items()
     )
     return tuple(
-        d for d in fields_now if _compared(d.field, d.recorded) != _compared(d.field, d.now)
+        d for d in fields_now if _comparable(d.field, d.recorded) != _comparable(d.field, d.now)
     )
 
 
-def _compared(field: str, value: Any) -> Any:
+def _comparable(field: str, value: Any) -> Any:
     """Return what of a field's value must be equal: of a backend, whose bits it has."""
     return bits_of(value) if field == "backend" else _plain(value)
 
