@@ -163,11 +163,7 @@ def load(
     if name == "gpu":
         from cutaway.compute.backends.gpu import GpuBackend
 
-        if offload is not None:
-            raise InputError(
-                "offload_folder",
-                " cannot be set for the gpu backend, whose weights are in the GPU's memory",
-            )
+        _check_gpu(offload)
         device = beside.device if isinstance(beside, GpuBackend) else None
         return GpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv,
@@ -191,6 +187,14 @@ def _check_orders(graph: Graph, file: ModelFile) -> None:
                 f"the tensor {quote(name)} must hold each number from 0 to {len(order) - 1} once; "
                 "get the model again"
             )
+
+
+def _check_gpu(offload: "Offload | None") -> None:
+    if offload is not None:
+        raise InputError(
+            "offload_folder",
+            " cannot be set for the gpu backend, whose weights are in the GPU's memory",
+        )
 
 
 def _check_reference(threads: int | None, offload: "Offload | None") -> None:

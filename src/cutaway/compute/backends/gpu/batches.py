@@ -45,10 +45,10 @@ def check_batch(batch: Batch, limits: Ints, bounds: Bounds) -> None:
         raise ValueError("batch: a logit row is not one of the rows")
     if len(batch.logit_rows) > rows:
         raise ValueError("batch: more logit rows than rows")
-    last = np.maximum(positions, limits) // KV_BLOCK
+    last = np.full(len(tables), -1)  # the last block that a sequence's rows read or write
+    np.maximum.at(last, sequences, np.maximum(positions, limits) // KV_BLOCK)
     is_read = np.arange(width) <= last[:, None]
-    ids = tables[sequences]
-    if (is_read & ((ids < 0) | (ids >= bounds.kv_blocks))).any():
+    if (is_read & ((tables < 0) | (tables >= bounds.kv_blocks))).any():
         raise ValueError("batch: a block table names no KV block")
 
 

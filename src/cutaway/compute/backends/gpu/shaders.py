@@ -21,9 +21,15 @@ KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")  # in the order of kv.wgsl
 FEW_ROWS = (1, 2, 4, 8)  # of linear_few
 _SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group")  # in the order of quantised.wgsl
 _FLOATS = ("F32", "F16", "BF16", "FP8", "NF4")  # in the order of floating.wgsl
+_FUSED_FILES = {
+    "native": ("fused_native",),
+    "f64": ("fused_f64",),
+    "int": ("fused_whole", "fused_int"),
+    "flush": ("fused_whole", "fused_flush"),
+}
 _FILES = {
-    "embed": ("quantised", "embed"),
-    "embed_float": ("floating", "embed_float"),
+    "embed": ("quantised", "looked_up", "embed"),
+    "embed_float": ("floating", "looked_up", "embed_float"),
     "normalise": ("quantise", "normalise"),
     "rotate": ("rotation", "rotate"),
     "linear_few": ("quantised", "dot", "parts", "linear_few"),
@@ -58,7 +64,7 @@ def text(kernel: Kernel, fused: str) -> str:
     """Return the WGSL text of a kernel; fused: of FUSED or TESTED."""
     constants = [*_format_constants(kernel.format), *kernel.constants]
     lines = "".join(f"const {name} = {value};\n" for name, value in constants)
-    names = ["common", f"fused_{fused}", "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
+    names = ["common", *_FUSED_FILES[fused], "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
     return lines + "\n".join(map(_file, names)) + _elementwise(kernel.kind) + _values(kernel.format)
 
 

@@ -1,14 +1,4 @@
 // Rows of a matrix of codes, by what the batch says of each row.
-struct Op {
-  list: u32,  // 0: tokens, 1: positions, 2: types
-  matrix: u32, panel_words: u32, columns: u32, factor: u32,
-  first: u32, last: u32,  // of the matrix's rows, those in this piece of it
-  out: u32, out_width: u32,
-}
-alias Kept = u32;
-fn row_of(list: u32, row: u32) -> u32 {
-  return u32(lists[select(select(batch.types, batch.positions, list == 1u), batch.tokens, list == 0u) + row]);
-}
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let column = at.x * 4u;
   let wanted = row_of(op.list, at.y);
