@@ -15,6 +15,7 @@ from cutaway.compute.backends.base import Batch, Logits
 from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.batches import check_batch
 from cutaway.compute.backends.gpu.device import OP_WORDS, Device
+from cutaway.compute.backends.gpu.launches import StepSize, launches
 from cutaway.compute.backends.gpu.program import NONE, SPLIT_ROWS, At, Program
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.calls import Floats
@@ -149,14 +150,15 @@ class DeviceRunner:
         at = dict(zip(lists, map(int, starts), strict=False))
         if batch.hidden_from is None:
             at["hidden_from"] = NONE
+        size = StepSize(rows, logits, chunks, len(segments), len(lists["stored"]) // 2)
         step = at | {
             "zero": 0, "rows": rows, "logits": logits, "table_width": batch.block_tables.shape[1],
-            "chunks": chunks, "sequences": len(segments), "stored_count": len(lists["stored"]) // 2,
+            "chunks": chunks, "sequences": size.sequences, "stored_count": size.stored,
         }  # fmt: skip
         self._device.write(self._step, 0, np.array([step[name] for name in _STEP], np.uint32))
         self._device.write(self._lists, 0, np.concatenate([*lists.values()]))
         self._look_up(batch)
-        self._submit(step, first, last)
+        self._submit(size, first, last)
 
     def run_on(self, numbers: Floats) -> Logits:
         """Run the program on rows of its input, (rows, width), instead of tokens."""
@@ -266,27 +268,19 @@ class DeviceRunner:
             spans.append((sequence, seen, last, begin // KV_BLOCK))
         return spans
 
-    def _submit(self, step: dict[str, int], first: int, last: int | None) -> None:
-        """Encode and submit the dispatches that a step of this many rows needs."""
-        rows, chunks = step["rows"], step["chunks"]
+    def _submit(self, size: StepSize, first: int, last: int | None) -> None:
+        """Encode and submit the dispatches that a step of this size needs."""
         encoder = self._device.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        is_split = chunks > 1 and rows <= SPLIT_ROWS
-        skipped = {"joined" if is_split else "split", "" if step["stored_count"] else "stored"}
-        depth = {"": 1, "chunks": chunks, "sequences": step["sequences"]}
         bound: Any = None
-        for i, dispatch in enumerate(self.program.dispatches[first:last], first):
-            grid = dispatch.grid
-            count = (step["logits"] if grid.late else rows) * grid.items
-            if (grid.when and grid.when in skipped) or not grid.few[0] <= count <= grid.few[1]:
-                continue
+        for op, dispatch, grid in launches(self.program, size, first, last):
             pipeline = self._device.pipeline(dispatch.kernel)
             if pipeline is not bound:
                 compute.set_pipeline(pipeline)
                 bound = pipeline
             group = self._group(dispatch.weights, dispatch.memory)
-            compute.set_bind_group(0, group, [4 * OP_WORDS * i])
-            compute.dispatch_workgroups(grid.x, grid.y or -(-count // grid.per_row), depth[grid.z])
+            compute.set_bind_group(0, group, [4 * OP_WORDS * op])
+            compute.dispatch_workgroups(*grid)
         compute.end()
         self._device.queue.submit([encoder.finish()])
 
