@@ -21,13 +21,13 @@ from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.check import check
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
-from cutaway.compute.backends.gpu.memory import DeviceMemory, stored_layer
+from cutaway.compute.backends.gpu.memory import make_memory
 from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.tap import DeviceTap
 from cutaway.compute.backends.gpu.weights import DeviceWeights
-from cutaway.compute.backends.layout import DRAFT_STATES, KVLayout, kv_groups, state_group
-from cutaway.compute.calls import AttendCall, Call, ConvCall, DeltaNetCall, Floats, Mamba, View
+from cutaway.compute.backends.layout import KVLayout, kv_groups, state_group
+from cutaway.compute.calls import Call, Floats, View
 from cutaway.compute.lowering import read_vectors
 from cutaway.compute.lowering.compile import spell_out_adapters, spell_out_orders
 from cutaway.compute.lowering.emit import Emitter
@@ -71,7 +71,7 @@ class GpuBackend:
         self._graph = spell_out_orders(graph.body() if self._after else graph, self._vectors)
         self._orders = dict(graph.orders)
         plan = self.lower(self._graph).calls
-        self._memory = _memory(self.device, plan, kv, kv_blocks, self._graph)
+        self._memory = make_memory(self.device, plan, kv, kv_blocks, self._graph)
         self._runner = self.make_runner(plan)
         self.kv = kv_layout(graph, kv)
         check(self, graph, file)
@@ -96,7 +96,7 @@ class GpuBackend:
         """See ``Backend``."""
         twin = self._twin(graph, file)
         plan = twin.lower(twin._graph).calls
-        twin._memory = _memory(self.device, plan, self.kv_format, self.kv_blocks, twin._graph)
+        twin._memory = make_memory(self.device, plan, self.kv_format, self.kv_blocks, twin._graph)
         twin._runner, twin.kv = twin.make_runner(plan), kv_layout(graph, self.kv_format)
         return twin
 
@@ -293,27 +293,6 @@ def _file_tables(graph: Graph, file: ModelFile) -> dict[str, _native.StoredTable
     """Return the tables whose rows are read from the file, token by token; it stays open."""
     names = [op.weights["weight"] for op in graph.ops if isinstance(op, EmbedStored)]
     return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
-
-
-def _memory(
-    device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph
-) -> DeviceMemory:
-    layers = [
-        stored_layer(call.shape, kv)
-        for call in plan
-        if isinstance(call, AttendCall) and call.shape.reads < 0
-    ]
-    states = [_state_floats(c) for c in plan if isinstance(c, ConvCall | DeltaNetCall | Mamba)]
-    memory = DeviceMemory(device, layers, states, blocks, blocks + DRAFT_STATES)
-    memory.window = max((op.mask.window for op in graph.stores), default=0)
-    return memory
-
-
-def _state_floats(call: ConvCall | DeltaNetCall | Mamba) -> int:
-    if isinstance(call, ConvCall):
-        return (call.weights.taps - 1) * call.weights.width
-    _, heads, keys, values = call.shape[:4]
-    return heads * keys * values
 
 
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:

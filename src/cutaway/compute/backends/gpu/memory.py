@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.gpu.device import Device
-from cutaway.compute.calls import AttendShape
+from cutaway.compute.backends.layout import DRAFT_STATES
+from cutaway.compute.calls import AttendCall, AttendShape, Call, ConvCall, DeltaNetCall, Mamba
+from cutaway.compute.model import Graph
 from cutaway.errors import OutOfMemoryError
 
 Bytes = NDArray[np.uint8]
@@ -292,6 +294,28 @@ class DeviceMemory:
                 sparse.release(source)
             elif target != source:
                 self.version += sparse.copy(source, target)
+
+
+def make_memory(
+    device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph
+) -> DeviceMemory:
+    """Return the memory of a model: of the layers and states of its plan."""
+    layers = [
+        stored_layer(call.shape, kv)
+        for call in plan
+        if isinstance(call, AttendCall) and call.shape.reads < 0
+    ]
+    states = [_state_floats(c) for c in plan if isinstance(c, ConvCall | DeltaNetCall | Mamba)]
+    memory = DeviceMemory(device, layers, states, blocks, blocks + DRAFT_STATES)
+    memory.window = max((op.mask.window for op in graph.stores), default=0)
+    return memory
+
+
+def _state_floats(call: ConvCall | DeltaNetCall | Mamba) -> int:
+    if isinstance(call, ConvCall):
+        return (call.weights.taps - 1) * call.weights.width
+    _, heads, keys, values = call.shape[:4]
+    return heads * keys * values
 
 
 def _check_number(number: int, count: int, kind: str) -> None:
