@@ -113,6 +113,10 @@ class OutOfMemoryError(CutawayError, MemoryError):
     """There was not enough memory for a step; the model continues once there is."""
 
 
+class DeviceLostError(CutawayError):
+    """A GPU takes no more calls, as after a reset of its driver; the model must be loaded again."""
+
+
 class DiskFullError(CutawayError):
     """A file could not be written: its disk, or its owner's quota, is full."""
 

@@ -47,8 +47,8 @@ _DESCRIPTIONS = {
     429: "The queue is full; try again in Retry-After seconds.",
     500: "The server failed; its log has the reason under the x-request-id.",
     507: "The server's disk is full.",
-    503: "The server is stopping, or has stopped; its replicas were lost, one after the other; or "
-    "the model could not be loaded.",
+    503: "The server is stopping, or has stopped; its replicas were lost, one after the other; its "
+    "GPU was lost; or the model could not be loaded.",
 }
 _HEADERS = {
     401: {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},

@@ -124,6 +124,8 @@ class OnDemandLLM(AsyncModel):
 
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> "HeldReader":
         """See ``AsyncModel``; ModelLoadError if the weights cannot be loaded."""
+        if self._running and not self._running.engine.alive:  # its GPU was lost: load it again
+            self.slot.keep(0)
         load_s = await self.slot.use()
         try:
             reader = await self._loaded.engine.submit(requests)

@@ -1,7 +1,5 @@
 """The gpu backend, through the loop: the same texts, figures and prefixes as the CPU's."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -115,16 +113,6 @@ def test_other_bits_are_refused_and_the_tensor_is_named(pair, device, monkeypatc
     monkeypatch.setattr("cutaway.compute.backends.gpu.open_device", lambda *_: device)
     with pytest.raises(CutawayError, match=r"computes other bits than the CPU in .*\(linear\)"):
         LLM("toy-writer", backend="gpu", threads=1, context=512)
-
-
-def test_without_wgpu_or_an_adapter_a_sentence_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(devices, "adapters", lambda: [])
-    with pytest.raises(CutawayError, match="no GPU that can be used"):
-        LLM("toy-writer", backend="gpu")
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "wgpu", None)
-    with pytest.raises(CutawayError, match=r"needs wgpu: pip install 'cutaway\[gpu\]'"):
-        LLM("toy-writer", backend="gpu")
 
 
 def test_what_the_gpu_has_not_is_refused(tmp_path):

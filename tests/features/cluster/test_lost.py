@@ -24,6 +24,7 @@ from cutaway.features.cluster.wire import (
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import ServerSettings
 from cutaway.text.grammar.schema_checks import SchemaCheck
+from support.lost_device import lose
 from support.replicas import cluster
 from support.resumed import LONG, PROMPT, told, write
 from support.waiting import until
@@ -121,6 +122,14 @@ async def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypa
         slow.go_on.set()
         assert await writing == expected
         assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
+
+
+async def test_another_replica_continues_where_a_gpu_is_lost(models, expected):
+    async with cluster(models, 2) as (front, replicas):
+        lose(replicas.each[0].replica.llm.backend, after=5)
+        assert await write(front, LONG) == expected
+        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
+        assert [one.replica.llm.alive for one in replicas.each] == [False, True]
 
 
 async def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatch):

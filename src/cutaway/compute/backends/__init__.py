@@ -80,6 +80,17 @@ def bits_of(name: str) -> str:
     return "cpu" if name == "gpu" else name
 
 
+def check_built(name: str) -> None:
+    """InputError if a backend needs native code or a package that was not installed."""
+    if name != "reference" and default() == "reference":
+        raise InputError(
+            "backend",
+            f": {name} needs cutaway's native part, which was not built here; leave it out",
+        )
+    if name == "gpu" and find_spec("wgpu") is None:
+        raise InputError("backend", ": gpu needs wgpu: pip install 'cutaway[gpu]', or leave it out")
+
+
 def check_native() -> None:
     """CutawayError if native code was built but cannot be imported, as in a subinterpreter."""
     try:

@@ -19,7 +19,7 @@ from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.compute.loading.setup import Setup
 from cutaway.compute.loading.weights import load_weights
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.files import hub
 from cutaway.files.weights import ModelFile
 from cutaway.text import ChatTemplate
@@ -92,9 +92,10 @@ class LoadedModel:
             try:
                 yield file
             except MemoryError as error:
-                raise InputError(
-                    f"{self.path.name} does not fit into memory with this context: lower context"
-                ) from error
+                reason = " with this context: lower context"
+                if isinstance(error, CutawayError):
+                    reason = f": {error}"
+                raise InputError(f"{self.path.name} does not fit into memory{reason}") from error
 
     def _read(self, file: ModelFile) -> None:
         def load(config: ModelConfig, graph: Graph) -> None:

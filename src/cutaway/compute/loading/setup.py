@@ -56,6 +56,7 @@ class Setup:
                 object.__setattr__(self, name, check_int(name, value, low, high))
         if self.backend is not None:
             check_choice("backend", self.backend, backends.BACKENDS)
+            backends.check_built(self.backend)
         check_quantize(self.quantize)
         object.__setattr__(self, "kv", backends.check_kv(self.kv))
         if self.offload_folder is not None:

@@ -19,7 +19,7 @@ from cutaway.engine.events import Emission, Ended, Event, OutboxReader
 from cutaway.engine.loop.engine import Engine
 from cutaway.engine.request import Request
 from cutaway.engine.sequence import Sequence
-from cutaway.errors import ClosedError, CutawayError
+from cutaway.errors import ClosedError, CutawayError, DeviceLostError
 
 # -- an event loop's side --------------------------------------------------------------------------
 
@@ -169,6 +169,7 @@ class AsyncEngine:
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # commands never raise
         self._closed, self._lock = False, Lock()
+        self._is_device_lost = False
         self._num_interrupted = 0  # how many steps in a row an exception has interrupted
         self._thread_end: Future[None] = Future()
         self._thread_end.set_running_or_notify_cancel()  # no caller that stops waiting cancels it
@@ -222,8 +223,8 @@ class AsyncEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether the engine takes requests."""
-        return not self._closed and self._thread.is_alive()
+        """Whether the engine takes requests, and its GPU was not lost."""
+        return not (self._closed or self._is_device_lost) and self._thread.is_alive()
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -292,6 +293,7 @@ class AsyncEngine:
         try:
             events = self.engine.step()
         except Exception as error:  # not attributable to one sequence: fail all, keep the loop
+            self._is_device_lost |= isinstance(error, DeviceLostError)
             self._fail_all(error)
         except BaseException as error:  # a request's code exits: becomes its own error the 2nd time
             self._num_interrupted += 1

@@ -30,7 +30,13 @@ from cutaway.engine import (
     Started,
     Step,
 )
-from cutaway.errors import ClosedError, CutawayError, QueueFullError, ReplicaLostError
+from cutaway.errors import (
+    ClosedError,
+    CutawayError,
+    DeviceLostError,
+    QueueFullError,
+    ReplicaLostError,
+)
 from cutaway.features.cluster.exchange import Attempt, Exchange
 from cutaway.features.cluster.wire import OtherBitsError, Replicas
 
@@ -207,6 +213,12 @@ class ResumedReader:
         for arrival in arrivals:
             index = self._unfinished[arrival.sequence_index]
             text = self._texts[index]
+            if isinstance(arrival.event, Ended) and isinstance(
+                arrival.event.error, DeviceLostError
+            ):
+                self._exchange.drop(attempt)
+                self.on_lost(attempt, f"replica {attempt.job.replica}: {arrival.event.error}")
+                break
             try:
                 event = text.take(arrival.event)
             except OtherBitsError as error:

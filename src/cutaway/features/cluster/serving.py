@@ -72,6 +72,8 @@ class ReplicaActor:
         """Called by Ray, which ends a replica that raises here."""
         if self._replica.waited_s > HUNG_S:
             raise CutawayError(f"the engine has not answered for {self._replica.waited_s:.0f} s")
+        if not self._replica.llm.alive:
+            raise CutawayError("the engine has ended, or its GPU was lost")
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """The replica's report to routers: see ``routing.Load``."""

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from cutaway.errors import (
     CutawayError,
+    DeviceLostError,
     FileChangedError,
     InputError,
     ReplayError,
@@ -168,6 +169,8 @@ def to_api_error(error: CutawayError) -> ApiError:
         return ApiError(409, str(error), param="replay", code="replay_differs")
     if isinstance(error, ReplicaLostError):
         return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
+    if isinstance(error, DeviceLostError):
+        return ApiError(503, str(error), code="device_lost")
     if isinstance(error, FileChangedError):
         file = PurePath(error.args[0]).name  # without the folder, which is private
         return ApiError(503, f"{file}{error.reason}", code="file_changed")

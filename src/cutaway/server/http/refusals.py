@@ -22,6 +22,7 @@ from starlette.responses import Response
 from cutaway.errors import (
     ClosedError,
     CutawayError,
+    DeviceLostError,
     DiskFullError,
     FileChangedError,
     InputError,
@@ -61,7 +62,7 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, HTTPException, explain_http)
     _answer_with(app, InputError, _explain_input)
     _answer_with(app, QueueFullError, explain_full_queue)
-    for kind in (ReplayError, ReplicaLostError, FileChangedError):
+    for kind in (ReplayError, ReplicaLostError, DeviceLostError, FileChangedError):
         _answer_with(app, kind, lambda _, error: to_api_error(error))
     _answer_with(app, ModelLoadError, _explain_load_failure)
     _answer_with(app, ClosedError, _explain_closing)

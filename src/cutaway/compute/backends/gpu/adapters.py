@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from tempfile import gettempdir
 from typing import Any
 
+from cutaway.base.checks import shown
 from cutaway.compute.backends.gpu.device import STORAGE_BUFFERS, THREADS, WORKGROUP_BYTES, Device
 from cutaway.compute.backends.gpu.probe import choose_fused
-from cutaway.errors import CutawayError
+from cutaway.compute.backends.gpu.shaders import FUSED, TESTED
+from cutaway.errors import CutawayError, InputError
 
 
 def adapters() -> list[Any]:
@@ -38,25 +40,28 @@ def _runtime_folder() -> Iterator[None]:
 
 
 def open_device(fused: str | None = None) -> Device:
-    """Open the first adapter whose limits suffice. CutawayError if none does, or without wgpu.
+    """Open the first adapter whose limits suffice. CutawayError if none does.
 
     fused: see ``Device``; None: ``choose_fused`` chooses by a probe
     """
-    try:
-        candidates = adapters()
-    except ImportError as error:
-        raise CutawayError(
-            "the gpu backend needs wgpu: pip install 'cutaway[gpu]', or take another backend"
-        ) from error
+    candidates = adapters()
+    if fused not in (None, *FUSED, *TESTED):
+        raise InputError(f"CUTAWAY_GPU_FMA must be one of {', '.join(FUSED)}, not {shown(fused)}")
+    reasons = ""
     for adapter in candidates:
-        if not _lacks(adapter):
+        if lacks := _lacks(adapter):
+            reasons += f"; {adapter.info['device']} has {lacks}"
+            continue
+        try:
             device = Device(adapter)
-            if fused is None:
-                choose_fused(device)
-            else:
-                device.fused = fused
-            return device
-    reasons = "".join(f"; {adapter.info['device']} has {_lacks(adapter)}" for adapter in candidates)
+        except RuntimeError as error:  # the driver's reason
+            reasons += f"; {adapter.info['device']} cannot be opened ({error})"
+            continue
+        if fused is None:
+            choose_fused(device)
+        else:
+            device.fused = fused
+        return device
     raise CutawayError(
         "this machine has no GPU that can be used through WebGPU"
         f"{reasons}: install its Vulkan driver, or take another backend"

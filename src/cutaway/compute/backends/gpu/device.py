@@ -4,20 +4,24 @@ Knows wgpu and no model. Every size is checked before a call, since wgpu ends th
 some invalid calls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.base.progress import megabytes
+from cutaway.base.resources import free_memory
 from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.shaders import Kernel
-from cutaway.errors import OutOfMemoryError
+from cutaway.errors import CutawayError, DeviceLostError, OutOfMemoryError
 
 Words = NDArray[np.uint32]
 THREADS = 256  # of the largest workgroup
 WORKGROUP_BYTES = 16384
 STORAGE_BUFFERS = 6  # that each kernel binds
+_SHARING = ("CPU", "IntegratedGPU")  # types of adapters
 OP_WORDS = 64  # of an op's numbers: 256 bytes, the alignment of a uniform's offset
 
 
@@ -46,7 +50,7 @@ class Device:
         self._scratch: Any = None
         import wgpu
 
-        self._usage = wgpu.BufferUsage
+        self._wgpu, self._usage = wgpu, wgpu.BufferUsage
         kinds = wgpu.BufferBindingType
         bound = [kinds.uniform, kinds.uniform, kinds.read_only_storage, kinds.storage]
         bound += [kinds.storage, kinds.read_only_storage, kinds.read_only_storage, kinds.storage]
@@ -83,21 +87,62 @@ class Device:
         """Return a kernel's pipeline, compiled at its first use."""
         key = kernel, self.fused
         if key not in self._pipelines:
-            module = self.device.create_shader_module(code=shaders.text(kernel, self.fused))
-            self._pipelines[key] = self.device.create_compute_pipeline(
-                layout=self._pipeline_layout, compute={"module": module, "entry_point": "main"}
-            )
+            with self.explain_errors():
+                module = self.device.create_shader_module(code=shaders.text(kernel, self.fused))
+                self._pipelines[key] = self.device.create_compute_pipeline(
+                    layout=self._pipeline_layout, compute={"module": module, "entry_point": "main"}
+                )
         return self._pipelines[key]
 
     def dispatch(self, pipeline: Any, group: Any, op: int, grid: tuple[int, int, int]) -> None:
         """Submit one dispatch; op: the index of its numbers in their buffer."""
-        encoder = self.device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline)
-        compute.set_bind_group(0, group, [4 * OP_WORDS * op])
-        compute.dispatch_workgroups(*grid)
-        compute.end()
-        self.queue.submit([encoder.finish()])
+        with self.explain_errors():
+            encoder = self.device.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group, [4 * OP_WORDS * op])
+            compute.dispatch_workgroups(*grid)
+            compute.end()
+            self.queue.submit([encoder.finish()])
+
+    # -- errors --------------------------------------------------------------------------------
+
+    @contextmanager
+    def explain_errors(self) -> Iterator[None]:
+        """Raise errors of wgpu in the block as errors that say what to do.
+
+        OutOfMemoryError; DeviceLostError; CutawayError if the driver failed. An invalid call is a
+        bug, whose error is raised as it is.
+        """
+        try:
+            yield
+        except self._wgpu.GPUOutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"the GPU {self.name} has not enough memory left: lower kv_tokens or context, or "
+                "take a smaller model"
+            ) from error
+        except (self._wgpu.GPUError, RuntimeError) as error:  # the latter: a buffer is not mapped
+            if self.is_lost():
+                raise DeviceLostError(
+                    f"the GPU {self.name} was lost, as by a reset of its driver: load the model "
+                    "again, or take another backend"
+                ) from error
+            if isinstance(error, self._wgpu.GPUValidationError):
+                raise
+            reason = " ".join(str(error).split())
+            raise CutawayError(
+                f"the driver of the GPU {self.name} failed ({reason}): take another backend"
+            ) from error
+
+    def is_lost(self) -> bool:
+        """Whether the device takes no more calls."""
+        try:
+            self.device.create_buffer(size=256, usage=self._usage.COPY_DST)
+        except self._wgpu.GPUOutOfMemoryError:
+            return False
+        except self._wgpu.GPUError:
+            return True
+        return False
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -113,27 +158,37 @@ class Device:
         if nbytes > self.binding:
             raise OutOfMemoryError(
                 f"the GPU {self.name} has no buffers of {nbytes} bytes, only of {self.binding}: "
-                "lower kv_tokens or context, or take another backend"
+                "lower kv_tokens or context, or take a smaller model"
             )
         copies = self._usage.COPY_SRC | self._usage.COPY_DST
-        try:
+        with self.explain_errors():
             return self.device.create_buffer(size=max(nbytes, 256), usage=usage | copies)
-        except Exception as error:  # wgpu has no type of its own for lack of memory
+
+    def check_room(self, nbytes: int) -> None:
+        """OutOfMemoryError if a GPU that has the processor's memory has not so many bytes left.
+
+        Else the operating system would end this process, or another, in the middle of a load.
+        """
+        memory = free_memory() if self.adapter.info["adapter_type"] in _SHARING else None
+        if memory is not None and nbytes > memory.free:
             raise OutOfMemoryError(
-                f"the GPU {self.name} has not enough memory for {nbytes} bytes more: lower "
-                "kv_tokens or context, or take a smaller model"
-            ) from error
+                f"the GPU {self.name} shares the memory of {memory.owner}, of which "
+                f"{megabytes(memory.free)} are free, and the weights take {megabytes(nbytes)}: "
+                "end other programs, or take a smaller model"
+            )
 
     def write(self, buffer: Any, at: int, numbers: NDArray[Any]) -> None:
         """Write numbers into a buffer from byte ``at`` on; their bytes are a multiple of 4."""
         if numbers.nbytes:
-            self.queue.write_buffer(buffer, at, np.ascontiguousarray(numbers))
+            with self.explain_errors():
+                self.queue.write_buffer(buffer, at, np.ascontiguousarray(numbers))
 
     def read(self, buffer: Any, at: int, nbytes: int) -> NDArray[np.uint8]:
         """Wait for all submitted work, then return a copy of some of a buffer's bytes."""
         if not nbytes:
             return np.empty(0, np.uint8)
-        return np.frombuffer(self.queue.read_buffer(buffer, at, nbytes), np.uint8)
+        with self.explain_errors():
+            return np.frombuffer(self.queue.read_buffer(buffer, at, nbytes), np.uint8)
 
     def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
         """Copy piece after piece: (source, its first byte, target, its first byte, bytes)."""
@@ -142,26 +197,26 @@ class Device:
         longest = max(piece[4] for piece in pieces)
         if self._scratch is None or self._scratch.size < longest:
             self._scratch = self._buffer(longest, self._usage.STORAGE)
-        encoder = self.device.create_command_encoder()
-        for source, source_at, target, target_at, nbytes in pieces:
-            # through a third buffer, since WebGPU does not copy a buffer into itself
-            encoder.copy_buffer_to_buffer(source, source_at, self._scratch, 0, nbytes)
-            encoder.copy_buffer_to_buffer(self._scratch, 0, target, target_at, nbytes)
-        self.queue.submit([encoder.finish()])
+        with self.explain_errors():
+            encoder = self.device.create_command_encoder()
+            for source, source_at, target, target_at, nbytes in pieces:
+                # through a third buffer, since WebGPU does not copy a buffer into itself
+                encoder.copy_buffer_to_buffer(source, source_at, self._scratch, 0, nbytes)
+                encoder.copy_buffer_to_buffer(self._scratch, 0, target, target_at, nbytes)
+            self.queue.submit([encoder.finish()])
 
     def bind(self, buffers: Sequence[Any]) -> Any:
         """Return the bind group of these buffers, in common.wgsl's order; it has one op's words."""
-        return self.device.create_bind_group(
-            layout=self._layout,
-            entries=[
-                {
-                    "binding": i,
-                    "resource": {
-                        "buffer": buffer,
-                        "offset": 0,
-                        "size": 4 * OP_WORDS if i == 1 else buffer.size,
-                    },
-                }
-                for i, buffer in enumerate(buffers)
-            ],
-        )
+        entries = [
+            {
+                "binding": i,
+                "resource": {
+                    "buffer": buffer,
+                    "offset": 0,
+                    "size": 4 * OP_WORDS if i == 1 else buffer.size,
+                },
+            }
+            for i, buffer in enumerate(buffers)
+        ]
+        with self.explain_errors():
+            return self.device.create_bind_group(layout=self._layout, entries=entries)

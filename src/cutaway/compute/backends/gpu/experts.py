@@ -20,6 +20,7 @@ from cutaway.compute.backends.gpu.program import (
     no_view,
 )  # fmt: skip
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
+from cutaway.errors import OutOfMemoryError
 
 _GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
 
@@ -138,6 +139,12 @@ def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:
 def _part(program: Program, matrix: calls.Biased, out: At, width: int, *, is_here: bool) -> Part:
     """Return a matrix as parts.wgsl reads it; with 0 panels if another dispatch multiplies it."""
     m = program.matrices[matrix.matrix]
+    if len(m.pieces) > 1:
+        raise OutOfMemoryError(
+            f"the GPU {program.weights.device.name} has buffers of at most "
+            f"{program.weights.device.binding} bytes, too few for an expert of this model: take "
+            "another backend"
+        )
     [piece] = m.pieces
     return [
         piece.word, piece.count if is_here else 0, m.rows, out, width, 0, float_bits(m.factor),

@@ -74,15 +74,15 @@ class DeviceRecords:
         """Make room for this many places; return whether the buffers were replaced."""
         if places <= self._places:
             return False
-        before, self._places = self._places, min(self._capacity, max(places, 2 * self._places))
-        olds = self.buffers
-        self.buffers = [self._device.storage(n * self._places // 4) for n in self.strides]
+        larger = min(self._capacity, max(places, 2 * self._places))
+        buffers = [self._device.storage(n * larger // 4) for n in self.strides]
         self._device.copy(
             [
-                (old, 0, new, 0, stride * before)
-                for old, new, stride in zip(olds, self.buffers, self.strides, strict=True)
+                (old, 0, new, 0, stride * self._places)
+                for old, new, stride in zip(self.buffers, buffers, self.strides, strict=True)
             ]
         )
+        self.buffers, self._places = buffers, larger  # only now: memory may have run out
         return True
 
     def read(self, place: int) -> Bytes:
@@ -124,9 +124,10 @@ class Sparse:
         if self._free:
             self.places[number] = self._free.pop()
             return False
+        is_new = self.records.reach(self._next + 1)
         self.places[number] = self._next
         self._next += 1
-        return self.records.reach(self._next)
+        return is_new
 
     def release(self, number: int) -> None:
         """Free a record's place, if it has one."""

@@ -72,11 +72,12 @@ class DeviceRunner:
         """Make room for at least this much, in powers of two; then lay the tensors out anew."""
         if all(a <= b for a, b in zip(room, self._room, strict=True)):
             return
-        self._room = Room(*(max(_power(a), b) for a, b in zip(room, self._room, strict=True)))
-        rows, logits, chunks, lists = self._room
+        larger = Room(*(max(_power(a), b) for a, b in zip(room, self._room, strict=True)))
+        rows, logits, chunks, lists = larger
         kinds = {"rows": rows, "logits": logits, "partials": SPLIT_ROWS * chunks}
         ends = {False: 0, True: 0}
-        self._starts = []
+        self._room, self._starts = Room(), []  # until all is done: memory may run out
+        self._groups.clear()
         for tensor in self.program.tensors:
             words = tensor.width // 2 if tensor.quantised else tensor.width
             self._starts.append(ends[tensor.quantised])
@@ -84,8 +85,8 @@ class DeviceRunner:
         self.floats = self._device.storage(ends[False])
         self._quants = self._device.storage(ends[True])
         self._lists = self._device.storage(lists)
-        self._groups.clear()
         self._write_ops()
+        self._room = larger
 
     def _write_ops(self) -> None:
         words = np.zeros((len(self.program.dispatches), OP_WORDS), np.uint32)
@@ -158,7 +159,8 @@ class DeviceRunner:
         self._device.write(self._step, 0, np.array([step[name] for name in _STEP], np.uint32))
         self._device.write(self._lists, 0, np.concatenate([*lists.values()]))
         self._look_up(batch)
-        self._submit(size, first, last)
+        with self._device.explain_errors():
+            self._submit(size, first, last)
 
     def run_on(self, numbers: Floats) -> Logits:
         """Run the program on rows of its input, (rows, width), instead of tokens."""

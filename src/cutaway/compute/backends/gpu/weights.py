@@ -114,6 +114,7 @@ class DeviceWeights:
             for part, shape in shapes.items()
         ]
         left, done = sum(sizes), 0
+        self.device.check_room(4 * left)
         for (part, shape), size in zip(shapes.items(), sizes, strict=True):
             packed = _pack(part, shape, file, pool)
             self.matrices[part] = self._put(packed, file.tensors[part[0]].format, left)
@@ -133,9 +134,9 @@ class DeviceWeights:
         pieces, done = list[PanelRange](), 0
         while done < panels:
             room = self.buffers[-1].size // 4 - self._used if self.buffers else 0
-            if room < min(panels - done, capacity // panel) * panel:
+            if room < min(panels - done, max(capacity // panel, 1)) * panel:
                 rest = left - done * panel
-                self.buffers.append(self.device.storage(min(max(rest, panel), capacity)))
+                self.buffers.append(self.device.storage(max(min(rest, capacity), panel)))
                 self._used, room = 0, self.buffers[-1].size // 4
             count = min(panels - done, room // panel)
             piece = PanelRange(len(self.buffers) - 1, self._used, done, count)
