@@ -34,6 +34,22 @@ def test_flushing_is_seen_and_nothing_else_is_wrong(device, monkeypatch):
     assert all(finding.wrong_normal == 0 for finding in found.values())
 
 
+def flush(x):
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(0, x), x).astype(np.float32)
+
+
+def test_a_denormal_between_two_roundings_is_no_fault_of_its_own():
+    """SwiftShader flushes the product of a sum whose three numbers and result are no denormals."""
+    triple = probe.all_triples()
+    x, y, z = (flush(part.view(np.float32)) for part in triple)
+    [operation] = [one for one in probe.OPERATIONS if one.name == "hide(x * y) + z"]
+    with np.errstate(all="ignore"):
+        results = flush(flush(x * y) + z).view(np.uint32)
+    found = probe.compare(operation, results, triple)
+    assert found.wrong > 0
+    assert found.wrong_normal == 0
+
+
 def test_the_definition_of_a_fused_operation_is_exact():
     compared = 0
     for triple in probe.hard_triples(64):

@@ -24,11 +24,13 @@ class Operation(NamedTuple):
 
     right    computes the right results with NumPy, from three arrays of float32
     domain   for which of the triples it is tested
+    between  a result between two roundings, which may be a denormal where no other number is
     """
 
     name: str
     right: Callable[..., NDArray[np.generic]]
     domain: Callable[..., NDArray[np.bool_]] = lambda x, y, z: np.isfinite(x + y + z)
+    between: Callable[..., NDArray[np.float32]] = lambda x, *_: x
 
 
 def fuse(
@@ -57,7 +59,7 @@ def _halves(x: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
 
 OPERATIONS = (
     Operation("fused", fuse),
-    Operation("hide(x * y) + z", lambda x, y, z: x * y + z),
+    Operation("hide(x * y) + z", lambda x, y, z: x * y + z, between=lambda x, y, _: x * y),
     Operation(
         "div", lambda x, y, _: x / y, lambda x, y, _: np.isfinite(x) & np.isfinite(y) & (y != 0)
     ),
@@ -123,10 +125,16 @@ def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
     yield a, b, c
 
 
-def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
-    """Compute every operation of all triples on a device; return what was wrong by operation."""
+def all_triples(per_kind: int = _PER_KIND) -> Triple:
+    """Return the triples of all kinds, one after the other."""
     triples = list(hard_triples(per_kind))
     x, y, z = (np.concatenate([triple[i] for triple in triples]) for i in range(3))
+    return x, y, z
+
+
+def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
+    """Compute every operation of all triples on a device; return what was wrong by operation."""
+    x, y, z = all_triples(per_kind)
     lists = np.concatenate([x, y, z])
     buffers = [
         device.uniform(64), device.uniform(OP_WORDS * len(OPERATIONS)), device.storage(lists.size),
@@ -142,26 +150,38 @@ def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
     for i, operation in enumerate(OPERATIONS):
         device.dispatch(pipeline, group, i, (-(-x.size // 64), 1, 1))
         results = device.read(buffers[4], 0, 4 * x.size).view(np.uint32)
-        findings.append(_compare(operation, results, (x, y, z)))
+        findings.append(compare(operation, results, (x, y, z)))
     return findings
 
 
-def _compare(operation: Operation, results: Words, triple: Triple) -> ProbeResult:
+def answers(operation: Operation, triple: Triple) -> tuple[Words, NDArray[np.uint8]]:
+    """Return an operation's right results, as words, and what each triple is to it.
+
+    0: not tested; 1: tested; 2: tested, and one of its numbers is a denormal
+    """
     floats = [words.view(np.float32) for words in triple]
     with np.errstate(all="ignore"):
         right = np.ascontiguousarray(operation.right(*floats))
-        is_asked = operation.domain(*floats)
+        is_asked, between = operation.domain(*floats), operation.between(*floats)
         if right.dtype == np.float32:
             is_asked = is_asked & np.isfinite(right)
     words = right.view(np.uint32) if right.itemsize == 4 else right.astype(np.uint32)
-    wrong = is_asked & (results != words)
+    numbers = *triple, between.view(np.uint32), words
+    is_tiny = np.logical_or.reduce([is_denormal(part) for part in numbers])
+    return words, np.where(is_asked, np.where(is_tiny, 2, 1), 0).astype(np.uint8)
+
+
+def compare(operation: Operation, results: Words, triple: Triple) -> ProbeResult:
+    """Count the results that are wrong."""
+    words, kinds = answers(operation, triple)
+    wrong = (kinds > 0) & (results != words)
     if operation.name == "round":
         wrong &= (results | words) & np.uint32(0x7FFFFFFF) != 0  # the sign of 0 is not relied on
-    is_tiny = np.logical_or.reduce([_is_denormal(part) for part in (*triple, words)])
-    return ProbeResult(operation.name, int(wrong.sum()), int((wrong & ~is_tiny).sum()))
+    return ProbeResult(operation.name, int(wrong.sum()), int((wrong & (kinds == 1)).sum()))
 
 
-def _is_denormal(words: Words) -> NDArray[np.bool_]:
+def is_denormal(words: Words) -> NDArray[np.bool_]:
+    """Return for each number, by its bits, whether it is a denormal."""
     exponents, fractions = words & np.uint32(0x7F800000), words & np.uint32(0x7FFFFF)
     is_tiny: NDArray[np.bool_] = (exponents == 0) & (fractions != 0)
     return is_tiny
