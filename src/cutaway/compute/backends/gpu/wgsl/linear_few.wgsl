@@ -2,7 +2,7 @@
 //
 // A workgroup has 32 rows of the output: two panels, or one panel of a gate and the same of its up. Eight slices of threads make the
 // terms of a stretch of quant blocks, in any order; then a thread for each output adds them to its chain, in the order of k.
-const STRETCH: u32 = min(32u, 64u / (TERMS * ROWS));  // quant blocks whose terms fit 16 kB
+const STRETCH: u32 = min(32u, 60u / (TERMS * ROWS));  // quant blocks whose terms, and the products, fit 16 kB
 const TEAMS: u32 = max(1u, 8u / STRETCH);             // slices that share a quant block, each with some of the rows
 var<workgroup> terms: array<vec2<f32>, STRETCH * TERMS * ROWS * 32u>;
 var<workgroup> products: array<f32, ROWS * 32u>;
