@@ -68,6 +68,11 @@ def text(kernel: Kernel, fused: str) -> str:
     return lines + "\n".join(map(_file, names)) + _elementwise(kernel.kind) + _values(kernel.format)
 
 
+def fused_text(fused: str) -> str:
+    """Return the part of each kernel's text that computes a multiply-add."""
+    return "\n".join(map(_file, _FUSED_FILES[fused]))
+
+
 @cache
 def _file(name: str) -> str:
     return (files(__package__) / "wgsl" / f"{name}.wgsl").read_text(encoding="utf-8")

@@ -1,0 +1,203 @@
+"""Records what a program submits, to be replayed without cutaway: in a page, on any machine.
+
+``PaperDevice`` stands in for a device and keeps what it is told; nothing of a step is decided here.
+A recording is a JSON document and a file of bytes that it refers to, as (first byte, bytes):
+
+fused      the text of each way to compute a multiply-add, by its name
+pipelines  of each kernel its name, and its text before and after the text of the fused way
+buffers    of each its bytes, whether it is a uniform, and its first content (null: zeros)
+groups     of each bind group its buffers, by binding, in the order of common.wgsl
+steps      of each what is written first, (buffer, at, bytes); then the launches, (pipeline, group,
+           op, workgroups in x, y, z), an op being the place of its numbers in binding 1; and what
+           is read at the end, (buffer, at, how many bytes)
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu.device import OP_WORDS
+from cutaway.compute.backends.gpu.shaders import Kernel
+
+Bytes = NDArray[np.uint8]
+
+
+class PaperBuffer:
+    """A buffer's bytes, as they were written; what kernels would write is not there."""
+
+    def __init__(self, nbytes: int, *, is_uniform: bool = False) -> None:
+        self.size, self.is_uniform = max(nbytes, 256), is_uniform
+        self.bytes: Bytes | None = None  # until something is written
+
+    def write(self, at: int, numbers: Bytes) -> None:
+        """Overwrite bytes from ``at`` on."""
+        if self.bytes is None:
+            self.bytes = np.zeros(self.size, np.uint8)
+        self.bytes[at : at + len(numbers)] = numbers
+
+
+Launched = tuple[Kernel, Sequence[PaperBuffer], int, tuple[int, ...]]
+"""A kernel, its bind group, its op, and the workgroups in each dimension."""
+
+
+class Step:
+    """What happens up to a read."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[PaperBuffer, int, Bytes]] = []
+        self.launches: list[Launched] = []
+        self.read: tuple[PaperBuffer, int, int] | None = None
+
+
+class PaperDevice:
+    """Has the methods of ``Device`` that runners use, and computes nothing: what is read is 0."""
+
+    def __init__(self, binding: int = 1 << 27) -> None:
+        """binding: the most bytes of a buffer; every device has at least the default."""
+        self.name, self.fused, self.flushes, self.binding = "paper", "int", False, binding
+        self.device = self.queue = _Encoder(self)
+        self.steps: list[Step] = []
+        self._step = Step()
+
+    def start(self) -> None:
+        """Forget the steps so far: the recording begins here."""
+        self.steps, self._step = [], Step()
+
+    def storage(self, words: int) -> PaperBuffer:
+        """See ``Device``."""
+        return PaperBuffer(4 * words)
+
+    def uniform(self, words: int) -> PaperBuffer:
+        """See ``Device``."""
+        return PaperBuffer(4 * words, is_uniform=True)
+
+    def pipeline(self, kernel: Kernel) -> Kernel:
+        """See ``Device``."""
+        return kernel
+
+    def bind(self, buffers: Sequence[PaperBuffer]) -> tuple[PaperBuffer, ...]:
+        """See ``Device``."""
+        return tuple(buffers)
+
+    def dispatch(
+        self, pipeline: Kernel, group: Sequence[PaperBuffer], op: int, grid: tuple[int, ...]
+    ) -> None:
+        """See ``Device``."""
+        self._step.launches.append((pipeline, group, op, grid))
+
+    def write(self, buffer: PaperBuffer, at: int, numbers: NDArray[Any]) -> None:
+        """See ``Device``."""
+        words = np.ascontiguousarray(numbers).view(np.uint8).ravel().copy()
+        self._step.writes.append((buffer, at, words))
+
+    def read(self, buffer: PaperBuffer, at: int, nbytes: int) -> Bytes:
+        """See ``Device``; a step ends here."""
+        self._step.read = buffer, at, nbytes
+        self.steps.append(self._step)
+        self._step = Step()
+        return np.zeros(nbytes, np.uint8)
+
+    def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
+        """See ``Device``; kernels have written nothing that could be copied."""
+
+
+class _Encoder:
+    """Stands in for wgpu's device and queue, encoders and passes; commands are launches."""
+
+    def __init__(self, device: PaperDevice) -> None:
+        self._device = device
+        self._pipeline: Any = None
+        self._group: tuple[Any, int] = ((), 0)
+        self._launches: list[Launched] = []
+
+    def create_command_encoder(self) -> "_Encoder":
+        return _Encoder(self._device)
+
+    def begin_compute_pass(self) -> "_Encoder":
+        return self
+
+    def set_pipeline(self, pipeline: Kernel) -> None:
+        self._pipeline = pipeline
+
+    def set_bind_group(self, _index: int, group: Any, offsets: Sequence[int]) -> None:
+        self._group = group, offsets[0] // (4 * OP_WORDS)
+
+    def dispatch_workgroups(self, *grid: int) -> None:
+        self._launches.append((self._pipeline, *self._group, grid))
+
+    def end(self) -> None:
+        pass
+
+    def finish(self) -> list[Launched]:
+        return self._launches
+
+    def submit(self, commands: Sequence[list[Launched]]) -> None:
+        for launches in commands:
+            for launch in launches:
+                self._device.dispatch(*launch)
+
+
+class Recording(NamedTuple):
+    """See the module."""
+
+    document: dict[str, Any]
+    data: bytes
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write NAME.json and NAME.bin."""
+        (folder / f"{name}.json").write_text(json.dumps(self.document), encoding="utf-8")
+        (folder / f"{name}.bin").write_bytes(self.data)
+
+
+class _Numbers(dict[Any, int]):
+    """Numbers things in the order in which they are first asked for."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = len(self)
+        return self[key]
+
+
+def recording(before: Sequence[Step], steps: Sequence[Step], fused: Iterable[str]) -> Recording:
+    """Return a recording of steps; before: those whose writes are the buffers' first content."""
+    data = bytearray()
+
+    def put(piece: Bytes) -> tuple[int, int]:
+        data.extend(piece.tobytes())
+        return len(data) - len(piece), len(piece)
+
+    for step in before:
+        for buffer, at, words in step.writes:
+            buffer.write(at, words)
+    kernels, buffers, groups = _Numbers(), _Numbers(), _Numbers()
+    listed = [
+        {
+            "launches": [
+                (kernels[kernel], groups[tuple(buffers[b] for b in group)], op, *grid)
+                for kernel, group, op, grid in step.launches
+            ],
+            "writes": [(buffers[buffer], at, *put(words)) for buffer, at, words in step.writes],
+            "read": (buffers[step.read[0]], *step.read[1:]) if step.read else None,
+        }
+        for step in steps
+    ]
+    document = {
+        "fused": {way: shaders.fused_text(way) for way in fused},
+        "pipelines": [_pipeline(kernel) for kernel in kernels],
+        "buffers": [
+            (b.size, b.is_uniform, None if b.bytes is None else put(b.bytes)) for b in buffers
+        ],
+        "groups": [*groups],
+        "steps": listed,
+    }
+    return Recording(document, bytes(data))
+
+
+def _pipeline(kernel: Kernel) -> tuple[str, str, str]:
+    way = shaders.FUSED[0]
+    before, _, after = shaders.text(kernel, way).partition(shaders.fused_text(way))
+    return kernel.name, before, after

@@ -1,0 +1,70 @@
+"""The kit of bench/gpu_kit.py: a replay without cutaway has the CPU's logits, hash for hash."""
+
+import subprocess
+import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from gpu_kit import write_kit
+from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM
+
+MINUTES = 60_000  # in ms
+OPTIONS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The whole kit, and the address at which a browser finds it."""
+    write_kit(tmp_path)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("steps", [3, pytest.param(None, marks=pytest.mark.slow)])
+def test_its_replay_in_python_has_the_cpu_s_bits(tmp_path, steps):
+    write_kit(tmp_path, steps=steps)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 12e6
+    command = [sys.executable, "-I", str(tmp_path / "run.py"), "--fused", "int"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    count = steps or 7
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"model: {count} of {count} steps have the CPU's bits" in done.stdout
+    assert "a software driver, not a card: no times" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("device")
+def test_other_logits_are_named(tmp_path):
+    write_kit(tmp_path, steps=2)
+    document = tmp_path / "model.json"
+    text = document.read_text("utf-8")
+    assert text.count("var y = sum;") > 0
+    document.write_text(text.replace("var y = sum;", "var y = sum * 1.0001;"), "utf-8")
+    command = [sys.executable, "-I", str(tmp_path / "run.py"), "--fused", "int"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "model: 0 of 2 steps have the CPU's bits; not 1 row at 0; not 2 rows at 0" in done.stdout
+
+
+@pytest.mark.slow
+def test_its_replay_in_a_browser_has_the_cpu_s_bits(served):
+    """Chromium's compiler of shaders and SwiftShader, which flushes denormals."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        page = browser.new_page()
+        page.goto(f"{served}?fused=int")
+        page.wait_for_function("document.title !== 'trying …'", timeout=20 * MINUTES)
+        text = page.locator("pre").inner_text()
+        browser.close()
+    assert "denormals are flushed" in text
+    assert "model: 7 of 7 steps have the CPU's bits" in text, text
