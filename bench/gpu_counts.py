@@ -16,10 +16,10 @@ from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.launches import StepSize, launches
 from cutaway.compute.backends.gpu.memory import make_memory
 from cutaway.compute.backends.gpu.program import Program
-from cutaway.compute.backends.gpu.weights import LANES, DeviceWeights, PackedMatrix, PanelRange
+from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix, PanelRange
 from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
-from cutaway.compute.lowering.emit import lower
+from cutaway.compute.lowering.packing import LANES, PackedWeights
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile, ModelFile
 from make_model import RandomModel
@@ -60,7 +60,7 @@ def count(name: str) -> Counts:
         graph = spell_out_orders(graph, vectors)
         weights = DeviceWeights(PAPER)
         weights.matrices = _on_paper(graph, file)
-    plan = lower(graph, weights.table(vectors, []), CONTEXT).calls
+    plan = PackedWeights(weights.matrices, vectors, {}).lower(graph, CONTEXT).calls
     memory = make_memory(PAPER, plan, "f16", KV_BLOCKS, graph)
     program = compile_plan(plan, weights, memory, "f16", Bounds(0, 0, CONTEXT, KV_BLOCKS))
     stored = int(memory.has_states)

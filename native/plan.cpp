@@ -312,14 +312,11 @@ void Plan::read(View from, int rows, int width, float* out) const {
     memcpy(out + (size_t)i * width, b.floats() + (size_t)i * b.width + from.column, sizeof(float) * width);
 }
 
-void Plan::write(View to, const int32_t* rows, size_t count, int width, const float* numbers) {
-  for (size_t i = 0; i < count; i++) {
-    if (rows[i] < 0) throw std::invalid_argument("the plan has no such numbers");
-    check_numbers(to, rows[i] + 1, width);
-  }
+void Plan::write(View to, int rows, int width, const float* numbers) {
+  check_numbers(to, rows, width);
   const Buffer& b = buffers_[to.buffer];
-  for (size_t i = 0; i < count; i++)
-    memcpy(b.floats() + (size_t)rows[i] * b.width + to.column, numbers + i * width, sizeof(float) * width);
+  for (int i = 0; i < rows; i++)
+    memcpy(b.floats() + (size_t)i * b.width + to.column, numbers + (size_t)i * width, sizeof(float) * width);
 }
 
 }  // namespace cutaway

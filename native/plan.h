@@ -230,8 +230,8 @@ class Plan {
   const float* run_on(const float* numbers, int rows);
   // What the last run left in a buffer: rows of `width` floats, where nothing has been written over them.
   void read(View from, int rows, int width, float* out) const;
-  // Write over rows of them, between two pieces of a run.
-  void write(View to, const int32_t* rows, size_t count, int width, const float* numbers);
+  // Write over the first rows of them, between two pieces of a run.
+  void write(View to, int rows, int width, const float* numbers);
 
  private:
   int width_of(View v) const { return buffers_.at(v.buffer).width; }

@@ -109,9 +109,8 @@ Numbers read_buffer(const Plan& plan, Where from, int rows, int width) {
   return made(rows, width, [&](float* out) { plan.read(view(from), rows, width, out); });
 }
 
-void write_buffer(Plan& plan, Where to, Ints rows, Given numbers) {
-  if (numbers.shape(0) != rows.size()) throw std::invalid_argument("write: the rows are not as many");
-  plan.write(view(to), rows.data(), rows.size(), (int)numbers.shape(1), numbers.data());
+void write_buffer(Plan& plan, Where to, Given numbers) {
+  plan.write(view(to), (int)numbers.shape(0), (int)numbers.shape(1), numbers.data());
 }
 
 template <void (Plan::*copy)(const int32_t*, const int32_t*, size_t)>
@@ -202,8 +201,8 @@ void bind_class(nb::module_& m) {
            "What calls say (compute/lowering/calls.py), which name matrices and stored tables by their numbers.")
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
-      .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
-           "Write over rows of numbers between two pieces of a run.")
+      .def("write", &write_buffer, "buffer"_a, "numbers"_a,
+           "Write over a buffer's first rows between two pieces of a run.")
       .def("copy_blocks", &copy_pairs<&Plan::copy_blocks>, "sources"_a, "targets"_a)
       .def("copy_windows", &copy_pairs<&Plan::copy_windows>, "sources"_a, "targets"_a)
       .def("copy_states", &copy_pairs<&Plan::copy_states>, "sources"_a, "targets"_a)

@@ -331,7 +331,7 @@ def test_writing_a_text_imports_no_more_than_it_needs():
     ours |= {"trace", "rerun", "features"}
     ours |= {"engine.constraint.checks", "engine.constraint.token_healing"}
     ours |= {"base.offload", "files.prefix", "methods.prefix"}
-    ours |= {"compute.backends.cpu.tap", "compute.backends.stored"}
+    ours |= {"compute.backends.tap", "compute.backends.stored"}
     assert all(find_spec(f"cutaway.{name}") for name in ours)  # none that was renamed since
     assert loaded.isdisjoint({*heavy, *(f"cutaway.{name}" for name in ours)})
 

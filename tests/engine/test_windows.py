@@ -169,7 +169,7 @@ def test_a_long_text_is_that_of_a_model_that_keeps_all(tmp_path, every, speculat
             sequence, events = request.add_to(engine), []
             while not engine.is_idle:
                 events += engine.step()
-                held.append(llm.backend._plan.window_blocks)
+                held.append(llm.backend._runner.window_blocks)
                 check(engine)
             texts.append(written(sequence, events))
         forget_cached(engine.blocks)

@@ -156,8 +156,8 @@ class Plan:
         What the last run left in a buffer that nothing has written over since: (rows, width).
         """
 
-    def write(self, buffer: tuple[int, int], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Write over rows of numbers between two pieces of a run."""
+    def write(self, buffer: tuple[int, int], numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Write over a buffer's first rows between two pieces of a run."""
 
     def copy_blocks(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -178,7 +178,7 @@ class Plan:
 
 def layout(format: str) -> dict:
     """
-    How panels of a format lie (native/formats.h); empty for formats of floats.
+    The layout of a format's panels (native/formats.h); empty for formats of floats.
     """
 
 def panel_bytes(format: str, cols: int) -> int: ...
@@ -187,7 +187,7 @@ def kernel_format(format: str) -> str:
     """The first format that is laid out alike."""
 
 def packed(matrix: Packed) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
-    """A matrix's panels, one after the other: its bytes, not copied."""
+    """The bytes of a matrix's panels, one after the other, not copied."""
 
 def decode_panels(format: str, panels: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, last: int, cols: int, factor: float = 1.0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """Rows of a matrix as floats, exactly: (last - first, cols)."""
@@ -198,13 +198,13 @@ def stored_rows(table: StoredTable, rows: Annotated[NDArray[numpy.int32], dict(s
 ELEMENTWISE_EXPRESSIONS: tuple = ...
 
 class Angles:
-    """Cosines and sines of a rotation."""
+    """The cosines and sines of a rotation."""
 
     def __init__(self, frequencies: Sequence[float], rotate_half: bool = False, attention_factor: float = 1.0, growth: float = 0.0, period: int = 1, offset: int = 0) -> None: ...
 
     def at(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
-        Of each position the cosine and sine of every pair: (positions, 2 * pairs).
+        The cosine and sine of every pair at each position: (positions, 2 * pairs).
         """
 
 class Chain:

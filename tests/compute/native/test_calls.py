@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import plain
 from cutaway.compute.loading.open import open_model
-from cutaway.compute.lowering import read_vectors
+from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
+from cutaway.compute.lowering.packing import pack_matrices, weight_table
 from cutaway.compute.model import build
 from cutaway.features.page.plan import as_lists
 from support.fuzz.mutation import in_json
@@ -67,8 +67,9 @@ def lowered(path, apart):
     """The calls of a model's plan, and the matrices that they name."""
     with open_model(path) as file:
         graph = build(file.metadata, {name: info.shape for name, info in file.tensors.items()})[1]
-        matrices, vectors = pack_matrices(graph, file, _native.Pool(1)), read_vectors(graph, file)
-    weights = PackedWeights(matrices, vectors, {}).table()
+        matrices = pack_matrices(matrix_shapes(graph), file, _native.Pool(1))
+        vectors = read_vectors(graph, file)
+    weights = weight_table(matrices, vectors)
     emitter = lower(
         spell_out_orders(graph, vectors), weights, CONTEXT, apart=apart, keeps_all=apart
     )

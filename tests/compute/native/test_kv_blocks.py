@@ -143,7 +143,7 @@ def test_memory_is_used_again_before_more_is_taken(data, tmp_path_factory):
         else:
             held.pop(block, None)
             let_go(backend, [block])
-        assert backend._plan.window_blocks == len(held)
+        assert backend._runner.window_blocks == len(held)
     for block, first in held.items():
         again = run(backend, 20, [7], [block])
         run(backend, 0, IDS[first : first + 20], [block])
@@ -155,7 +155,7 @@ def test_a_model_without_windows_takes_no_places(tmp_path):
     backend = LLM(path, backend="cpu", threads=1).backend
     whole = run(backend, 0, IDS[:70], range(3))
     let_go(backend, range(3))
-    assert backend._plan.window_blocks == 0
+    assert backend._runner.window_blocks == 0
     assert_same_bits(run(backend, 69, IDS[69:70], range(3)), whole[69:])
 
 

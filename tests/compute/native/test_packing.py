@@ -7,7 +7,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway.base import _native
 from cutaway.compute import model
-from cutaway.compute.backends.cpu import packing
+from cutaway.compute.lowering import matrix_shapes, packing
 from cutaway.files.weights import FORMATS, GGUFFile, dequantize
 from random_blocks import BYTE_SCALES, set_scales
 from support.native_plans import assert_same_bits, pack
@@ -130,7 +130,7 @@ def test_every_matrix_is_expected_once_before_it_is_read(tmp_path, monkeypatch, 
     file = Watched(write_tiny_llama(tmp_path / "tiny.gguf", layers=3))
     shapes = {name: info.shape for name, info in file.tensors.items()}
     _, graph = model.build(file.metadata, shapes, None)
-    packing.pack_matrices(graph, file, _native.Pool(1))
+    packing.pack_matrices(matrix_shapes(graph), file, _native.Pool(1))
     expected = [name for what, name in file.log if what == "expect"]
     read = [name for what, name in file.log if what == "read"]
     assert expected == read == list(dict.fromkeys(read))

@@ -107,9 +107,9 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
     kv: as ``check_kv`` returned it; name: of BACKENDS, None takes the default
     """
     if (name or default()) != "reference":  # a block has the same bytes in cpu and gpu
-        from cutaway.compute.backends import cpu
+        from cutaway.compute.backends import packed
 
-        return cpu.kv_layout(graph, kv)
+        return packed.kv_layout(graph, kv)
     from cutaway.compute.backends import reference
 
     return reference.kv_layout(graph)
@@ -118,18 +118,18 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
     """Bytes of memory that a graph's weights take; name: of BACKENDS, None takes the default."""
     if (name or default()) != "reference":
-        from cutaway.compute.backends import cpu
+        from cutaway.compute.lowering import packing
 
-        return cpu.weight_bytes(graph, tensors)
+        return packing.weight_bytes(graph, tensors)
     return sum(4 * prod(info.shape) for info in tensors.values())
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
     """Bytes of the tensors that a backend reads from the file without keeping a copy."""
     if (name or default()) != "reference":
-        from cutaway.compute.backends import cpu
+        from cutaway.compute.lowering import packing
 
-        return cpu.stored_bytes(graph, tensors)
+        return packing.stored_bytes(graph, tensors)
     return 0
 
 

@@ -5,7 +5,7 @@ graph read: names and shapes, not how a backend stores them. It imports no backe
 in a page, native/calls.cpp builds a plan from the calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from cutaway.compute.calls import Floats
@@ -38,10 +38,10 @@ def matrix_shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
     return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in parts}
 
 
-def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Floats]:
+def read_vectors(graph: Graph, file: ModelFile, but: Container[str] = ()) -> dict[str, Floats]:
     """Read a graph's vectors in float32: norms, biases, divisors of frequencies, convolutions.
 
-    Biases of experts have a row for each expert.
+    Biases of experts have a row for each expert. but: names of those that are not wanted
     """
     names = dict.fromkeys(name for op in graph.ops for name in op.vectors)
-    return {name: file.dequantize(name) for name in names}
+    return {name: file.dequantize(name) for name in names if name not in but}

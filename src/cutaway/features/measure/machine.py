@@ -19,8 +19,7 @@ from time import perf_counter, process_time
 
 from cutaway.base import _native
 from cutaway.base.system import ticks_per_second
-from cutaway.compute.backends import KVLayout
-from cutaway.compute.backends.cpu import kv_layout
+from cutaway.compute.backends import KVLayout, kv_layout
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import expert_shares

@@ -4,19 +4,18 @@ Knows the parts of a plan's file and the models that a page's core cannot run; c
 knows which calls make a plan.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.backends.cpu.packing import PackedWeights, pack_matrices
 from cutaway.compute.calls import Floats, plain
-from cutaway.compute.lowering import read_vectors
+from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
+from cutaway.compute.lowering.packing import pack_matrices, weight_bytes, weight_table
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.compute.model.ops.rows import EmbedStored
@@ -75,8 +74,10 @@ def write_plan(
             "the model needs a table of embeddings that stays in its file, which a page cannot run "
             "yet"
         )
-    packed = pack_matrices(graph, file, pool, on_progress, _Into(weights))
-    graph, table = spell_out_orders(graph, vectors), PackedWeights(packed, vectors, {}).table()
+    with weights.open("w+b") as disk:
+        disk.truncate(weight_bytes(graph, file.tensors))
+        packed = pack_matrices(matrix_shapes(graph), file, pool, on_progress, disk.fileno())
+    graph, table = spell_out_orders(graph, vectors), weight_table(packed, vectors)
     tap = lower(graph, table, context, apart=True, keeps_all=True)
     plan = PagePlan(
         context,
@@ -95,19 +96,6 @@ def write_plan(
     }
     matrices = {part: (matrix.number, matrix.is_float) for part, matrix in table.matrices.items()}
     return plan, Readable(read, matrices, vectors)
-
-
-class _Into:
-    """A file for packed weights, which stands in for an offload folder."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @contextmanager
-    def open(self, reads: Any) -> Iterator[int]:
-        with self._path.open("w+b") as file:
-            file.truncate(reads.size)
-            yield file.fileno()
 
 
 def as_lists(value: Any) -> Any:

@@ -124,11 +124,12 @@ class DeviceRunner:
 
     # -- a step --------------------------------------------------------------------------------
 
-    def run(self, batch: Batch) -> Logits:
-        """Run a step; return its logits, (L, width of the output)."""
+    def run(self, batch: Batch, first: int = 0, last: int | None = None) -> Logits:
+        """Run a step, or its ops first … last - 1; return its logits, (L, width of the output)."""
         if not len(batch.tokens):
             return np.empty((0, self._width(self.program.output)), np.float32)
-        self.start(batch)
+        ends = [0, *self.program.ends]
+        self.start(batch, ends[first], None if last is None else ends[last])
         return self.read_output(len(batch.logit_rows))
 
     def _width(self, view: tuple[int, int]) -> int:

@@ -5,7 +5,6 @@ that the host never has the whole packed model in memory.
 """
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +13,9 @@ from cutaway.base import _native
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.shaders import is_float
 from cutaway.compute.calls import Floats
-from cutaway.compute.lowering import WeightTable, matrix_shapes
-from cutaway.compute.model import Graph
-from cutaway.compute.model.op import Matrix, Slice
+from cutaway.compute.lowering.packing import LANES, Shapes, pack, packed_sizes
+from cutaway.compute.model.op import Slice
 from cutaway.files.weights import ModelFile
-
-LANES = 16  # rows of a panel
-_AT_ONCE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
 
 
 class PanelRange(NamedTuple):
@@ -47,6 +42,11 @@ class PackedMatrix(NamedTuple):
     panel_words: int
     pieces: tuple[PanelRange, ...]
 
+    @property
+    def is_float(self) -> bool:
+        """Whether it reads activations unrounded."""
+        return is_float(self.format)
+
 
 class DeviceWeights:
     """A model's packed matrices, by the tensor and the rows of it that an op reads."""
@@ -56,35 +56,15 @@ class DeviceWeights:
         self.matrices: dict[Slice, PackedMatrix] = {}
         self._used = 0  # words of the last buffer
 
-    def share(self, is_new: Callable[[str], bool] | None) -> "DeviceWeights":
-        """Return weights over the same buffers, without the matrices of new tensors."""
+    def share(self, matrices: Mapping[Slice, PackedMatrix]) -> "DeviceWeights":
+        """Return weights over the same buffers, with these of the matrices."""
         twin = DeviceWeights(self.device)
-        twin.buffers = self.buffers
-        twin.matrices = {
-            part: m for part, m in self.matrices.items() if is_new is None or not is_new(part[0])
-        }
+        twin.buffers, twin.matrices = self.buffers, dict(matrices)
         twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the last is not its own
         return twin
 
-    def is_float(self, name: str) -> bool:
-        """Whether a matrix reads activations unrounded."""
-        return next(is_float(m.format) for part, m in self.matrices.items() if part[0] == name)
-
-    def rows(self, name: str, first: int, last: int | None) -> Floats:
-        """Decode rows first … last - 1 of a tensor, exactly; its matrices follow each other.
-
-        last: None is the end
-        """
-        parts = sorted(part for part in self.matrices if part[0] == name)
-        last = parts[-1][2] if last is None else last
-        decoded = [
-            self._decode(self.matrices[name, a, b], max(first, a) - a, min(last, b) - a)
-            for _, a, b in parts
-            if a < last and first < b
-        ]
-        return np.concatenate(decoded)
-
-    def _decode(self, m: PackedMatrix, first: int, last: int) -> Floats:
+    def decode(self, m: PackedMatrix, first: int, last: int) -> Floats:
+        """Return rows first … last - 1 of a matrix, exactly."""
         pieces = [
             self.device.read(self.buffers[p.buffer], 4 * p.word, 4 * p.count * m.panel_words)
             for p in m.pieces
@@ -92,39 +72,20 @@ class DeviceWeights:
         panels = np.concatenate(pieces)
         return _native.decode_panels(m.format, panels, first, last, m.cols, m.factor)
 
-    def table(self, vectors: Mapping[str, Floats], stored: list[str]) -> WeightTable:
-        """Return the table of weights whose numbers a plan's calls contain."""
-        matrices = {
-            part: Matrix(i, m.rows, m.cols, is_float(m.format))
-            for i, (part, m) in enumerate(self.matrices.items())
-        }
-        return WeightTable(matrices, vectors, stored)
-
     def add(
         self,
-        graph: Graph,
+        shapes: Shapes,
         file: ModelFile,
         pool: _native.Pool,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
-        """Pack the matrices that a graph's ops read, except those that were packed before."""
-        shapes = {p: s for p, s in matrix_shapes(graph).items() if p not in self.matrices}
-        sizes = [
-            _native.packed_bytes(file.tensors[part[0]].format, *shape) // 4
-            for part, shape in shapes.items()
-        ]
-        left, done = sum(sizes), 0
+        """Pack matrices one by one, and copy each to the device."""
+        sizes = packed_sizes(shapes, file.tensors)
+        left = sum(sizes) // 4
         self.device.check_room(4 * left)
-        for (part, shape), size in zip(shapes.items(), sizes, strict=True):
-            packed = _pack(part, shape, file, pool)
+        for size, (part, packed) in zip(sizes, pack(shapes, file, pool, on_progress), strict=True):
             self.matrices[part] = self._put(packed, file.tensors[part[0]].format, left)
-            left -= size
-            done += (
-                file.tensors[part[0]].nbytes
-                * (part[2] - part[1])
-                // prod(file.tensors[part[0]].shape[:-1])
-            )
-            on_progress(done)
+            left -= size // 4
 
     def _put(self, packed: _native.Packed, format: str, left: int) -> PackedMatrix:
         """Copy a packed matrix to the device; left: words of it and of all matrices to come."""
@@ -147,22 +108,3 @@ class DeviceWeights:
             done += count
         kind = _native.kernel_format(format)
         return PackedMatrix(kind, packed.rows, packed.cols, packed.factor, panel, tuple(pieces))
-
-
-def _pack(
-    part: Slice, shape: tuple[int, int], file: ModelFile, pool: _native.Pool
-) -> _native.Packed:
-    name, first, last = part
-    format, raw, factors = file.tensors[name].format, file.raw(name), file.factors(name)
-    row = raw.nbytes // prod(file.tensors[name].shape[:-1])
-    factor = 1.0 if factors is None else float(factors[first // shape[0] % len(factors)])
-    arena = _native.Arena(_native.packed_bytes(format, *shape))
-    packed = arena.reserve(format, *shape, factor)
-    step = max(_AT_ONCE // row, 1) * LANES
-    for at in range(first, last, step):
-        begin, end = at * row, min(at + step, last) * row
-        if isinstance(raw, _native.FileBytes):
-            arena.fill(pool, packed, raw.part(begin, end), at - first)
-        else:
-            arena.fill(pool, packed, raw[begin:end], at - first)
-    return packed
