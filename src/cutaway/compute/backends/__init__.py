@@ -66,6 +66,7 @@ __all__ = [
     "inspectable",
     "kv_layout",
     "load",
+    "tiers",
     "weight_bytes",
 ]
 
@@ -131,6 +132,13 @@ def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
 
         return packing.stored_bytes(graph, tensors)
     return 0
+
+
+def tiers() -> tuple[str, ...]:
+    """The instruction sets of this machine that native code is compiled for, best first."""
+    from cutaway.compute.backends import cpu
+
+    return cpu.tiers()
 
 
 def load(

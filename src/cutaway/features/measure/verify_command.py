@@ -70,7 +70,6 @@ def run(args: Namespace) -> int:
     if backends.default() != "cpu":
         raise InputError("verify needs the cpu backend, which was not built here")
     from cutaway.api.llm import LLM
-    from cutaway.compute.backends.cpu import tiers
     from cutaway.compute.model import config_of
     from cutaway.text import Tokenizer
 
@@ -90,13 +89,13 @@ def run(args: Namespace) -> int:
                 progress=False,
             ).backend  # fmt: skip
 
-    source = checks(load, sample, tiers(), args.threads, config.attention)
-    total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
+    source = checks(load, sample, backends.tiers(), args.threads, config.attention)
+    total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(backends.tiers()) - 1
     done = list(_show_progress(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
     passed = all(check.passed for check in done)
     document = {
-        "model": name, "instruction_sets": tiers(), "threads": args.threads,
+        "model": name, "instruction_sets": backends.tiers(), "threads": args.threads,
         "checks": [check.to_dict() for check in done], "passed": passed, "seconds": seconds,
     }  # fmt: skip
     print_report(args, lambda: document, lambda: [*_table(done), "", _verdict(name, done, seconds)])
