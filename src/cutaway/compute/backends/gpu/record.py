@@ -14,6 +14,7 @@ steps      of each what is written first, (buffer, at, bytes); then the launches
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,13 @@ class PaperDevice:
     def start(self) -> None:
         """Forget the steps so far: the recording begins here."""
         self.steps, self._step = [], Step()
+
+    def check_room(self, nbytes: int) -> None:
+        """See ``Device``; paper has room."""
+
+    def explain_errors(self) -> AbstractContextManager[None]:
+        """See ``Device``; paper has no errors."""
+        return nullcontext()
 
     def storage(self, words: int) -> PaperBuffer:
         """See ``Device``."""
@@ -174,7 +182,7 @@ def recording(before: Sequence[Step], steps: Sequence[Step], fused: Iterable[str
         for buffer, at, words in step.writes:
             buffer.write(at, words)
     kernels, buffers, groups = _Numbers(), _Numbers(), _Numbers()
-    listed = [
+    documented = [
         {
             "launches": [
                 (kernels[kernel], groups[tuple(buffers[b] for b in group)], op, *grid)
@@ -192,7 +200,7 @@ def recording(before: Sequence[Step], steps: Sequence[Step], fused: Iterable[str
             (b.size, b.is_uniform, None if b.bytes is None else put(b.bytes)) for b in buffers
         ],
         "groups": [*groups],
-        "steps": listed,
+        "steps": documented,
     }
     return Recording(document, bytes(data))
 
