@@ -36,9 +36,9 @@ from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix, Pa
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.compute.lowering import read_vectors
+from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
-from cutaway.compute.lowering.emit import lower
+from cutaway.compute.lowering.packing import PackedWeights
 from cutaway.compute.model import Graph
 from script import parser_of
 
@@ -55,11 +55,11 @@ def write_model(out: Path, name: str, steps: int | None = None) -> None:
         vectors, pool = read_vectors(opened.graph, file), _native.Pool(1)
         graph = spell_out_orders(opened.graph, vectors)
         weights = DeviceWeights(device)
-        weights.add(graph, file, pool)
+        weights.add(matrix_shapes(graph), file, pool)
         cpu = backends.load(
             "cpu", opened.graph, file, kv_blocks=CONTEXT // KV_BLOCK, context=CONTEXT, threads=1
         )
-    plan = lower(graph, weights.table(vectors, []), CONTEXT).calls
+    plan = PackedWeights(weights.matrices, vectors, {}).lower(graph, CONTEXT).calls
     runner = _runner(device, weights, plan, graph)
     batches = list(batches_of(opened.graph, CONTEXT))[:steps]
     for batch in batches:
