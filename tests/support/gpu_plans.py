@@ -18,6 +18,12 @@ def run_both(device, plan, matrices, batches, *, kv="f16", blocks=24):
     """Return the outputs of each batch, on the CPU and on the GPU. matrices: (format, packed)."""
     cpu = _native.Plan(_native.Pool(1), "", blocks, CONTEXT, "", kv)
     cpu.add(calls.plain(plan), [packed for _, packed in matrices])
+    gpu = make_runner(device, plan, matrices, kv=kv, blocks=blocks)
+    return [(cpu.run(batch).copy(), gpu.run(batch)) for batch in batches]
+
+
+def make_runner(device, plan, matrices, *, kv="f16", blocks=24):
+    """Return a runner of a plan on a device. matrices: see ``run_both``."""
     weights = DeviceWeights(device)
     for i, (format, packed) in enumerate(matrices):
         words = sum(_native.packed(later).nbytes for _, later in matrices[i:]) // 4
@@ -27,8 +33,7 @@ def run_both(device, plan, matrices, batches, *, kv="f16", blocks=24):
     memory = DeviceMemory(device, layers, [], blocks, blocks + DRAFT_STATES)
     memory.window = max((call.shape.window for call in attends), default=0)
     program = compile_plan(plan, weights, memory, kv, Bounds(0, 0, CONTEXT, blocks))
-    gpu = DeviceRunner(device, program, [])
-    return [(cpu.run(batch).copy(), gpu.run(batch)) for batch in batches]
+    return DeviceRunner(device, program, [])
 
 
 def assert_same(pairs):

@@ -84,12 +84,17 @@ class GpuBackend(PackedBackend):
 
     def _lower(self, graph: Graph, **options: Any) -> tuple[DeviceRunner, Emitter]:
         lowered = self._weights.lower(graph, self.context, **options)
-        return self._make_runner(lowered.calls), lowered
+        return self._make_runner(lowered.calls, fuses=not options.get("apart")), lowered
 
-    def _make_runner(self, plan: Sequence[Call]) -> DeviceRunner:
-        """Return a runner of this plan on the device, over this backend's weights and memory."""
+    def _make_runner(self, plan: Sequence[Call], *, fuses: bool = True) -> DeviceRunner:
+        """Return a runner of this plan on the device, over this backend's weights and memory.
+
+        fuses: see ``compile_plan``
+        """
         bounds = Bounds(vocab=0, types=0, context=self.context, kv_blocks=self.kv_blocks)
-        program = compile_plan(plan, self._panels, self._memory, self.kv_format, bounds)
+        program = compile_plan(
+            plan, self._panels, self._memory, self.kv_format, bounds, fuses=fuses
+        )
         return DeviceRunner(self.device, program, [*self._weights.stored.values()])
 
     def _start(self, *, own_memory: bool) -> None:

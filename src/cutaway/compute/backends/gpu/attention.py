@@ -3,16 +3,36 @@
 Knows where a layer's keys and values lie, and which kernels run for few rows and for many.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cutaway.compute import calls
 from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu.matrices import list_quants
 from cutaway.compute.backends.gpu.program import NONE, Grid, Numbers, Program, divide_up, no_view
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 
+_MOST_HEADS = 8  # that a workgroup of attend has, of all its rows
+_SHARED_WORDS = 4096  # of a workgroup
 
-def add_attention(program: Program, call: calls.AttendCall) -> None:
-    """Add an attention: rotate q and k, store k and v, then attend."""
+
+def can_quantise(call: calls.AttendCall) -> bool:
+    """Whether the kernel can also quantise what it computes: no quant block has two heads."""
+    return (call.shape.value_dim or call.shape.head_dim) % 32 == 0
+
+
+def add_attention(
+    program: Program,
+    call: calls.AttendCall,
+    act: int = -1,
+    norms: Sequence[calls.Normalise] = (),
+) -> None:
+    """Add an attention: rotate q and k, store k and v, then attend.
+
+    act    where the quant blocks of the result go
+    norms  of each head's queries or keys, before they are rotated; see ``can_normalise``
+    """
     shape = call.shape
     q, k, v, out = call.views
     home, values_after = program.memory.find_layer(shape.layer if shape.reads < 0 else shape.reads)
@@ -24,23 +44,74 @@ def add_attention(program: Program, call: calls.AttendCall) -> None:
         "window": int(shape.window > 0),
     }  # fmt: skip
     stored_kinds = 0 if shape.reads >= 0 else 1 if shape.value_dim else 2
-    if stored_kinds or call.rotation.frequencies:
-        numbers = common | program.view("q", q) | program.view("k", k) | program.view("v", v)
+    if _has_store(call):
+        numbers = common | program.view("rotated", q) | program.view("v", v)
         numbers |= program.rotation(call.rotation)
+        before = {norm.out.floats: norm for norm in norms}
+        for name, view in (("q", q), ("k", k)):
+            norm = before[view].norm if view in before else calls.Norm()
+            numbers |= program.view(name, before[view].x if view in before else view)
+            numbers |= {f"{name}_norm": program.add_table(norm.weight)}
+            numbers |= {f"{name}_eps": float_bits(norm.eps)}
         grid = Grid(shape.heads + stored_kinds * shape.kv_heads)
         program.add(Kernel("store", formats), numbers, grid, memory=home.buffer)
     numbers = common | program.view("q", q) | program.view("out", out)
-    numbers |= _span(shape) | _added_to_scores(program, call)
+    numbers |= _span(shape) | _added_to_scores(program, call) | list_quants(program, act)
     width = divide_up(shape.value_dim or shape.head_dim, 16) * 16
     numbers["partial"] = program.share_tensor("partial", (width + 2) * shape.heads, rows="partials")
-    latent = ("LATENT", str(shape.value_dim > 0).lower())
-    for split in (True, False):
-        kernel = Kernel("attend", (*formats, latent, ("SPLIT", str(split).lower())))
-        when, z = ("split", "chunks") if split else ("joined", "")
-        program.add(kernel, numbers, Grid(shape.heads, z=z, when=when), memory=home.buffer)
+    heads, rows = _tile(shape)
+    x = shape.kv_heads * divide_up(shape.heads // shape.kv_heads, heads)
+    for when, tile in (("split", 1), ("joined", 1), ("tiled", rows)):
+        numbers = numbers | {"tiles": program.list_tiles(tile)}
+        constants = {
+            "HEADS": heads, "ROWS": tile, "DIM": shape.head_dim, "SLICES": divide_up(width, 256),
+            "DIMS": 1 << (min(width, 256) - 1).bit_length(),
+        }  # fmt: skip
+        kernel = Kernel(
+            "attend",
+            (
+                *formats,
+                ("LATENT", str(shape.value_dim > 0).lower()),
+                ("SPLIT", str(when == "split").lower()),
+                *((name, f"{value}u") for name, value in constants.items()),
+            ),
+        )
+        grid = Grid(x, tile, z="chunks" if when == "split" else "", when=when)
+        program.add(kernel, numbers, grid, memory=home.buffer)
     program.add(
         Kernel("merge", formats), numbers, Grid(shape.heads, when="split"), memory=home.buffer
     )
+
+
+def can_normalise(call: calls.AttendCall, norms: Sequence[calls.Normalise]) -> bool:
+    """Whether the kernel that stores can also compute these norms: RMS norms of heads."""
+    shape, (q, k, v, _) = call.shape, call.views
+    widths = {q: shape.heads * shape.head_dim}
+    if shape.reads < 0:
+        widths[k] = shape.kv_heads * shape.head_dim
+    for norm, (floats, act) in ((n, n.out) for n in norms):
+        is_of_heads = norm.norm.group == shape.head_dim == norm.norm.weight.size
+        if not is_of_heads or norm.norm.bias.size or norm.late or act >= 0:
+            return False
+        if widths.get(floats) != norm.width:
+            return False
+    # what is read of keys and values must not lie where other workgroups write queries
+    read = {v[0], *(norm.x[0] for norm in norms if norm.out.floats == k)}
+    return _has_store(call) and q[0] not in read
+
+
+def _has_store(call: calls.AttendCall) -> bool:
+    """Whether queries or keys are rotated, or keys stored."""
+    return call.shape.reads < 0 or bool(call.rotation.frequencies)
+
+
+def _tile(shape: calls.AttendShape) -> tuple[int, int]:
+    """Return how many heads of how many rows a workgroup has, which read the same keys."""
+    room = _SHARED_WORDS // (shape.head_dim + 256 + 16)
+    most = min(_MOST_HEADS, room)
+    group = shape.heads // shape.kv_heads
+    heads = divide_up(group, divide_up(group, most))
+    return heads, most // heads
 
 
 def _span(shape: calls.AttendShape) -> Numbers:

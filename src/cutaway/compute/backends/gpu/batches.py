@@ -1,8 +1,9 @@
-"""Checks a batch before it reaches the device, whose kernels check no index.
+"""Checks a batch before it reaches the device, and splits its rows into segments and tiles.
 
-Raises the ValueErrors that native/plan.cpp raises for the same batches.
+Kernels check no index, so these ValueErrors are those that native/plan.cpp raises.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,3 +55,35 @@ def check_batch(batch: Batch, limits: Ints, bounds: Bounds) -> None:
 
 def _all_below(numbers: Ints, end: int) -> bool:
     return bool(((numbers >= 0) & (numbers < end)).all())
+
+
+class Segment(NamedTuple):
+    """Neighbouring rows of one sequence: the first, how many, and their row of block tables."""
+
+    first: int
+    rows: int
+    sequence: int
+
+
+def segments_of(batch: Batch) -> list[Segment]:
+    """Split a batch's rows into segments."""
+    starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1))
+    ends = [*starts[1:], len(batch.sequences)]
+    return [
+        Segment(int(a), int(b - a), int(batch.sequences[a]))
+        for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def list_tiles(segments: Sequence[Segment], sizes: Sequence[int]) -> Ints:
+    """Return a list of tiles for each size, after a list of where each of them begins.
+
+    A tile is rows of one segment: the first and how many, at most the size. Size 1 has no list.
+    """
+    starts, words = list[int](), list[int]()
+    for most in sizes:
+        starts.append(len(sizes) + len(words))
+        for first, rows, _ in segments if most > 1 else ():
+            for done in range(0, rows, most):
+                words += (first + done, min(most, rows - done))
+    return np.array([*starts, *words], np.int32)

@@ -16,6 +16,8 @@ import numpy as np
 from cutaway.compute.backends.base import Backend, Batch, inspectable
 from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.device import Device
+from cutaway.compute.backends.gpu.launches import StepSize, launches
+from cutaway.compute.backends.gpu.run import CHUNK
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.rows import EmbedTokens
@@ -109,9 +111,12 @@ def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> 
 
 def _kernels(backend: "GpuBackend", graph: Graph) -> set[str]:
     """Return the hashes of the texts of the kernels that the steps run."""
-    is_split = any(first for first, _ in steps(graph, _room(backend)))
-    dispatches = backend.program.dispatches
-    kernels = {d.kernel for d in dispatches if is_split or d.grid.when != "split"}
+    sizes = [
+        StepSize(rows, min(rows, _LOGIT_ROWS), chunks=(first + rows - 1) // CHUNK + 1, stored=1)
+        for first, rows in steps(graph, _room(backend))
+    ]
+    run = [launch for size in sizes for launch in launches(backend.program, size)]
+    kernels = {launch.dispatch.kernel for launch in run}
     texts = (shaders.text(kernel, backend.device.fused) for kernel in kernels)
     return {sha256(text.encode()).hexdigest()[:16] for text in texts}
 

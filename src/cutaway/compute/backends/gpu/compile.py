@@ -14,12 +14,12 @@ from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.attention import add_attention
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.experts import add_experts
-from cutaway.compute.backends.gpu.matrices import add_linear
+from cutaway.compute.backends.gpu.fusing import Joined, join
+from cutaway.compute.backends.gpu.matrices import add_linear, list_quants
 from cutaway.compute.backends.gpu.memory import DeviceMemory
 from cutaway.compute.backends.gpu.program import (
     NONE,
     THREADS,
-    At,
     Grid,
     Program,
     divide_up,
@@ -34,17 +34,43 @@ _EMBED_BY = ("token", "position", "type")  # in the order of embed.wgsl
 
 
 def compile_plan(
-    plan: Sequence[Call], weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds
-) -> Program:
-    """Return the program of a plan; see ``Program``."""
+    plan: Sequence[Call], weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds,
+    *, fuses: bool = True,
+) -> Program:  # fmt: skip
+    """Return the program of a plan; see ``Program``.
+
+    fuses: whether ops quantise their own results; else each op ends where the plan says, so that
+    its result can be edited before others read it
+    """
     program = Program(weights, memory, kv, bounds)
-    for call in plan:
-        _ADDERS[type(call)](program, call)
-        if not isinstance(call, calls.AddBuffer | calls.SetInput | calls.SetOutput):
+    for joined in join(plan, program) if fuses else map(Joined, plan):
+        _add(program, joined)
+        if not isinstance(joined.call, calls.AddBuffer | calls.SetInput | calls.SetOutput):
             program.ends.append(len(program.dispatches))
     output = program.output[0]
     program.tensors[output] = program.tensors[output]._replace(rows="logits")
     return program
+
+
+def _add(program: Program, joined: Joined) -> None:
+    """Add a call with those that its kernel computes, too."""
+    call, quantising = joined.call, joined.quantising
+    act = quantising.out.act if quantising else -1
+    match call:
+        case calls.AttendCall():
+            add_attention(program, call, act, joined.norms)
+        case calls.LinearCall():
+            add_linear(program, call, act)
+            if quantising:  # for many rows apart
+                _normalise(program, quantising, few=(shaders.FEW_ROWS[-1] + 1, NONE))
+        case calls.Normalise():
+            _normalise(program, call, joined.ending)
+        case calls.ConvCall():
+            add_conv(program, call, joined.ending)
+        case calls.ExpertsCall():
+            add_experts(program, call, joined.ending)
+        case _:
+            _ADDERS[type(call)](program, call)
 
 
 def _add_buffer(program: Program, call: calls.AddBuffer) -> None:
@@ -103,18 +129,23 @@ def _reorder(program: Program, call: calls.ReorderCall) -> None:
     program.add_by_number("reorder", numbers, len(call.order), late=call.late)
 
 
-def _normalise(program: Program, call: calls.Normalise) -> None:
+def _normalise(
+    program: Program,
+    call: calls.Normalise,
+    ending: calls.Elementwise | None = None,
+    few: tuple[int, int] = (1, NONE),
+) -> None:
     norm, (floats, act) = call.norm, call.out
     size = norm.group if norm.weight.size else call.width
     numbers = program.view("x", call.x) | {
         "norm": bool(norm.weight.size) + bool(norm.bias.size), "size": size,
         "weight": program.add_table(norm.weight), "bias": program.add_table(norm.bias),
         "eps": float_bits(norm.eps), "apart": size if norm.weight.size == call.width else 0,
-        "quants": At(act) if act >= 0 else NONE,
-        "quant_blocks": program.tensors[act].width // 32 if act >= 0 else 0,
-    }  # fmt: skip
+    } | list_quants(program, act)  # fmt: skip
     numbers |= program.view("out", floats) if floats[0] >= 0 else no_view("out")
-    program.add(Kernel("normalise"), numbers, Grid(call.width // size, late=call.late))
+    numbers |= program.ending(ending, floats)
+    kernel = Kernel("normalise", kind=ending.kind if ending else "")
+    program.add(kernel, numbers, Grid(call.width // size, late=call.late, few=few))
 
 
 def _rotate(program: Program, call: calls.RotateCall) -> None:
@@ -139,13 +170,8 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.Gather: _gather,
     calls.JoinCall: _join,
     calls.ReorderCall: _reorder,
-    calls.Normalise: _normalise,
     calls.RotateCall: _rotate,
     calls.Elementwise: _elementwise,
-    calls.LinearCall: add_linear,
-    calls.AttendCall: add_attention,
-    calls.ExpertsCall: add_experts,
-    calls.ConvCall: add_conv,
     calls.DeltaNetCall: add_delta_net,
     calls.Mamba: add_mamba,
 }

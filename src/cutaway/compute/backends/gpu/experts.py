@@ -22,51 +22,85 @@ from cutaway.compute.backends.gpu.program import (
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.errors import OutOfMemoryError
 
+_SORTED_ROWS = 16  # the fewest rows whose items are sorted by expert
+_TILE = 32  # of sort.wgsl
 _GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
 
 
-def add_experts(program: Program, call: calls.ExpertsCall) -> None:
-    """Add a mixture of experts."""
+def add_experts(
+    program: Program, call: calls.ExpertsCall, ending: calls.Elementwise | None = None
+) -> None:
+    """Add a mixture of experts, which may end in an elementwise op."""
     late, _, _, choice, out, inner = call.arguments
     up, down = (program.matrices[m.matrix] for m in (call.experts[0].up, call.experts[0].down))
     choices = program.share_tensor("choices", 2 * choice.used)
     _add_route(program, call, choices)
-    items: Numbers = {"choices": choices, "used": choice.used, "late": int(late)}
-    middle = At(*inner) if inner[0] >= 0 else program.share_tensor("middle", choice.used * up.rows)
-    inward: Numbers = items | {
-        "spread": 1, "weighs": int(choice.weighs_input), "number": float_bits(choice.limit),
+    items: Numbers = {
+        "choices": choices, "used": choice.used, "late": int(late),
+        "sorted": _add_sort(program, call, choices),
     }  # fmt: skip
-    _add_inward(program, call, inward, middle)
-    places = calls.Places((middle.tensor, middle.column))
-    if not shaders.is_float(down.format):
-        places = calls.Places(act=_quantise_middle(program, choice.used, up.rows, middle, late))
+    middle = At(*inner) if inner[0] >= 0 else program.share_tensor("middle", choice.used * up.rows)
+    places = _add_inward(program, call, items, middle)
     results = program.share_tensor("results", choice.used * down.rows)
     outward: Numbers = items | {"spread": 0, "weighs": 0, "number": 0}
     _add_chosen(program, places, [[expert.down] for expert in call.experts], outward, results)
     numbers = program.view("out", out) | {
         "x": results, "used": choice.used, "choices": choices,
         "weighs_input": int(choice.weighs_input),
-    }  # fmt: skip
-    program.add_by_number("mix", numbers, down.rows, late=late)
+    } | program.ending(ending, out)  # fmt: skip
+    kind = ending.kind if ending else ""
+    program.add_by_number("mix", numbers, down.rows, late=late, kind=kind)
 
 
-def _add_inward(program: Program, call: calls.ExpertsCall, items: Numbers, middle: At) -> None:
-    """Add each item's gate and up matrices, or its up alone, and the activation."""
+def _add_inward(
+    program: Program, call: calls.ExpertsCall, items: Numbers, middle: At
+) -> calls.Places:
+    """Add each item's gate and up matrices, or its up alone, and the activation.
+
+    Return where the down matrices read the result, which goes to ``middle``, from.
+    """
     late, x, _, choice, _, _ = call.arguments
+    up, down = (program.matrices[m.matrix] for m in (call.experts[0].up, call.experts[0].down))
+    width, fewest = up.rows, 1
+    inward: Numbers = items | {
+        "spread": 1, "weighs": int(choice.weighs_input), "number": float_bits(choice.limit),
+    }  # fmt: skip
+    act = -1
+    if not shaders.is_float(down.format):
+        act = program.share_tensor("middle acts", choice.used * width, quantised=True).tensor
     pairs = [[*expert.gate, expert.up] for expert in call.experts]
     if all(_buffer_of(program, pair) is not None for pair in pairs):
-        _add_chosen(program, x, pairs, items, middle, kind=choice.activation)
-        return
-    width = program.matrices[call.experts[0].up.matrix].rows
-    beside = program.share_tensor("up", choice.used * width)
-    _add_chosen(program, x, [pair[:1] for pair in pairs], items, middle)
-    _add_chosen(program, x, [pair[1:] for pair in pairs], items, beside)
+        is_joined = len(pairs[0]) == 2 and not shaders.is_float(up.format) and width % 32 == 0
+        joined = act if is_joined else -1
+        _add_chosen(program, x, pairs, inward, middle, kind=choice.activation, act=joined)
+        fewest = _SORTED_ROWS * choice.used if is_joined else 1
+    else:
+        beside = program.share_tensor("up", choice.used * width)
+        _add_chosen(program, x, [pair[:1] for pair in pairs], inward, middle)
+        _add_chosen(program, x, [pair[1:] for pair in pairs], inward, beside)
+        numbers: Numbers = {
+            "a": middle, "a_width": width, "b": beside, "b_width": width, "out": middle,
+            "out_width": width, "width": width, "number": float_bits(choice.limit), "spread": 0,
+        }  # fmt: skip
+        grid = Grid(divide_up(width, THREADS), items=choice.used, late=late)
+        program.add(Kernel("elementwise", kind=choice.activation), numbers, grid)
+    if act >= 0:
+        grid = Grid(1, items=choice.used, late=late, few=(fewest, NONE))
+        _quantise_middle(program, middle, width, act, grid)
+    return calls.Places((middle.tensor, middle.column), act)
+
+
+def _add_sort(program: Program, call: calls.ExpertsCall, choices: At) -> At:
+    """Add the order of many rows' items by expert, and return where it goes."""
+    late, choice, experts = call.arguments.late, call.arguments.choice, len(call.experts)
+    tiles = 2 * divide_up(choice.used, _TILE) + divide_up(2 * experts, _SORTED_ROWS)
+    place = program.share_tensor("sorted", choice.used + tiles)
     numbers: Numbers = {
-        "a": middle, "a_width": width, "b": beside, "b_width": width, "out": middle,
-        "out_width": width, "width": width, "number": float_bits(choice.limit), "spread": 0,
+        "choices": choices, "sorted": place, "used": choice.used, "late": int(late)
     }  # fmt: skip
-    grid = Grid(divide_up(width, THREADS), items=choice.used, late=late)
-    program.add(Kernel("elementwise", kind=choice.activation), numbers, grid)
+    grid = Grid(1, y=1, few=(_SORTED_ROWS * choice.used, NONE), items=choice.used, late=late)
+    program.add(Kernel("sort", (("COUNT", f"{experts}u"),)), numbers, grid)
+    return place
 
 
 def _add_route(program: Program, call: calls.ExpertsCall, choices: At) -> None:
@@ -83,15 +117,13 @@ def _add_route(program: Program, call: calls.ExpertsCall, choices: At) -> None:
     program.add(kernel, numbers, Grid(1, late=call.arguments.late))
 
 
-def _quantise_middle(program: Program, used: int, width: int, middle: At, late: bool) -> int:
-    """Quantise the input of the down matrices; return the number of the quantised tensor."""
-    acts = program.share_tensor("middle acts", used * width, quantised=True)
+def _quantise_middle(program: Program, middle: At, width: int, act: int, grid: Grid) -> None:
+    """Quantise the input of the down matrices, whose items have ``width`` numbers each."""
     numbers = no_view("out") | {
-        "x": middle, "x_width": width, "quants": acts, "quant_blocks": width // 32,
+        "x": middle, "x_width": width, "quants": At(act), "quant_blocks": width // 32,
         "norm": 0, "size": width, "weight": NONE, "bias": NONE, "eps": 0, "apart": 0,
-    }  # fmt: skip
-    program.add(Kernel("normalise"), numbers, Grid(1, items=used, late=late))
-    return acts.tensor
+    } | program.ending(None, (0, 0))  # fmt: skip
+    program.add(Kernel("normalise"), numbers, grid)
 
 
 def _add_chosen(
@@ -102,8 +134,12 @@ def _add_chosen(
     out: At,
     *,
     kind: str = "",
+    act: int = -1,
 ) -> None:
-    """Add one matrix of each item's expert, or a gate and its up with the activation ``kind``."""
+    """Add one matrix of each item's expert, or a gate and its up with the activation ``kind``.
+
+    act: where the kernel of few rows puts the quant blocks of the results
+    """
     first, used = program.matrices[experts[0][0].matrix], items["used"]
     assert isinstance(used, int)
     is_float, spread = shaders.is_float(first.format), bool(items["spread"])
@@ -121,13 +157,25 @@ def _add_chosen(
             "count": len(experts[0]), "x": At(*x.floats) if is_float else At(x.act),
             "x_width": width if is_float else width // 32,
             "columns": first.cols if is_float else first.cols // 32,
+            "quants": At(act) if act >= 0 else NONE, "quant_blocks": first.rows // 32,
         }  # fmt: skip
-        constants = (("ROWS", "1u"), ("EXPERTS", "true"), ("TEAMS", "1u"))
-        name = "linear_float" if is_float else "linear_few"
         panels = divide_up(first.rows, 16)
         groups = panels if len(experts[0]) == 2 else divide_up(panels, 2)
         grid = Grid(groups, items=used, late=bool(items["late"]))
-        program.add(Kernel(name, constants, first.format, kind), numbers, grid, weights=buffer)
+        constants = (("ROWS", "1u"), ("EXPERTS", "true"))
+        if is_float:
+            kernel = Kernel("linear_float", (*constants, ("TEAMS", "1u")), first.format, kind)
+            program.add(kernel, numbers, grid, weights=buffer)
+            continue
+        fewest = _SORTED_ROWS * used
+        kernel = Kernel(
+            "linear_few", (*constants, ("QUANTISES", str(act >= 0).lower())), first.format, kind
+        )
+        few = grid._replace(x=groups if act < 0 else groups // 2, few=(1, fewest - 1))
+        program.add(kernel, numbers, few, weights=buffer)
+        kernel = Kernel("linear_many", constants[1:], first.format, kind)
+        many = grid._replace(per_row=_TILE, extra=len(experts), few=(fewest, NONE))
+        program.add(kernel, numbers, many, weights=buffer)
 
 
 def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:

@@ -7,22 +7,33 @@ here, and ``record.py`` and measurements read it.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cutaway.compute.backends.gpu.program import SPLIT_ROWS, Dispatch, Program
+from cutaway.compute.backends.gpu.program import SPLIT_ROWS, Dispatch, Program, divide_up
 
 
 class StepSize(NamedTuple):
-    """What decides which dispatches a step runs.
+    """What decides which dispatches a step runs: steps of one size run the same.
 
-    chunks     of 256 tokens that the row which sees farthest sees
-    sequences  runs of rows that are of one sequence
-    stored     how many states the step stores
+    chunks  of 256 tokens that the row which sees farthest sees
+    runs    how many rows of one sequence follow each other, for each such run; (): all of them
+    stored  how many states the step stores
     """
 
     rows: int
     logits: int
     chunks: int = 1
-    sequences: int = 1
+    runs: tuple[int, ...] = ()
     stored: int = 0
+
+    @property
+    def attention(self) -> str:
+        """Which kernel attends, as ``Grid.when``: rows of one sequence read the same keys."""
+        if self.rows <= SPLIT_ROWS:
+            return "split" if self.chunks > 1 else "joined"
+        return "joined" if len(self.runs) == self.rows else "tiled"
+
+    def tiles(self, most: int) -> int:
+        """Return how many tiles the rows have, if one has at most this many, of one sequence."""
+        return sum(divide_up(rows, most) for rows in self.runs or (self.rows,))
 
 
 class Launch(NamedTuple):
@@ -37,12 +48,16 @@ def launches(
     program: Program, size: StepSize, first: int = 0, last: int | None = None
 ) -> Iterator[Launch]:
     """Yield what a step runs of the dispatches first … last - 1, in order."""
-    is_split = size.chunks > 1 and size.rows <= SPLIT_ROWS
-    skipped = {"joined" if is_split else "split", "" if size.stored else "stored"}
-    depth = {"": 1, "chunks": size.chunks, "sequences": size.sequences}
+    skipped = {"split", "joined", "tiled"} - {size.attention}
+    if not size.stored:
+        skipped.add("stored")
+    depth = {"": 1, "chunks": size.chunks, "sequences": len(size.runs) or 1}
     for op, dispatch in enumerate(program.dispatches[first:last], first):
         grid = dispatch.grid
         count = (size.logits if grid.late else size.rows) * grid.items
-        if (grid.when and grid.when in skipped) or not grid.few[0] <= count <= grid.few[1]:
+        if grid.when in skipped or not grid.few[0] <= count <= grid.few[1]:
             continue
-        yield Launch(op, dispatch, (grid.x, grid.y or -(-count // grid.per_row), depth[grid.z]))
+        y = grid.y or divide_up(count, grid.per_row) + grid.extra
+        if grid.when == "tiled":
+            y = size.tiles(grid.per_row)
+        yield Launch(op, dispatch, (grid.x, y, depth[grid.z]))

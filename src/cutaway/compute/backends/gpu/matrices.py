@@ -16,6 +16,7 @@ from cutaway.compute.backends.gpu.weights import PackedMatrix
 STORE, ADD, GATE = 0, 1, 2  # what a kernel does with products, as in parts.wgsl
 _FLOAT_ROWS = (1, 8)  # rows of a thread in linear_float, whose workgroup has four teams of threads
 _ONE_MATRIX = ("EXPERTS", "false")
+_PLAIN, _QUANTISES = ("QUANTISES", "false"), ("QUANTISES", "true")
 
 Part = list[int | At]
 """A matrix's eight numbers, in the order of ``Part`` in parts.wgsl."""
@@ -23,8 +24,11 @@ Layout = tuple[str, int, int, int]
 """What the matrices of a dispatch have in common: format, columns, words of a panel, buffer."""
 
 
-def add_linear(program: Program, call: calls.LinearCall) -> None:
-    """Add a linear op: one or more matrices on one input."""
+def add_linear(program: Program, call: calls.LinearCall, act: int = -1) -> None:
+    """Add a linear op: one or more matrices on one input.
+
+    act: where the kernels of few rows put the quant blocks of a gate's result; see ``can_quantise``
+    """
     gate = call.finish.gate
     if gate and not _lie_together([program.matrices[part.matrix] for part in call.parts]):
         _add_gate_apart(program, call, gate[0])
@@ -45,7 +49,15 @@ def add_linear(program: Program, call: calls.LinearCall) -> None:
                 ]
             )  # fmt: skip
     for layout, parts in groups.items():
-        _add_multiply(program, call, layout, parts)
+        _add_multiply(program, call, layout, parts, act)
+
+
+def can_quantise(program: Program, call: calls.LinearCall) -> bool:
+    """Whether the kernel of few rows can also quantise what it computes: a gate and its up."""
+    matrices = [program.matrices[part.matrix] for part in call.parts]
+    first = matrices[0]
+    is_gate = bool(call.finish.gate) and _lie_together(matrices)
+    return is_gate and not shaders.is_float(first.format) and first.rows % 32 == 0
 
 
 def _lie_together(matrices: Sequence[PackedMatrix]) -> bool:
@@ -68,15 +80,15 @@ def _add_gate_apart(program: Program, call: calls.LinearCall, kind: str) -> None
 
 
 def _add_multiply(
-    program: Program, call: calls.LinearCall, layout: Layout, parts: list[Part]
+    program: Program, call: calls.LinearCall, layout: Layout, parts: list[Part], act: int
 ) -> None:
     format, cols, panel_words, buffer = layout
     kind = call.finish.gate[0] if call.finish.gate else ""
     numbers: Numbers = list_parts(program, parts) | {
         "panel_words": panel_words, "mode": GATE if kind else int(call.finish.adds),
         "late": int(call.late), "count": len(parts), "choices": 0, "used": 1, "spread": 0,
-        "weighs": 0, "number": 0,
-    }  # fmt: skip
+        "weighs": 0, "number": 0, "sorted": 0,
+    } | list_quants(program, act)  # fmt: skip
     panels = [part[1] for part in parts if isinstance(part[1], int)]
     groups = panels[0] if kind else sum(divide_up(count, 2) for count in panels)
     if shaders.is_float(format):
@@ -95,12 +107,21 @@ def _add_multiply(
     numbers["columns"] = cols // 32
     fewest = 1
     for rows in shaders.FEW_ROWS:
-        kernel = Kernel("linear_few", (("ROWS", f"{rows}u"), _ONE_MATRIX), format, kind)
-        grid = Grid(groups, rows, late=call.late, few=(fewest, rows))
+        constants = (("ROWS", f"{rows}u"), _ONE_MATRIX, _PLAIN if act < 0 else _QUANTISES)
+        kernel = Kernel("linear_few", constants, format, kind)
+        x = groups if act < 0 else groups // 2
+        grid = Grid(x, rows, late=call.late, few=(fewest, rows))
         program.add(kernel, numbers, grid, weights=buffer)
         fewest = rows + 1
     grid = Grid(groups, 32, late=call.late, few=(fewest, NONE))
     program.add(Kernel("linear_many", (_ONE_MATRIX,), format, kind), numbers, grid, weights=buffer)
+
+
+def list_quants(program: Program, act: int) -> Numbers:
+    """Return where quant blocks go, and how many a row has, by their names in kernels."""
+    if act < 0:
+        return {"quants": NONE, "quant_blocks": 0}
+    return {"quants": At(act), "quant_blocks": program.tensors[act].width // 32}
 
 
 def list_parts(program: Program, parts: list[Part]) -> Numbers:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cutaway.compute import calls
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.memory import DeviceMemory
-from cutaway.compute.backends.gpu.shaders import Kernel
+from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import keys_and_values
 from cutaway.compute.calls import View
@@ -51,18 +51,22 @@ class Grid(NamedTuple):
     """How many workgroups a dispatch has in each dimension, and when it runs.
 
     x        workgroups of the first dimension
-    per_row  how many rows one workgroup of the second dimension computes
+    per_row  how many rows one workgroup of the second dimension computes; if attention is "tiled",
+             at most, since they are of one sequence
     y        workgroups of the second dimension; 0: rows · items / per_row, rounded up
+    extra    further workgroups of the second dimension
     items    how many items each row has: 1, or the experts that it chose
     late     whether the rows are only those whose logits are wanted
     z        workgroups of the third dimension: "chunks", "sequences" or "" for 1
     few      the fewest and the most rows · items with which it runs
-    when     "split" or "joined": attention is; "stored": the step stores states; "": always
+    when     "split", "joined" or "tiled": attention is; "stored": the step stores states;
+             "": always
     """
 
     x: int
     per_row: int = 1
     y: int = 0
+    extra: int = 0
     items: int = 1
     late: bool = False
     z: str = ""
@@ -93,6 +97,7 @@ class Program:
     rotations     by ``repr``: each with how many floats the rotations before it take for a row
     file_tables   by tensor: the number of the stored table whose rows a step looks up; their width
     ends          by op: the number of dispatches up to its last
+    tiles         by list of tiles: how many rows a tile has at most
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Program:
         self.output: View = (0, 0)
         self.ends: list[int] = []
         self.num_states = 0
+        self.tiles: list[int] = []
         self._tables: list[NDArray[np.uint32]] = []
         self._table_words = 0
         self._shared: dict[str, int] = {}
@@ -159,9 +165,28 @@ class Program:
         self._table_words += words.size
         return self._table_words - words.size
 
+    def list_tiles(self, rows: int) -> int:
+        """Return the number of the list of tiles of at most this many rows."""
+        if rows not in self.tiles:
+            self.tiles.append(rows)
+        return self.tiles.index(rows)
+
     def view(self, name: str, view: View) -> Numbers:
         """Return a tensor's place and width, by their names in kernels."""
         return {name: At(*view), f"{name}_width": self.tensors[view[0]].width}
+
+    def ending(self, call: calls.Elementwise | None, x: View) -> Numbers:
+        """Return what kernels read of the elementwise op in which they end; x: their result."""
+        if call is None:
+            missing = no_view("other") | no_view("result")
+            return missing | {"is_second": 0, "number": 0}
+        is_second = call.b == x
+        other = call.a if is_second else call.b
+        return (self.view("other", other) if other[0] >= 0 else no_view("other")) | {
+            **self.view("result", call.out),
+            "is_second": int(is_second),
+            "number": float_bits(call.number),
+        }
 
     def rotation(self, rotation: calls.Rotation) -> Numbers:
         """Return where a rotation's cosines and sines begin, and how many pairs they rotate."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute.backends.base import Batch, Logits
 from cutaway.compute.backends.gpu import shaders
-from cutaway.compute.backends.gpu.batches import check_batch
+from cutaway.compute.backends.gpu.batches import Segment, check_batch, list_tiles, segments_of
 from cutaway.compute.backends.gpu.device import OP_WORDS, Device
 from cutaway.compute.backends.gpu.launches import StepSize, launches
 from cutaway.compute.backends.gpu.program import NONE, SPLIT_ROWS, At, Program
@@ -33,14 +33,6 @@ class Room(NamedTuple):
     logits: int = 0
     chunks: int = 0
     lists: int = 0
-
-
-class Segment(NamedTuple):
-    """Neighbouring rows of one sequence: the first, how many, and their row of block tables."""
-
-    first: int
-    rows: int
-    sequence: int
 
 
 class DeviceRunner:
@@ -64,6 +56,8 @@ class DeviceRunner:
         self._starts: list[int] = []
         self._groups: dict[tuple[int, int], Any] = {}
         self._version = -1
+        self._size: StepSize | None = None
+        self._ahead: Any = None  # commands of the next step, if it has this size
         self._unread = device.storage(64)
 
     # -- memory --------------------------------------------------------------------------------
@@ -78,6 +72,7 @@ class DeviceRunner:
         ends = {False: 0, True: 0}
         self._room, self._starts = Room(), []  # until all is done: memory may run out
         self._groups.clear()
+        self._size = None
         for tensor in self.program.tensors:
             words = tensor.width // 2 if tensor.quantised else tensor.width
             self._starts.append(ends[tensor.quantised])
@@ -108,9 +103,6 @@ class DeviceRunner:
 
     def _group(self, weights: int, memory: int) -> Any:
         """Return the bind group of a dispatch, by the indices of its two buffers."""
-        if self._version != self.program.memory.version:
-            self._groups.clear()
-            self._version = self.program.memory.version
         if (weights, memory) not in self._groups:
             matrices, records = self.program.weights.buffers, self.program.memory.buffers
             self._groups[weights, memory] = self._device.bind(
@@ -125,12 +117,27 @@ class DeviceRunner:
     # -- a step --------------------------------------------------------------------------------
 
     def run(self, batch: Batch, first: int = 0, last: int | None = None) -> Logits:
-        """Run a step, or its ops first … last - 1; return its logits, (L, width of the output)."""
+        """Run a step, or its ops first … last - 1; return its logits, (L, width of the output).
+
+        The commands of the next step are encoded while the device computes this one. Ops have
+        numbers where none is fused.
+        """
         if not len(batch.tokens):
             return np.empty((0, self._width(self.program.output)), np.float32)
-        ends = [0, *self.program.ends]
-        self.start(batch, ends[first], None if last is None else ends[last])
+        size = self._write_step(batch)
+        with self._device.explain_errors():
+            self._submit(size, first, last)
         return self.read_output(len(batch.logit_rows))
+
+    def _submit(self, size: StepSize, first: int, last: int | None) -> None:
+        queue, is_same, ahead = self._device.queue, size == self._size, self._ahead
+        self._size = self._ahead = None  # commands can be submitted once
+        if first or last is not None:
+            ends = [0, *self.program.ends]
+            queue.submit([self._encode(size, ends[first], None if last is None else ends[last])])
+            return
+        queue.submit([ahead if is_same and ahead else self._encode(size)])
+        self._size, self._ahead = size, self._encode(size) if is_same else None
 
     def _width(self, view: tuple[int, int]) -> int:
         return self.program.tensors[view[0]].width
@@ -139,8 +146,8 @@ class DeviceRunner:
         """Return the logits of the last run, of its first ``rows`` logit rows."""
         return self.read(self.program.output, rows, self._width(self.program.output))
 
-    def start(self, batch: Batch, first: int = 0, last: int | None = None) -> None:
-        """Check a batch and submit its step, or only the dispatches first … last - 1."""
+    def _write_step(self, batch: Batch) -> StepSize:
+        """Check a batch and write what its dispatches read."""
         rows, logits = len(batch.tokens), len(batch.logit_rows)
         limits = batch.positions if batch.limits is None else batch.limits
         chunks = int(limits.max()) // CHUNK + 1
@@ -152,16 +159,19 @@ class DeviceRunner:
         at = dict(zip(lists, map(int, starts), strict=False))
         if batch.hidden_from is None:
             at["hidden_from"] = NONE
-        size = StepSize(rows, logits, chunks, len(segments), len(lists["stored"]) // 2)
+        runs = tuple(segment.rows for segment in segments)
+        size = StepSize(rows, logits, chunks, runs, len(lists["stored"]) // 2)
         step = at | {
             "zero": 0, "rows": rows, "logits": logits, "table_width": batch.block_tables.shape[1],
-            "chunks": chunks, "sequences": size.sequences, "stored_count": size.stored,
+            "chunks": chunks, "sequences": len(segments), "stored_count": size.stored,
         }  # fmt: skip
         self._device.write(self._step, 0, np.array([step[name] for name in _STEP], np.uint32))
         self._device.write(self._lists, 0, np.concatenate([*lists.values()]))
         self._look_up(batch)
-        with self._device.explain_errors():
-            self._submit(size, first, last)
+        if self._version != self.program.memory.version:
+            self._groups.clear()
+            self._version, self._size = self.program.memory.version, None
+        return size
 
     def run_on(self, numbers: Floats) -> Logits:
         """Run the program on rows of its input, (rows, width), instead of tokens."""
@@ -220,6 +230,7 @@ class DeviceRunner:
             "stored": np.array(stored, np.int32).ravel(),
             "hidden_from": hidden.ravel().view(np.int32),
             "angles": self._angles_at(batch.positions),
+            "tiles": list_tiles(segments, self.program.tiles),
         }  # fmt: skip
 
     def _angles_at(self, positions: Ints) -> Ints:
@@ -271,8 +282,8 @@ class DeviceRunner:
             spans.append((sequence, seen, last, begin // KV_BLOCK))
         return spans
 
-    def _submit(self, size: StepSize, first: int, last: int | None) -> None:
-        """Encode and submit the dispatches that a step of this size needs."""
+    def _encode(self, size: StepSize, first: int = 0, last: int | None = None) -> Any:
+        """Return the commands of a step of this size, or of its dispatches first … last - 1."""
         encoder = self._device.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
         bound: Any = None
@@ -285,17 +296,7 @@ class DeviceRunner:
             compute.set_bind_group(0, group, [4 * OP_WORDS * op])
             compute.dispatch_workgroups(*grid)
         compute.end()
-        self._device.queue.submit([encoder.finish()])
-
-
-def segments_of(batch: Batch) -> list[Segment]:
-    """Split a batch's rows into segments."""
-    starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1))
-    ends = [*starts[1:], len(batch.sequences)]
-    return [
-        Segment(int(a), int(b - a), int(batch.sequences[a]))
-        for a, b in zip(starts, ends, strict=True)
-    ]
+        return encoder.finish()
 
 
 def _power(n: int) -> int:

@@ -30,14 +30,16 @@ _FUSED_FILES = {
 _FILES = {
     "embed": ("quantised", "looked_up", "embed"),
     "embed_float": ("floating", "looked_up", "embed_float"),
-    "normalise": ("quantise", "normalise"),
+    "normalise": ("quantise", "lanes", "ending", "normalise"),
+    "convolve": ("ending", "convolve"),
+    "mix": ("ending", "mix"),
     "rotate": ("rotation", "rotate"),
-    "linear_few": ("quantised", "dot", "parts", "linear_few"),
+    "linear_few": ("quantised", "dot", "quantise", "parts", "linear_few"),
     "linear_many": ("quantised", "parts", "linear_many"),
     "linear_float": ("floating", "parts", "linear_float"),
-    "store": ("rotation", "kv", "kv_write", "store"),
-    "attend": ("kv", "kv_read", "attention", "attend"),
-    "merge": ("kv", "attention", "merge"),
+    "store": ("rotation", "kv", "kv_write", "lanes", "store"),
+    "attend": ("kv", "kv_read", "quantise", "attention", "attend"),
+    "merge": ("kv", "quantise", "attention", "merge"),
     "route": ("double", "route"),
     "gates": ("head_states", "gates"),
     "units": ("head_states", "units"),
@@ -79,10 +81,13 @@ def _file(name: str) -> str:
 
 
 def _elementwise(kind: str) -> str:
-    """Return the function of a kind in native/elementwise.def; for "" that returns ``x``."""
+    """Return ENDS and the function of a kind in native/elementwise.def; for "" that is ``x``."""
     expressions = dict(zip(_native.ELEMENTWISE, _native.ELEMENTWISE_EXPRESSIONS, strict=True))
     expression = expressions[kind] if kind else "x"
-    return f"\nfn elementwise(x: f32, y: f32, number: f32) -> f32 {{ return {expression}; }}\n"
+    ends = f"\nconst ENDS = {str(bool(kind)).lower()};"
+    return (
+        ends + f"\nfn elementwise(x: f32, y: f32, number: f32) -> f32 {{ return {expression}; }}\n"
+    )
 
 
 def is_float(format: str) -> bool:

@@ -9,18 +9,21 @@ from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.compute.calls import View
 
 
-def add_conv(program: Program, call: calls.ConvCall) -> None:
-    """Add a convolution, then the dispatch that stores its state."""
+def add_conv(
+    program: Program, call: calls.ConvCall, ending: calls.Elementwise | None = None
+) -> None:
+    """Add a convolution that may end in an elementwise op, and what stores its state."""
     weights = call.weights
     place, buffer = _next_state(program)
     numbers = program.view("x", call.x) | program.view("out", call.out) | place
-    numbers |= {
+    numbers |= program.ending(ending, call.out) | {
         "width": weights.width, "taps": weights.taps,
         "weight": program.add_table(weights.weight), "bias": program.add_table(weights.bias),
     }  # fmt: skip
     x = divide_up(weights.width, THREADS)
     for stores, grid in ((False, Grid(x)), (True, Grid(x, y=1, when="stored"))):
-        kernel = Kernel("convolve", (("STORES", str(stores).lower()),))
+        kind = ending.kind if ending and not stores else ""
+        kernel = Kernel("convolve", (("STORES", str(stores).lower()),), kind=kind)
         program.add(kernel, numbers, grid, memory=buffer)
 
 

@@ -14,6 +14,8 @@ struct Op {
   of_query: u32, of_query_width: u32, of_key: u32, of_key_width: u32,
   related: u32, related_count: u32, per_head: u32,  // which of a token's numbers, by distance; NONE: nothing is added
   partial: u32,    // results of chunks: of each row, head and chunk a peak, a total and numbers
+  tiles: u32,      // which list of tiles says the rows of workgroups
+  quants: u32, quant_blocks: u32,  // where the result's quant blocks go, and how many a row has; NONE
 }
 const NOTHING: f32 = -3.4028234663852886e38;  // the score of what is not seen; no infinities, which a compiler may take for absent
 
@@ -36,4 +38,10 @@ fn finish(row: u32, head: u32, d: u32, peak: f32, total: f32, sum: f32) {
     y = fused(0.0, by.y, mul(sum, by.x));
   }
   floats[op.out + row * op.out_width + head * width_of_value() + d] = div(y, whole);
+}
+// Of a head's result the 32 numbers from 32 * block on, as a quant block.
+fn quantise_block(row: u32, head: u32, block: u32) {
+  let first = head * width_of_value() + 32u * block;
+  for (var i = 0u; i < 32u; i++) { block_of_32[i] = floats[op.out + row * op.out_width + first + i]; }
+  quantise(op.quants + (row * op.quant_blocks + first / 32u) * 16u);
 }

@@ -21,6 +21,7 @@ struct Batch {
   stored_count: u32,
   hidden_from: u32,    // floats; NONE: nothing is hidden
   angles: u32,         // of each rotation a row of cosines and sines for each row
+  tiles: u32,          // where lists of tiles begin, after it; a tile is a first row and how many of its sequence
 }
 const NONE: u32 = 0xffffffffu;
 @group(0) @binding(0) var<uniform> batch: Batch;

@@ -3,6 +3,7 @@ struct Op {
   x: u32, x_width: u32, out: u32, out_width: u32, width: u32, taps: u32,
   weight: u32, bias: u32,             // (taps, width), the oldest token's first; NONE: no bias
   state: u32, state_size: u32,        // where in a state this layer's floats begin; floats of a state
+  other: u32, other_width: u32, is_second: u32, result: u32, result_width: u32, number: u32,  // see ending.wgsl
 }
 alias Kept = f32;
 // An input of a row of the batch, or of one of those before its sequence's first; back: how many rows before it.
@@ -36,5 +37,5 @@ fn store(index: u32, column: u32, is_last: bool) {
   for (var t = 0u; t < op.taps; t++) {
     sum = fused(input(at.y, op.taps - 1u - t, at.x), vector(op.weight + t * op.width + at.x), sum);
   }
-  floats[op.out + at.y * op.out_width + at.x] = sum;
+  put(at.y, at.x, sum);
 }

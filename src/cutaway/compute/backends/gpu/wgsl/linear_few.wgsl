@@ -1,30 +1,32 @@
 // Matrices of codes times ROWS rows of activations, 1 to 8: each weight is read once for all of them.
 //
-// A workgroup has 32 rows of the output: two panels, or one panel of a gate and the same of its up. Eight slices of threads make the
-// terms of a stretch of quant blocks, in any order; then a thread for each output adds them to its chain, in the order of k.
-const STRETCH: u32 = min(32u, 60u / (TERMS * ROWS));  // quant blocks whose terms, and the products, fit 16 kB
-const TEAMS: u32 = max(1u, 8u / STRETCH);             // slices that share a quant block, each with some of the rows
-var<workgroup> terms: array<vec2<f32>, STRETCH * TERMS * ROWS * 32u>;
-var<workgroup> products: array<f32, ROWS * 32u>;
+// A workgroup has WIDE rows of the output: neighbouring panels, or half as many of a gate and the same of its up. Slices of threads
+// make the terms of a stretch of quant blocks, in any order; then a thread for each output adds them to its chain, in the order of k.
+// What a gate and its up become is a quant block, which the workgroup QUANTISES too, for the matrix that reads it next.
+const WIDE: u32 = select(32u, 64u, QUANTISES);
+const SLICES: u32 = 256u / WIDE;
+const STRETCH: u32 = min(32u, 2048u / (WIDE * TERMS * ROWS));  // quant blocks whose terms fit 16 kB, all that a workgroup has
+const TEAMS: u32 = max(1u, SLICES / STRETCH);                  // slices that share a quant block, each with some of the rows
+const CHAINS: u32 = (ROWS + SLICES - 1u) / SLICES;             // of a thread: rows slice, slice + SLICES, …
+var<workgroup> terms: array<vec2<f32>, STRETCH * TERMS * ROWS * WIDE>;  // and at the end the products, in x
 
-fn term_at(block: u32, term: u32, row: u32, output: u32) -> u32 { return ((block * TERMS + term) * ROWS + row) * 32u + output; }
+fn term_at(block: u32, term: u32, row: u32, output: u32) -> u32 { return ((block * TERMS + term) * ROWS + row) * WIDE + output; }
 
 @compute @workgroup_size(256) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let output = thread & 31u;
-  let side = output >> 4u;
+  let output = thread % WIDE;
   let row_of_panel = output & 15u;
-  let slice = thread >> 5u;
-  let place = place_of(at.x, side, at.y);
+  let slice = thread / WIDE;
+  let place = place_of(at.x, output >> 4u, at.y, WIDE / 16u);
   let mine = part(place.part);
   let is_there = place.panel < mine.panels;
   let panel = mine.panel + place.panel * op.panel_words;
   let first_row = at.y * ROWS;
   let rows = min(ROWS, rows_of_op() - first_row);
-  var sum = 0.0;
+  var sum: array<f32, CHAINS>;
   for (var first = 0u; first < op.columns; first += STRETCH) {
     let blocks = min(STRETCH, op.columns - first);
     if (is_there) {
-      for (var b = slice / TEAMS; b < blocks; b += 8u / TEAMS) {
+      for (var b = slice / TEAMS; b < blocks; b += SLICES / TEAMS) {
         let codes_at = block_of(panel, first + b) + row_of_panel;
         var zero_code = 0;
         if (SCALE == GROUP) { zero_code = zero_of(panel, first + b, row_of_panel); }
@@ -36,28 +38,46 @@ fn term_at(block: u32, term: u32, row: u32, output: u32) -> u32 { return ((block
             let x = op.x + (input_row(first_row + r) * op.x_width + mine.column + first + b) * 16u;
             let to = term_at(b, s * (TERMS / SUBS), r, output);
             terms[to] = vec2(f32(dot_of(codes_at, x, s, zero_code)), mul(scale, bitcast<f32>(quants[x + 8u])));
-            if (ADDS_MINIMA) { terms[to + ROWS * 32u] = vec2(minimum, bitcast<f32>(quants[x + sum_at(s)])); }
+            if (ADDS_MINIMA) { terms[to + ROWS * WIDE] = vec2(minimum, bitcast<f32>(quants[x + sum_at(s)])); }
           }
         }
       }
     }
     workgroupBarrier();
-    if (slice < rows && is_there) {
-      for (var t = 0u; t < blocks * TERMS; t++) {
-        let term = terms[term_at(0u, t, slice, output)];
-        sum = fused(term.x, term.y, sum);
+    if (is_there) {
+      for (var chain = 0u; slice + chain * SLICES < rows; chain++) {
+        for (var t = 0u; t < blocks * TERMS; t++) {
+          let term = terms[term_at(0u, t, slice + chain * SLICES, output)];
+          sum[chain] = fused(term.x, term.y, sum[chain]);
+        }
       }
     }
     workgroupBarrier();
   }
   let row_of_matrix = place.panel * 16u + row_of_panel;
-  if (slice < rows && is_there && row_of_matrix < mine.rows) { products[slice * 32u + output] = amend(mine, row_of_matrix, first_row + slice, sum); }
+  let is_output = is_there && row_of_matrix < mine.rows;
+  for (var chain = 0u; slice + chain * SLICES < rows; chain++) {
+    let r = slice + chain * SLICES;
+    if (is_output) { terms[r * WIDE + output].x = amend(mine, row_of_matrix, first_row + r, sum[chain]); }
+  }
   workgroupBarrier();
-  if (slice >= rows || !is_there || row_of_matrix >= mine.rows) { return; }
-  let y = products[slice * 32u + output];
-  if (op.mode != GATE) { put(mine, row_of_matrix, first_row + slice, y); }
-  else if (op.count == 1u) { put(mine, row_of_matrix, first_row + slice, elementwise(y, y, number(op.number))); }
-  else if (side == 0u) {
-    put(mine, row_of_matrix, first_row + slice, elementwise(y, products[slice * 32u + output + 16u], number(op.number)));
+  for (var chain = 0u; slice + chain * SLICES < rows; chain++) {
+    if (!is_output) { continue; }
+    let r = slice + chain * SLICES;
+    var y = terms[r * WIDE + output].x;
+    if (op.mode == GATE) {
+      if (op.count == 1u) { y = elementwise(y, y, number(op.number)); }
+      else if (output < WIDE / 2u) { y = elementwise(y, terms[r * WIDE + output + WIDE / 2u].x, number(op.number)); }
+      else { continue; }
+    }
+    put(mine, row_of_matrix, first_row + r, y);
+    if (QUANTISES) { terms[r * WIDE + output].y = y; }
+  }
+  if (QUANTISES) {
+    workgroupBarrier();
+    if (thread < rows) {
+      for (var i = 0u; i < 32u; i++) { block_of_32[i] = terms[thread * WIDE + i].y; }
+      quantise(op.quants + ((first_row + thread) * op.quant_blocks + at.x) * 16u);
+    }
   }
 }

@@ -10,7 +10,7 @@ var<workgroup> x: array<f32, STAGED * TEAMS * ROWS>;
   let output = thread & 31u;
   let side = output >> 4u;
   let team = thread >> 5u;
-  let place = place_of(at.x, side, at.y);
+  let place = place_of(at.x, side, at.y, 2u);
   let mine = part(place.part);
   let is_there = place.panel < mine.panels;
   var sum: array<f32, ROWS>;

@@ -1,22 +1,35 @@
 // Matrices of codes times many rows of activations, in tiles of 32 outputs by 32 rows.
 //
 // Four quant blocks at a time are unpacked into the workgroup's memory, for all its rows. A thread has the chains of 2 outputs (one
-// row of each of two panels, or of a gate and its up) by 4 rows, each in the order of k.
+// row of each of two panels, or of a gate and its up) by 4 rows, each in the order of k. Of a mixture of EXPERTS the rows are items
+// that chose the same one.
 const STAGED: u32 = 4u;
 var<workgroup> w: array<u32, STAGED * 8u * 32u>;               // codes: block, group, output
 var<workgroup> scales: array<f32, STAGED * SUBS * 32u>;
 var<workgroup> minima: array<f32, STAGED * SUBS * 32u>;        // or codes that stand for 0
 var<workgroup> x: array<u32, 32u * STAGED * 16u>;              // row, block
+struct Tile { first: u32, rows: u32 }
+var<workgroup> tile: Tile;
+
+fn row_of(r: u32) -> u32 {
+  if (EXPERTS) { return u32(floats[op.sorted + tile.first + r]); }
+  return tile.first + r;
+}
 
 @compute @workgroup_size(128) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let rows = rows_of_op();
-  let first_row = at.y * 32u;
+  if (thread == 0u) {
+    let of_tile = op.sorted + rows_of_op() + 2u * at.y;
+    if (EXPERTS) { tile = Tile(u32(floats[of_tile]), u32(floats[of_tile + 1u])); }
+    else { tile = Tile(at.y * 32u, min(32u, rows_of_op() - at.y * 32u)); }
+  }
+  let rows = workgroupUniformLoad(&tile).rows;
+  if (rows == 0u) { return; }
   let row_of_panel = thread & 15u;
   let team = thread >> 4u;  // of four rows
   var place: array<Place, 2>;
   var of_side: array<Part, 2>;
   for (var side = 0u; side < 2u; side++) {
-    place[side] = place_of(at.x, side, 0u);
+    place[side] = place_of(at.x, side, row_of(0u), 2u);
     of_side[side] = part(place[side].part);
   }
   var sum: array<f32, 8>;  // side, row
@@ -44,8 +57,8 @@ var<workgroup> x: array<u32, 32u * STAGED * 16u>;              // row, block
     for (var i = thread; i < 32u * blocks * 16u; i += 128u) {
       let row = i / (blocks * 16u);
       let within = i % (blocks * 16u);
-      if (first_row + row < rows) {
-        x[row * STAGED * 16u + within] = quants[op.x + ((first_row + row) * op.x_width + of_side[0].column + first) * 16u + within];
+      if (row < rows) {
+        x[row * STAGED * 16u + within] = quants[op.x + (input_row(row_of(row)) * op.x_width + of_side[0].column + first) * 16u + within];
       }
     }
     workgroupBarrier();
@@ -75,8 +88,8 @@ var<workgroup> x: array<u32, 32u * STAGED * 16u>;              // row, block
     workgroupBarrier();
   }
   for (var r = 0u; r < 4u; r++) {
-    let row = first_row + team * 4u + r;
-    if (row >= rows) { return; }
+    if (team * 4u + r >= rows) { return; }
+    let row = row_of(team * 4u + r);
     var y: array<f32, 2>;
     for (var side = 0u; side < 2u; side++) {
       let row_of_matrix = place[side].panel * 16u + row_of_panel;

@@ -22,4 +22,8 @@ alias Kept = u32;
     }
     finish(at.y, at.x, d, peak, total, sum);
   }
+  if (op.quants != NONE) {
+    storageBarrier();
+    for (var block = thread; block < width_of_value() / 32u; block += 64u) { quantise_block(at.y, at.x, block); }
+  }
 }

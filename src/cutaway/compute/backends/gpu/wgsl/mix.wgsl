@@ -2,6 +2,7 @@
 struct Op {
   x: u32, out: u32, out_width: u32, width: u32, used: u32, choices: u32,
   weighs_input: u32,  // whether the weights were applied to what the experts read
+  other: u32, other_width: u32, is_second: u32, result: u32, result_width: u32, number: u32,  // see ending.wgsl
 }
 alias Kept = u32;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
@@ -14,5 +15,5 @@ alias Kept = u32;
     let y = mul(weight, floats[op.x + item * op.width + at.x]);
     if (rank == 0u) { sum = y; } else { sum = add(sum, y); }
   }
-  floats[op.out + at.y * op.out_width + at.x] = sum;
+  put(at.y, at.x, sum);
 }

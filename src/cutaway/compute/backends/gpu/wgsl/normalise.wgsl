@@ -7,20 +7,11 @@ struct Op {
   apart: u32,   // how far the weights of two groups are from each other
   out: u32, out_width: u32,     // NONE: no floats
   quants: u32, quant_blocks: u32,  // NONE: no quant blocks; how many a row has
+  other: u32, other_width: u32, is_second: u32, result: u32, result_width: u32, number: u32,  // see ending.wgsl
 }
 alias Kept = u32;
-var<workgroup> lanes: array<f32, 16>;
 var<workgroup> mean: f32;
 var<workgroup> factor: f32;
-
-// The 16 lanes added up, the upper half to the lower, 16 -> 8 -> 4 -> 2 -> 1.
-fn sum_lanes(thread: u32) {
-  workgroupBarrier();
-  for (var half = 8u; half > 0u; half /= 2u) {
-    if (thread < half) { lanes[thread] = add(lanes[thread], lanes[thread + half]); }
-    workgroupBarrier();
-  }
-}
 
 fn normed(x: f32, i: u32, group: u32) -> f32 {
   let at = group * op.apart + i;
@@ -63,7 +54,6 @@ fn normed(x: f32, i: u32, group: u32) -> f32 {
   }
   if (op.out != NONE) {
     workgroupBarrier();  // what is normed may be written over itself
-    let out = op.out + at.y * op.out_width + at.x * op.size;
-    for (var i = thread; i < op.size; i += 64u) { floats[out + i] = normed(floats[x + i], i, at.x); }
+    for (var i = thread; i < op.size; i += 64u) { put(at.y, at.x * op.size + i, normed(floats[x + i], i, at.x)); }
   }
 }

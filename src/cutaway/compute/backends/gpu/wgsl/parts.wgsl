@@ -13,6 +13,8 @@ struct Op {
   spread: u32,              // whether all items of a row read the same input, that row's
   weighs: u32,              // whether products are multiplied by the expert's weight
   number: u32,              // of the elementwise op
+  sorted: u32,              // of a mixture: its items by expert; see sort.wgsl
+  quants: u32, quant_blocks: u32,  // where a gate's quant blocks go, and how many a row has
 }
 alias Kept = u32;
 const STORE = 0u;
@@ -31,16 +33,14 @@ fn part(index: u32) -> Part {
   let at = op.parts + 8u * index;
   return Part(tables[at], tables[at + 1u], tables[at + 2u], tables[at + 3u], tables[at + 4u], tables[at + 5u], tables[at + 6u], tables[at + 7u]);
 }
-// What a side of workgroup `group` has: one of two neighbouring panels of a matrix, or of a gate and its up the same of each. The
-// last of an odd number of panels has no neighbour.
+// What one of the sides of workgroup `group` has: neighbouring panels of a matrix, or of a gate and its up half as many of each. The
+// last panels of a matrix may have no neighbour.
 struct Place { part: u32, panel: u32 }
-fn place_of(group: u32, side: u32, item: u32) -> Place {
-  if (EXPERTS) {
-    let first = u32(floats[op.choices + 2u * item]) * op.count;
-    if (op.mode == GATE && op.count == 2u) { return Place(first + side, group); }
-    return Place(first, 2u * group + side);
-  }
-  if (op.mode == GATE) { return Place(side, group); }
+fn place_of(group: u32, side: u32, item: u32, sides: u32) -> Place {
+  var first = 0u;
+  if (EXPERTS) { first = u32(floats[op.choices + 2u * item]) * op.count; }
+  if (op.mode == GATE && op.count == 2u) { return Place(first + 2u * side / sides, group * (sides / 2u) + side % (sides / 2u)); }
+  if (EXPERTS) { return Place(first, sides * group + side); }
   var found = Place(0u, group);
   while (found.part + 1u < op.count) {
     let pairs = (tables[op.parts + 8u * found.part + 1u] + 1u) / 2u;

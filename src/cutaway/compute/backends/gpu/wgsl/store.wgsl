@@ -1,4 +1,5 @@
-// Rotates a row's queries where they are, and stores its keys, rotated, and its values in their KV block.
+// Rotates a row's queries, and stores its keys, rotated, and its values in their KV block. A head's queries and keys may have an RMS
+// norm before.
 //
 // A workgroup has one head of a row: of a query, then of a key, then of a value.
 struct Op {
@@ -8,9 +9,25 @@ struct Op {
   pairs: u32, rotate_half: u32,
   block_bytes: u32, keys: u32, values: u32,  // where in a block these begin
   window: u32,      // whether blocks lie at their places of the layers with a window
+  rotated: u32, rotated_width: u32,  // where queries go
+  q_norm: u32, q_eps: u32, k_norm: u32, k_eps: u32,  // weights of the norms; NONE: none
 }
 var<workgroup> numbers: array<f32, 1024>;
 var<workgroup> found: array<u32, 1024>;  // codes
+var<workgroup> factor: f32;
+
+fn normalise(weight: u32, eps: u32, thread: u32) {
+  if (thread < 16u) {
+    var squares = 0.0;
+    for (var i = thread; i < op.head_dim; i += 16u) { squares = fused(numbers[i], numbers[i], squares); }
+    lanes[thread] = squares;
+  }
+  sum_lanes(thread);
+  if (thread == 0u) { factor = div(1.0, root(add(div(lanes[0], f32(op.head_dim)), number(eps)))); }
+  workgroupBarrier();
+  for (var i = thread; i < op.head_dim; i += 64u) { numbers[i] = mul(mul(numbers[i], factor), vector(weight + i)); }
+  workgroupBarrier();
+}
 
 @compute @workgroup_size(64) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let row = at.y;
@@ -22,15 +39,18 @@ var<workgroup> found: array<u32, 1024>;  // codes
   if (!is_query) { head -= op.heads; x = op.k + row * op.k_width; }
   if (is_value) { head -= op.kv_heads; x = op.v + row * op.v_width; }
   x += head * dim;
-  if (is_value) {
-    for (var i = thread; i < dim; i += 64u) { numbers[i] = floats[x + i]; }
-  } else {
+  for (var i = thread; i < dim; i += 64u) { numbers[i] = floats[x + i]; }
+  workgroupBarrier();
+  if (is_query && op.q_norm != NONE) { normalise(op.q_norm, op.q_eps, thread); }
+  if (!is_query && !is_value && op.k_norm != NONE) { normalise(op.k_norm, op.k_eps, thread); }
+  if (!is_value) {
     for (var i = thread; i < dim - op.pairs; i += 64u) {
       let two = pair(i, op.pairs, op.rotate_half != 0u);
-      let turned = rotate(floats[x + two.x], floats[x + two.y], row, op.angles, op.pairs, i);
+      let turned = rotate(numbers[two.x], numbers[two.y], row, op.angles, op.pairs, i);
       if (is_query) {
-        floats[x + two.x] = turned.x;
-        if (i < op.pairs) { floats[x + two.y] = turned.y; }
+        let to = op.rotated + row * op.rotated_width + head * dim;
+        floats[to + two.x] = turned.x;
+        if (i < op.pairs) { floats[to + two.y] = turned.y; }
       } else {
         numbers[two.x] = turned.x;
         if (i < op.pairs) { numbers[two.y] = turned.y; }

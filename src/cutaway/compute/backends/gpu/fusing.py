@@ -1,0 +1,120 @@
+"""Neighbouring calls that one kernel computes, so that a step has fewer dispatches.
+
+Knows which calls are joined, and where quant blocks then go; matrices, attention, states and
+experts know how their kernels do it. What a joined call wrote for others is still written, but for
+the normed keys, which are read from KV blocks.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from cutaway.compute import calls
+from cutaway.compute.backends.gpu import attention, matrices
+from cutaway.compute.backends.gpu.program import Program
+from cutaway.compute.calls import Call
+
+
+class Joined(NamedTuple):
+    """A call, and the calls around it that its kernel computes, too.
+
+    norms       of heads' queries or keys, before an attention
+    quantising  of the result, into quant blocks
+    ending      an elementwise op on the result
+    """
+
+    call: Call
+    norms: Sequence[calls.Normalise] = ()
+    quantising: calls.Normalise | None = None
+    ending: calls.Elementwise | None = None
+
+
+def join(plan: Sequence[Call], program: Program) -> Iterator[Joined]:
+    """Yield a plan's calls, joined; program: what the calls before were added to."""
+    moved = dict[int, int]()  # tensors of quant blocks that were written elsewhere last
+    at = 0
+    while at < len(plan):
+        norms = _norms_of_attention(plan, at)
+        at += len(norms) + 1
+        call = _read_moved(plan[at - 1], moved)
+        joined = Joined(call, norms)
+        following = plan[at] if at < len(plan) else None
+        if isinstance(following, calls.Normalise) and _can_quantise(program, call, following):
+            joined = joined._replace(quantising=_move(program, call, following, moved))
+            at += 1
+        elif isinstance(following, calls.Elementwise) and _can_end(program, call, following):
+            joined = joined._replace(ending=following)
+            at += 1
+        if isinstance(call, calls.Normalise):
+            moved.pop(call.out.act, None)
+        yield joined
+
+
+def _norms_of_attention(plan: Sequence[Call], at: int) -> list[calls.Normalise]:
+    """Return the norms of heads from a call on that the attention after them can compute."""
+    norms = list[calls.Normalise]()
+    for call in plan[at : at + 3]:
+        if isinstance(call, calls.AttendCall) and attention.can_normalise(call, norms):
+            return norms
+        if not isinstance(call, calls.Normalise):
+            break
+        norms.append(call)
+    return []
+
+
+def _can_quantise(program: Program, call: Call, following: calls.Normalise) -> bool:
+    norm, (floats, act) = following.norm, following.out
+    if norm.weight.size or norm.bias.size or floats[0] >= 0 or act < 0:
+        return False
+    if isinstance(call, calls.AttendCall):
+        width = call.shape.heads * (call.shape.value_dim or call.shape.head_dim)
+        is_whole = call.views[3] == following.x and width == following.width
+        return is_whole and not following.late and attention.can_quantise(call)
+    if isinstance(call, calls.LinearCall) and matrices.can_quantise(program, call):
+        width = program.matrices[call.parts[0].matrix].rows
+        is_whole = call.parts[0].out == following.x and width == following.width
+        return is_whole and call.late == following.late
+    return False
+
+
+def _move(
+    program: Program, call: Call, quantising: calls.Normalise, moved: dict[int, int]
+) -> calls.Normalise:
+    """Return the quantising with its quant blocks elsewhere, if others still read the old ones."""
+    moved.pop(quantising.out.act, None)
+    if isinstance(call, calls.LinearCall):  # other workgroups read its input until the end
+        width = quantising.width
+        apart = program.share_tensor(f"quantised {width}", width, quantised=True)
+        moved[quantising.out.act] = apart.tensor
+    return quantising._replace(out=_moved(quantising.out, moved))
+
+
+def _can_end(program: Program, call: Call, following: calls.Elementwise) -> bool:
+    """Whether a call's kernel can compute the elementwise op after it on each of its numbers."""
+    match call:
+        case calls.Normalise(late=late, width=width, out=calls.Places(floats=out, act=act)):
+            if out[0] < 0 or act >= 0:
+                return False
+        case calls.ConvCall(out=out):
+            late, width = False, call.weights.width
+        case calls.ExpertsCall():
+            late, out = call.arguments.late, call.arguments.out
+            width = program.matrices[call.experts[0].down.matrix].rows
+        case _:
+            return False
+    reads = out in {following.a, following.b}
+    is_plain = late == following.late and width == following.width and not following.spread
+    return reads and is_plain
+
+
+def _read_moved(call: Call, moved: dict[int, int]) -> Call:
+    """Return a call that reads quant blocks where they were written last."""
+    if isinstance(call, calls.LinearCall):
+        return call._replace(x=_moved(call.x, moved))
+    if isinstance(call, calls.ExpertsCall):
+        arguments = call.arguments
+        return call._replace(arguments=arguments._replace(x=_moved(arguments.x, moved)))
+    return call
+
+
+def _moved(places: calls.Places, moved: dict[int, int]) -> calls.Places:
+    return places._replace(act=moved.get(places.act, places.act))
