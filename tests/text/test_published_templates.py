@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from cutaway.errors import FormatError, InputError
-from cutaway.text import ChatTemplate, harmony, sandbox
-from cutaway.text.messages import to_template_messages
+from cutaway.text import ChatTemplate, sandbox
+from cutaway.text.messages import HARMONY_MARK, to_harmony, to_template_messages
 from cutaway.text.tools import parse_tools
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
@@ -212,8 +212,8 @@ def test_tools_are_the_same(name: str, reference: PreTrainedTokenizerFast) -> No
         if written and not (support.calls and support.results) and not about.startswith("tools"):
             continue  # texts of ours
         asked = as_wanted(messages, support.text_arguments)
-        if harmony.MARK in template(name).source:  # which would drop a second call
-            asked = harmony.to_harmony(asked)
+        if HARMONY_MARK in template(name).source:  # which would drop a second call
+            asked = to_harmony(asked)
         goes_on = {"continue_final_message": True, "add_generation_prompt": False}
         more = [goes_on] if written and about == "after" else []
         for given in [*switches(name), *more]:

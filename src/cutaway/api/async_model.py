@@ -5,7 +5,7 @@ with the same keywords, as coroutines.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from os import PathLike
@@ -16,11 +16,10 @@ from cutaway.api.client_queue import ClientQueue
 from cutaway.api.llm import LLM
 from cutaway.api.text_reader import Readings
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import ArrivalReader, EngineState, Request, Step
+from cutaway.engine import EngineState, Step
 from cutaway.errors import ClosedError, InputError
 from cutaway.methods.importance import answers
 from cutaway.requests.base import (
-    BaseLLM,
     Message,
     Prompt,
     common_options,
@@ -31,7 +30,7 @@ from cutaway.requests.base import (
 )
 from cutaway.requests.generation import Generation, Generations, NoReader
 from cutaway.requests.options import Options
-from cutaway.requests.prefill import PrefillTask, prefill_async
+from cutaway.requests.prefill import PrefillTask, QueuedLLM, prefill_async
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.compiler import UncompiledError
@@ -50,7 +49,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Forwarding(Readings, BaseLLM, ABC):
+class Forwarding(Readings, QueuedLLM):
     """A model whose weights may be elsewhere: it sends requests and functions there."""
 
     @staticmethod
@@ -66,14 +65,6 @@ class Forwarding(Readings, BaseLLM, ABC):
     @staticmethod
     def _as_call(function: Callable[..., Any]) -> Callable[..., Any]:
         return blocking(function)
-
-    @abstractmethod
-    async def queue(self, requests: Sequence[tuple[Request, int]]) -> ArrivalReader:
-        """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
-
-        Each request has its seed, from which ``Request.samples`` derives the samples' seeds.
-        Raises InputError for a request that the model cannot run, QueueFullError without room.
-        """
 
     @abstractmethod
     async def run_blocking(

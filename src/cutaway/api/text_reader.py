@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from cutaway import methods
 from cutaway.requests.base import BaseLLM
-from cutaway.requests.prefill import PrefillTask, prefill
+from cutaway.requests.prefill import PrefillTask, QueuedLLM, prefill
 from cutaway.requests.sync_llm import SyncLLM
 
 if TYPE_CHECKING:
-    from cutaway.api.async_model import Forwarding
     from cutaway.methods.scoring import Likelihood, Pair
 
 P = ParamSpec("P")
@@ -38,12 +37,12 @@ class _Declared(Generic[P, T]):
     def __get__(self, model: None, kind: type[SyncLLM]) -> Callable[Concatenate[SyncLLM, P], T]: ...
     @overload
     def __get__(
-        self, model: None, kind: "type[Forwarding]"
-    ) -> "Callable[Concatenate[Forwarding, P], Coroutine[Any, Any, T]]": ...
+        self, model: None, kind: type[QueuedLLM]
+    ) -> Callable[Concatenate[QueuedLLM, P], Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, model: SyncLLM, kind: Any) -> Callable[P, T]: ...
     @overload
-    def __get__(self, model: "Forwarding", kind: Any) -> "Callable[P, Coroutine[Any, Any, T]]": ...
+    def __get__(self, model: QueuedLLM, kind: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, model: Any, kind: Any) -> Any:
         function = self._load()
         method, form = self._method(kind, function), signature(function)

@@ -7,7 +7,7 @@ machine.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import prod
@@ -25,7 +25,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.text.characters import printable
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM
+    from cutaway.requests.sync_llm import SyncLLM
 
 _AT_ONCE = 256  # texts whose vectors are written together
 _MORE = 64  # how many more candidates than wanted are computed again
@@ -109,7 +109,7 @@ class Index:
     @classmethod
     def build(
         cls,
-        llm: "LLM",
+        llm: "SyncLLM",
         texts: Sequence[Passage],
         *,
         model: str = "",
@@ -131,13 +131,9 @@ class Index:
         progress(count)
         for first in range(count, len(texts), _AT_ONCE):
             part_texts = [passage.text for passage in texts[first : first + _AT_ONCE]]
-            embeddings = llm.embed(
-                part_texts, normalize=True, dimensions=dimensions, prompt=about["document_prompt"],
-                truncate=True,
-            )  # fmt: skip
-            rows.append(embeddings.vectors)
+            rows.append(_embed(llm, part_texts, about, "document_prompt"))
             if done is not None:
-                done.add(embeddings.vectors)
+                done.add(rows[-1])
             progress(first + len(part_texts))
         return cls(tuple(texts), np.concatenate(rows), about)
 
@@ -187,7 +183,7 @@ class Index:
             raise FormatError(f"{path} is damaged: {shape} vectors of {len(index.passages)} texts")
         return index
 
-    def check(self, llm: "LLM") -> None:
+    def check(self, llm: "SyncLLM") -> None:
         """InputError unless the model has the weights that made the vectors."""
         if llm.model.identity.weights != self.about["weights"]:
             raise InputError(
@@ -195,13 +191,9 @@ class Index:
                 "weights: name that model with -m, or make the index again"
             )
 
-    def search(self, llm: "LLM", query: str, top: int = 10) -> list[Hit]:
+    def search(self, llm: "SyncLLM", query: str, top: int = 10) -> list[Hit]:
         """Return the passages nearest to a query, nearest first; ties: the index's order."""
-        embeddings = llm.embed(
-            query, normalize=True, dimensions=self.about["dimensions"],
-            prompt=self.about["query_prompt"], truncate=True,
-        )  # fmt: skip
-        return self.nearest(embeddings.vectors[0], top)
+        return self.nearest(_embed(llm, query, self.about, "query_prompt")[0], top)
 
     @plainly
     def nearest(self, vector: NDArray[np.float32], top: int) -> list[Hit]:
@@ -216,7 +208,7 @@ class Index:
         return [Hit(self.passages[candidates[j]], cosines[j]) for j in order]
 
 
-def _describe(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
+def _describe(llm: "SyncLLM", model: str, dimensions: int | None) -> dict[str, Any]:
     from cutaway.methods.embedding import prompts_of
 
     query, document = prompts_of(llm)
@@ -225,6 +217,20 @@ def _describe(llm: "LLM", model: str, dimensions: int | None) -> dict[str, Any]:
         "arithmetic": llm.model.arithmetic, "dimensions": dimensions,
         "query_prompt": query, "document_prompt": document,
     }  # fmt: skip
+
+
+def _embed(
+    llm: "SyncLLM", texts: str | list[str], about: Mapping[str, Any], prompt: str
+) -> NDArray[np.float32]:
+    """Return vectors of length 1. prompt: which of the two in ``about`` goes before each text."""
+    from cutaway.methods.embedding import embed
+    from cutaway.requests.prefill import prefill
+
+    task = embed(
+        llm, texts, normalize=True, dimensions=about["dimensions"], prompt=about[prompt],
+        truncate=True,
+    )  # fmt: skip
+    return prefill(llm.owner, task).vectors
 
 
 class _Part:

@@ -1,5 +1,6 @@
 """Runs prefill-only sequences, many at a time, for a thread or for asyncio tasks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cutaway.base.arithmetic import plainly
 from cutaway.engine import Request
+from cutaway.requests.base import BaseLLM
 from cutaway.requests.owner import EndListener, EngineOwner
 
 if TYPE_CHECKING:
@@ -67,6 +69,18 @@ def join_tasks(
         return join([task.answer([*islice(rest, len(part))]) for task, part in parts])
 
     return PrefillTask([*chain.from_iterable(requests)], tasks[0].reader, answer)
+
+
+class QueuedLLM(BaseLLM, ABC):
+    """A model as ``prefill_async`` needs it: it queues requests, and may compute elsewhere."""
+
+    @abstractmethod
+    async def queue(self, requests: Sequence[tuple[Request, int]]) -> "ArrivalReader":
+        """Queue (request, n) pairs, all or none, for one reader of all samples, in this order.
+
+        Each request has its seed, from which ``Request.samples`` derives the samples' seeds.
+        Raises InputError for a request that the model cannot run, QueueFullError without room.
+        """
 
 
 async def prefill_async(queue: "Queue", task: PrefillTask[R, T]) -> T:

@@ -125,13 +125,17 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], goes_on: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """Return (messages, tools) for the template. goes_on: the last message is continued."""
-        from cutaway.text.harmony import MARK, to_harmony
-        from cutaway.text.messages import check_goes_on, to_template_messages  # not for completion
+        from cutaway.text.messages import (  # not for completion
+            HARMONY_MARK,
+            check_goes_on,
+            to_harmony,
+            to_template_messages,
+        )
 
         read = to_template_messages(messages)
         if check_bool("continue_final_message", goes_on):
             check_goes_on(read[-1])
-        if MARK in self.source:
+        if HARMONY_MARK in self.source:
             read = to_harmony(read)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None

@@ -1,8 +1,7 @@
 """Harmony, the format of gpt-oss: an answer is one or several messages, each in a channel.
 
 Knows the channels: "analysis" has thoughts, "commentary" has tool calls and the text before them,
-"final" has the answer. Makes the grammar of such answers, parses them while they are
-written, and converts conversations to the form that harmony's templates take.
+"final" has the answer. Makes the grammar of such answers, and parses them while they are written.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from cutaway.errors import InputError, Name
+from cutaway.errors import InputError
 from cutaway.text.characters import TextStream
 from cutaway.text.thinking import Thinking, Thought, lark_string
 from cutaway.text.tools import CallParser, Content, Delta
@@ -274,44 +272,3 @@ class Harmony(Thinking):
         for name, mark in MARKS.items():
             data = data.replace(name.encode(), mark)
         return data
-
-
-# -- a conversation ----------------------------------------------------------------------------
-# Harmony's templates take a thought as "thinking" and one call in a message; text before a call is
-# part of the thought.
-
-MARK = "<|channel|>analysis<|message|>"
-"""A text that the source of every such template has."""
-
-
-def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with each call followed by its result.
-
-    InputError for a later system message, which these templates would leave out.
-    """
-    harmony_messages: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        if message["role"] in ("system", "developer") and index:
-            raise InputError(
-                Name("messages", index),
-                ": this model's template takes a system message only as the "
-                "first; put its text there",
-            )
-        if message["role"] != "assistant":
-            harmony_messages += [message] if message["role"] != "tool" else []
-            continue
-        reasoning = message.get("reasoning_content") or message.get("thinking")
-        plain = {k: v for k, v in message.items() if k not in ("reasoning_content", "thinking")}
-        if "tool_calls" not in message:
-            harmony_messages.append({**plain, "thinking": reasoning} if reasoning else plain)
-            continue
-        thinking = "\n".join(filter(None, [reasoning, plain["content"]]))
-        results = [*takewhile(lambda m: m["role"] == "tool", messages[index + 1 :])]
-        for call in plain["tool_calls"]:
-            harmony_messages.append({**plain, "content": "", "tool_calls": [call]})
-            harmony_messages[-1] |= {"thinking": thinking} if thinking else {}
-            harmony_messages += [
-                result for result in results if result["tool_call_id"] == call["id"]
-            ]
-            thinking = ""
-    return harmony_messages

@@ -5,6 +5,7 @@ Knows the fields of each role, tool calls and their results, and how a result na
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from cutaway.base import strict_json
@@ -141,3 +142,44 @@ def with_schema(
             message["content"] += f"\n\n{instruction} in JSON of this schema:\n{text}"
             break
     return copies
+
+
+# -- harmony -----------------------------------------------------------------------------------
+# Harmony's templates take a thought as "thinking" and one call in a message; text before a call is
+# part of the thought.
+
+HARMONY_MARK = "<|channel|>analysis<|message|>"
+"""A text that the source of every such template has."""
+
+
+def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with each call followed by its result.
+
+    InputError for a later system message, which these templates would leave out.
+    """
+    harmony_messages: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        if message["role"] in ("system", "developer") and index:
+            raise InputError(
+                Name("messages", index),
+                ": this model's template takes a system message only as the "
+                "first; put its text there",
+            )
+        if message["role"] != "assistant":
+            harmony_messages += [message] if message["role"] != "tool" else []
+            continue
+        reasoning = message.get("reasoning_content") or message.get("thinking")
+        plain = {k: v for k, v in message.items() if k not in ("reasoning_content", "thinking")}
+        if "tool_calls" not in message:
+            harmony_messages.append({**plain, "thinking": reasoning} if reasoning else plain)
+            continue
+        thinking = "\n".join(filter(None, [reasoning, plain["content"]]))
+        results = [*takewhile(lambda m: m["role"] == "tool", messages[index + 1 :])]
+        for call in plain["tool_calls"]:
+            harmony_messages.append({**plain, "content": "", "tool_calls": [call]})
+            harmony_messages[-1] |= {"thinking": thinking} if thinking else {}
+            harmony_messages += [
+                result for result in results if result["tool_call_id"] == call["id"]
+            ]
+            thinking = ""
+    return harmony_messages

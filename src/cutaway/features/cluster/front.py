@@ -336,7 +336,7 @@ class ClusterLLM(AsyncModel):
     # -- writing -----------------------------------------------------------------------------
 
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> "FrontReader":
-        """See ``Forwarding``."""
+        """See ``QueuedLLM``."""
         self._check_open()
         for request, _ in requests:
             for part in (request.sampling, request.constraint):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,15 +17,13 @@ from cutaway.compute.backends.base import Backend, Batch, inspectable
 from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.launches import StepSize, launches
+from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.run import CHUNK
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.rows import EmbedTokens
 from cutaway.errors import CutawayError
 from cutaway.files.weights import ModelFile
-
-if TYPE_CHECKING:
-    from cutaway.compute.backends.gpu import GpuBackend
 
 STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 40), (0, 260), (260, 1))
 """The first position and the rows of each step: one for each kernel of few rows and one for
@@ -34,7 +32,20 @@ _TOKENS = max(first + rows for first, rows in STEPS)
 _LOGIT_ROWS = 40  # at most of a step: a row may be a megabyte
 
 
-def check(backend: "GpuBackend", graph: Graph, file: ModelFile) -> None:
+class DeviceBackend(Backend, Protocol):
+    """A backend of a device, as the check needs it."""
+
+    device: Device
+    context: int
+    kv_format: str
+
+    @property
+    def program(self) -> Program:
+        """The program that a step runs."""
+        ...
+
+
+def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
     """Run short texts on both. CutawayError if a bit differs, with the first tensor that does.
 
     Nothing is run if the same kernels were right on this device before, or no op embeds tokens.
@@ -53,17 +64,17 @@ def check(backend: "GpuBackend", graph: Graph, file: ModelFile) -> None:
     _note(backend.device, earlier | kernels)
 
 
-def _room(backend: "GpuBackend") -> int:
+def _room(backend: DeviceBackend) -> int:
     """Return how many tokens of a text the backend has room for, as far as steps need them."""
     return min(_TOKENS, backend.context, KV_BLOCK * backend.kv_blocks)
 
 
-def _on_cpu(backend: "GpuBackend", graph: Graph, file: ModelFile) -> Backend:
-    from cutaway.compute import backends
+def _on_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
+    from cutaway.compute.backends.cpu import CpuBackend
 
     room = _room(backend)
-    return backends.load(
-        "cpu", graph, file, kv_blocks=-(-room // KV_BLOCK), context=room, threads=backend.threads,
+    return CpuBackend(
+        graph, file, kv_blocks=-(-room // KV_BLOCK), context=room, threads=backend.threads,
         kv=backend.kv_format,
     )  # fmt: skip
 
@@ -109,7 +120,7 @@ def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> 
 # -- what was right before -------------------------------------------------------------------------
 
 
-def _kernels(backend: "GpuBackend", graph: Graph) -> set[str]:
+def _kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
     """Return the hashes of the texts of the kernels that the steps run."""
     sizes = [
         StepSize(rows, min(rows, _LOGIT_ROWS), chunks=(first + rows - 1) // CHUNK + 1, stored=1)
