@@ -335,12 +335,7 @@ class AsyncModel(Forwarding):
         reader = await self.queue([(requests[0], options.n) for requests in samples])
         texts = Generations(reader, generations)
         if record is not None:  # before the first is read, so that nothing is missing
-            try:
-                for generation in generations:
-                    generation.record(record(generation.id))
-            except BaseException:
-                texts.close()
-                raise
+            texts.record(record)
         return texts
 
     async def _start_infilling(self, prompts: Sequence[Prompt], options: Options) -> Generations:

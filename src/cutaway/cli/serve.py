@@ -141,11 +141,11 @@ def _serve(args: Namespace) -> int:
         if kind in (None, SystemExit):
             log.event("stopped")
 
-    host, port = args.host, args.port
+    host = args.host
     with ExitStack() as stack:
         # The port is bound first: if it is in use, no model is loaded. From here on, clients wait
         # and are not refused, not even the clients of a server that was just stopped.
-        sockets = bind(host, port, patience=settings.write_timeout)
+        sockets = bind(host, args.port, patience=settings.write_timeout)
         for listener in sockets:
             stack.enter_context(listener)
         try:
@@ -156,8 +156,7 @@ def _serve(args: Namespace) -> int:
                 f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
             ) from error
         stack.enter_context(log.temporary_configuration(args.log))
-        name = _url_host(_ALL.get(host, host))
-        url = f"http://{name}:{sockets[0].getsockname()[1]}"
+        url = f"http://{_url_host(_ALL.get(host, host))}:{sockets[0].getsockname()[1]}"
         stack.push(log_stop)
         app = create_app(stack.enter_context(open_models(args, options, log.event)), settings)
         models = app.state.models
@@ -165,8 +164,8 @@ def _serve(args: Namespace) -> int:
         def ready() -> None:
             log.event("ready", url=url, models=models.names, context=models.first.room)
             if settings.api_key is None and not _is_local(host):
-                log.event("open", level=WARNING, message=f"anyone who can reach {url} can use it: "
-                          f"set --api-key or {_KEY}")  # fmt: skip
+                message = f"anyone who can reach {url} can use it: set --api-key or {_KEY}"
+                log.event("open", level=WARNING, message=message)
 
         def stop() -> None:
             log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in models.jobs))

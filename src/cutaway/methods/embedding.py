@@ -145,24 +145,18 @@ def embed(
         if flag is not None:
             check_bool(name, flag)
     kind, kind_from = _pooling(llm, pooling)
-    silent = "default" if file_settings.normalize is None else "files"
-    normalize_from = silent if normalize is None else "asked"
-    normalized = file_settings.normalize is not False if normalize is None else normalize
+    normalized, normalized_from = _normalization(llm, normalize)
     finishes = file_settings.kind not in ("rank", TOKENS)
-    width = file_settings.dimensions if finishes else llm.config.hidden
-    size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
+    size = check_dimensions(dimensions, file_settings.dimensions if finishes else llm.config.hidden)
     reader = FramedTexts(llm, prompt, task, truncate=truncate)
     token_ids, truncated = reader.read_all(texts)
-    decoder = Embed(
-        kind, first=0 if file_settings.whole else reader.prompt_length, finishes=finishes
-    )
-    parts = {**request_parts(decoder), "adapter": own_adapter}
+    first = 0 if file_settings.whole else reader.prompt_length
+    parts = {**request_parts(Embed(kind, first, finishes=finishes)), "adapter": own_adapter}
 
     def answer(readers: Sequence[VectorReader]) -> Embeddings:
         vectors = [reader.vector()[:size] for reader in readers]
         matrix = np.array([_unit(v) if normalized else v for v in vectors], np.float32)
-        says = kind_from, normalize_from
-        lengths = tuple(map(len, token_ids))
+        says, lengths = (kind_from, normalized_from), tuple(map(len, token_ids))
         return Embeddings(
             matrix, lengths, kind, normalized, says, truncated, reader.name, task or ""
         )
@@ -178,6 +172,11 @@ def _adapter(llm: "BaseLLM", adapter: str, task: str | None) -> str:
     if adapter:
         raise InputError("task", ": its adapter is the model's own: leave out adapter or task")
     return llm.model.with_task(task).request_adapter
+
+
+def check_dimensions(dimensions: int | None, width: int) -> int:
+    """Return how many numbers of a vector are kept; None keeps all."""
+    return check_int("dimensions", width if dimensions is None else dimensions, 1, width)
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -215,6 +214,14 @@ def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
         if file_settings.kind
         else ("mean" if sees_more else "last", "default")
     )
+
+
+def _normalization(llm: "BaseLLM", normalize: bool | None) -> tuple[bool, str]:
+    """Return whether vectors get length 1, and the source of that."""
+    if normalize is not None:
+        return normalize, "asked"
+    in_files = llm.model.pooling.normalize
+    return in_files is not False, "default" if in_files is None else "files"
 
 
 def prompts_of(llm: "BaseLLM") -> tuple[str | None, str | None]:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.base.checks import check_bool, check_choice, check_int
+from cutaway.base.checks import check_bool, check_choice
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, Name
-from cutaway.methods.embedding import FramedTexts, VectorReader, request_parts
+from cutaway.methods.embedding import FramedTexts, VectorReader, check_dimensions, request_parts
 from cutaway.requests.prefill import PrefillTask
 from cutaway.text.late_interaction import LateInteraction
 
@@ -118,25 +118,21 @@ def embed_tokens(
             "the model was not made for late interaction (ColBERT): its texts have one vector, "
             "which embed makes"
         )
-    width = llm.model.pooling.dimensions
-    size = check_int("dimensions", width if dimensions is None else dimensions, 1, width)
+    size = check_dimensions(dimensions, llm.model.pooling.dimensions)
     reader = _Reader(llm, late, kind, truncate=truncate)
     token_ids_read, truncated = reader.read_all(texts)
     filled_ids = [reader.fill_query(ids) for ids in token_ids_read]
     seen = [0 if late.fillers_are_seen or len(a) == len(b) else len(a)
             for a, b in zip(token_ids_read, filled_ids, strict=True)]  # fmt: skip
-    for i, num_seen in enumerate(seen):
-        if num_seen:
-            _check_unseen(llm, len(filled_ids[i]) - num_seen, Name("texts", i))
+    _check_unseen(llm, filled_ids, seen)
 
     def answer(readers: Sequence[VectorReader]) -> TokenVectors:
-        kept_rows = [reader.find_rows(ids) for ids in filled_ids]
+        places = [reader.find_rows(ids) for ids in filled_ids]
         vectors = tuple(
-            _units(vector_reader.vector()[rows, :size])
-            for vector_reader, rows in zip(readers, kept_rows, strict=True)
+            _units(text.vector()[rows, :size]) for text, rows in zip(readers, places, strict=True)
         )
         token_ids = tuple(
-            tuple(ids[i] for i in rows) for ids, rows in zip(filled_ids, kept_rows, strict=True)
+            tuple(ids[i] for i in rows) for ids, rows in zip(filled_ids, places, strict=True)
         )
         return TokenVectors(vectors, token_ids, tuple(map(len, filled_ids)), kind, truncated)
 
@@ -148,22 +144,24 @@ def embed_tokens(
     return PrefillTask(requests, VectorReader, answer)
 
 
-def _check_unseen(llm: "BaseLLM", fillers: int, name: str) -> None:
+def _check_unseen(llm: "BaseLLM", filled_ids: list[tuple[int, ...]], seen: list[int]) -> None:
     """InputError if hidden filler tokens would change the results of other tokens."""
     graph = llm.model.graph
-    if graph.states:
-        raise InputError(
-            name,
-            ": the model's files fill queries with tokens that are not attended to, which "
-            "is not supported for layers with a recurrent state",
-        )
     spans = [op.mask.reach or op.mask.window - 1 for op in graph.stores]
-    if any(0 < span < fillers for span in spans):
-        raise InputError(
-            name,
-            f": the query is filled with {fillers} tokens, and a layer's window reaches "
-            f"{min(span for span in spans if span > 0)}: ask with more words",
-        )
+    for i, num_seen in enumerate(seen):
+        fillers = len(filled_ids[i]) - num_seen if num_seen else 0
+        if fillers and graph.states:
+            raise InputError(
+                Name("texts", i),
+                ": the model's files fill queries with tokens that are not attended to, which "
+                "is not supported for layers with a recurrent state",
+            )
+        if any(0 < span < fillers for span in spans):
+            raise InputError(
+                Name("texts", i),
+                f": the query is filled with {fillers} tokens, and a layer's window reaches "
+                f"{min(span for span in spans if span > 0)}: ask with more words",
+            )
 
 
 class _Reader(FramedTexts):

@@ -341,6 +341,15 @@ class Generations:
         """Seconds that the texts waited for their model to be loaded."""
         return self._reader.load_s
 
+    def record(self, target: "Callable[[int], str | PathLike[str] | Begin]") -> None:
+        """Record each text in a trace. target: index of a text -> see ``Generation.record``."""
+        try:
+            for generation in self.generations:
+                generation.record(target(generation.id))
+        except BaseException:
+            self.close()
+            raise
+
     async def read(self) -> list["Arrival"]:
         """Wait for new events, each with its text's index in ``each``; [] once all have ended.
 

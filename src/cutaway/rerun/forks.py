@@ -101,23 +101,16 @@ def open_branch(
     check_vocabulary(llm, recorded)
     at = _step_of(recorded, at)
     token = None if token is None else token_id_of(llm, token, "token")
-    new_interventions = _from_step(interventions, at)
-    if token is None and not new_interventions:
+    interventions = _from_step(interventions, at)
+    if token is None and not interventions:
         raise InputError("a branch needs a token, or interventions: name one")
+    changes = {"interventions": interventions, "luck fresh": luck == "fresh"}
+    changes |= {"max_tokens": max_tokens}
     options = settings_of(head) | _seed(luck, seed) | more
-    other_changes = {"luck fresh": luck == "fresh", "max_tokens": max_tokens}
-    options |= _fork_options(
-        recorded,
-        at,
-        token,
-        passed,
-        new_interventions=new_interventions,
-        other_changes=other_changes,
-    )
+    options |= _fork_options(recorded, at, token, passed, changes)
     if max_tokens is not None:
-        options["max_tokens"] = check_int(
-            Name("max_tokens", prose=": past the fork it"), max_tokens, at + 1
-        )
+        past = Name("max_tokens", prose=": past the fork it")
+        options["max_tokens"] = check_int(past, max_tokens, at + 1)
     if trace is not None:
         check_path(trace)
         options = {"candidates": head.candidates, "track": head.tracked_ids} | options
@@ -134,21 +127,19 @@ def _step_of(recorded: Trace, at: int) -> int:
 
 
 def _fork_options(
-    recorded: Trace, at: int, token: int | None, pass_index: int | None,
-    *, new_interventions: "tuple[Intervention, ...]", other_changes: Mapping[str, Any],
+    recorded: Trace, at: int, token: int | None, pass_index: int | None, changes: Mapping[str, Any]
 ) -> dict[str, Any]:  # fmt: skip
     """Return the options that repeat a run up to the fork, and change it there.
 
-    other_changes: changes that a canvas does not support
+    changes: all but the token, of which a canvas supports none
     """
     if recorded.head.decoder:
-        other_changes = {"interventions": new_interventions, **other_changes}
-        return {"denoise": _forced_cell(recorded, at, token, pass_index, other_changes)}
+        return {"denoise": _forced_cell(recorded, at, token, pass_index, changes)}
     if pass_index is not None:
         raise InputError("passed", ": this text was written from left to right, in no passes")
     forced_token = () if token is None else (token,)
     return {
-        "interventions": (*recorded.head.interventions, *new_interventions),
+        "interventions": (*recorded.head.interventions, *changes["interventions"]),
         "forced": (*recorded.output_token_ids[:at], *forced_token),
     }
 
@@ -158,12 +149,12 @@ def _forced_cell(
     at: int,
     token: int | None,
     pass_index: int | None,
-    other_changes: Mapping[str, Any],
+    changes: Mapping[str, Any],
 ) -> Rule:
     """Return the canvas's rule with one more forced cell; no pass before its pass changes."""
     decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
     assert decoder is not None
-    for name, value in other_changes.items():
+    for name, value in changes.items():
         if value:
             raise InputError(name, ": it would change passes before the fork: give a token alone")
     assert token is not None  # since there are no interventions

@@ -76,6 +76,11 @@ def create_app(
     installed = (module.install(app, settings) for module in MODULES if hasattr(module, "install"))
     contexts = [context for context in installed if context is not None]
     refusals.install(app, retry_after=lambda: models.retry_after)
+    _add_middleware(app, settings, models)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: ServerSettings, models: ServedModels) -> None:
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
         allow_hosts=settings.allow_hosts, max_body=settings.max_body, root_path=settings.root_path,
@@ -87,7 +92,6 @@ def create_app(
             CORSMiddleware, allow_origins=settings.cors, allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
         )  # fmt: skip
-    return app
 
 
 def _prepare(service: Service) -> None:

@@ -17,7 +17,7 @@ from fastapi import Request
 from cutaway.api.async_model import AsyncModel
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine.canvas import most_computed
+from cutaway.engine.canvas import Rule, most_computed
 from cutaway.errors import InputError
 from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
 from cutaway.requests.base import Message, Prompt, fit_max_tokens, infills_by_bayes
@@ -242,7 +242,13 @@ class Service:
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for too many texts, figures or cells, or if forced or replayed ids are cut."""
-        texts = len(prompts) * options.n
+        self._check_texts(len(prompts) * options.n, options)
+        self._check_figures(prompts, options)
+        if options.denoise:
+            self._check_passes(len(prompts) * options.n, options, options.denoise)
+
+    @staticmethod
+    def _check_texts(texts: int, options: Options) -> None:
         if texts > MOST_TEXTS:
             raise InputError(
                 "n",
@@ -258,6 +264,9 @@ class Service:
                     f" has {length} token ids, and max_tokens is {max_tokens}: "
                     "raise max_tokens, or give fewer",
                 )
+
+    def _check_figures(self, prompts: Sequence[Prompt], options: Options) -> None:
+        texts = len(prompts) * options.n
         generated = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
         for name, per_token, tokens in (
@@ -273,15 +282,16 @@ class Service:
                     f": {per_token} for each of up to {tokens} are more than {MOST_BESIDE} in "
                     "all; ask for fewer, or for less text",
                 )
-        if options.denoise:
-            attention, cells = self.llm.config.attention, options.stopping.max_tokens
-            looks = most_computed(options.denoise, cells, attention)
-            if texts * looks > MOST_BESIDE:
-                raise InputError(
-                    "max_tokens",
-                    f": the passes over {texts} canvases look at {texts * looks} cells, "
-                    f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps",
-                )
+
+    def _check_passes(self, texts: int, options: Options, rule: Rule) -> None:
+        attention, cells = self.llm.config.attention, options.stopping.max_tokens
+        looks = most_computed(rule, cells, attention)
+        if texts * looks > MOST_BESIDE:
+            raise InputError(
+                "max_tokens",
+                f": the passes over {texts} canvases look at {texts * looks} cells, "
+                f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps",
+            )
 
     async def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool

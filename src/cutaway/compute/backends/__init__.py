@@ -164,12 +164,7 @@ def load(
     on_progress: called with the bytes of weights that are ready
     """
     if name is None and (name := default()) != "cpu":
-        from logging import getLogger
-
-        getLogger("cutaway").warning(
-            "cutaway was installed without its native part: the reference backend computes, "
-            "which is about ten times slower"
-        )
+        _warn_of_reference()
     _check_orders(graph, file)
     if name == "cpu":
         from cutaway.compute.backends.cpu import CpuBackend
@@ -195,6 +190,15 @@ def load(
 
     weights = {tensor: file.dequantize_scaled(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)
+
+
+def _warn_of_reference() -> None:
+    from logging import getLogger
+
+    getLogger("cutaway").warning(
+        "cutaway was installed without its native part: the reference backend computes, "
+        "which is about ten times slower"
+    )
 
 
 def _check_orders(graph: Graph, file: ModelFile) -> None:

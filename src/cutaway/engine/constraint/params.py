@@ -4,7 +4,7 @@ All constraints of a request make one mask over the vocabulary, which is one sta
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -173,15 +173,7 @@ class ConstraintParams:
         """
         if not (self.is_set or banned_token_ids):
             return None
-        parts: list[Constraint] = []
-        if banned_token_ids:
-            parts.append(AllowedTokens(vocabulary.mask_without(banned_token_ids)))
-        if self.allowed_token_ids is not None:
-            parts.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
-        if self.min_tokens:
-            parts.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
-        if self.thinking_budget is not None:
-            parts.append(BudgetedThought(self.thinking_budget, vocabulary))
+        parts = [*self._token_parts(vocabulary, ending, banned_token_ids)]
         text_parts: list[Constraint] = []
         if self.bad_words:
             text_parts.append(BadWords(vocabulary.words(self.bad_words)))
@@ -207,6 +199,22 @@ class ConstraintParams:
         return CheckConstraint(
             _combine(parts), checks, vocabulary, ending, prompt=prompt_tail, healed=healed
         )
+
+    def _token_parts(
+        self,
+        vocabulary: "ConstraintVocabulary",
+        ending: frozenset[int],
+        banned_token_ids: Sequence[int],
+    ) -> Iterator[Constraint]:
+        """Yield the constraints that read no text."""
+        if banned_token_ids:
+            yield AllowedTokens(vocabulary.mask_without(banned_token_ids))
+        if self.allowed_token_ids is not None:
+            yield AllowedTokens(vocabulary.mask_of(self.allowed_token_ids))
+        if self.min_tokens:
+            yield MinTokens(vocabulary.mask_without(ending), self.min_tokens)
+        if self.thinking_budget is not None:
+            yield BudgetedThought(self.thinking_budget, vocabulary)
 
     def healed_bytes(self, vocabulary: "ConstraintVocabulary") -> bytes:
         """Return the prompt's bytes that token healing takes back; the text begins with them."""

@@ -91,19 +91,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
         import ray.serve
     except ImportError as error:
         raise InputError(f"--replicas needs {error.name}: pip install 'cutaway[ray]'") from error
-    of_its_own: Any = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
-    try:
-        with _own_signals():
-            ray.init(
-                address=address or "local", log_to_driver=False, logging_level="ERROR",
-                # Else workers look for modules in the current folder first, and the folder may be
-                # somebody else's. For a client's job, Ray does not know the folder.
-                job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
-            )  # fmt: skip
-    except ConnectionError as error:
-        raise _no_cluster(str(address)) from error
-    except (RuntimeError, TimeoutError, OSError) as error:
-        raise CutawayError(f"Ray could not be started: {_reason(str(error))}") from error
+    _init(ray, address, cores)
     # Ray has log files of its own; the terminal is the server's.
     ray._private.worker._worker_logs_enabled = False
     getLogger("ray").setLevel(CRITICAL)
@@ -117,6 +105,22 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
             yield ray.util.get_node_ip_address()
     finally:
         ray.shutdown()
+
+
+def _init(ray: Any, address: str | None, cores: int) -> None:
+    of_its_own = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
+    try:
+        with _own_signals():
+            ray.init(
+                address=address or "local", log_to_driver=False, logging_level="ERROR",
+                # Else workers look for modules in the current folder first, and the folder may be
+                # somebody else's. For a client's job, Ray does not know the folder.
+                job_config=ray.job_config.JobConfig(_client_job=True), **of_its_own,
+            )  # fmt: skip
+    except ConnectionError as error:
+        raise _no_cluster(str(address)) from error
+    except (RuntimeError, TimeoutError, OSError) as error:
+        raise CutawayError(f"Ray could not be started: {_reason(str(error))}") from error
 
 
 def _check_address(address: str) -> None:

@@ -256,8 +256,6 @@ _NAMES = ("cutaway_probe_a", "cutaway_probe_b")
 _IDS = ("cutProbe1", "cutProbe2")  # nine letters and digits, as Mistral's templates require
 _RESULT = "<|tool_response>"  # begins a result; Gemma 4 stops before it
 _KEYS = ("cutaway_key_a", "cutaway_key_b")
-
-
 _NUMBERS = ("481516", "234299")
 
 
@@ -279,28 +277,51 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
 
     InputError if the arguments have an unknown form, or precede the name.
     """
+    turns = _Turns(render)
+    calls = _named_calls(turns, *probe_calls(2, arguments_as_text))
+    if calls is None:
+        return None
+    first, second = calls
+    form = _form(
+        lambda arguments: turns.calls(_with_arguments(first, arguments)), arguments_as_text
+    )
+    cut = partial(_cut_list, form) if form else _cut_json
+    opening, rest = cut(turns.calls(first), 0)
+    if _NAMES[0] not in opening:
+        raise InputError(
+            "tools",
+            ": this model writes a call's arguments before its name, which is not supported; "
+            "use a model that writes the name first",
+        )
+    pair = turns.calls(first, second)
+    if _KEYS[1] not in pair:
+        return Dialect(
+            join_parts(_slots(opening)), join_parts(_slots(rest)), allows_several=False, form=form
+        )
+    gap, _ = cut(cut(pair, 0)[1], 1)
+    return _several(opening, rest, gap, form)
 
-    def turn(content: str | None, *calls: dict[str, Any]) -> str | None:
+
+class _Turns:
+    """The assistant's turns as a template writes them, after a question."""
+
+    def __init__(self, render: RenderMessages) -> None:
+        self._render = render
+        self.plain = self.turn(_PROBE_TEXT)
+
+    def turn(self, content: str | None, *calls: dict[str, Any]) -> str | None:
+        """Render the question and a turn with these calls; None if the template refuses it."""
         message = {"role": "assistant", "content": content}
         try:
-            return render([_USER, message | {"tool_calls": [*calls]} if calls else message])
+            return self._render([_USER, message | {"tool_calls": [*calls]} if calls else message])
         except InputError:
             return None
 
-    first, second = probe_calls(2, arguments_as_text)
-    plain, call_turn = turn(_PROBE_TEXT), turn(_PROBE_TEXT, first) or turn("", first)
-    if plain is None or call_turn is None or _PROBE_TEXT not in plain:
-        return None
-    if _NAMES[0] not in call_turn:  # the name may be a part of the id
-        first, second = map(_with_number, (first, second), _NAMES, _NUMBERS)
-        if _NAMES[0] not in (turn(_PROBE_TEXT, first) or ""):
-            return None
-    before, after = plain.split(_PROBE_TEXT, 1)
-
-    def write_calls(*calls: dict[str, Any]) -> str:
+    def calls(self, *calls: dict[str, Any]) -> str:
         """Return the text of calls, after content if the template allows that."""
+        before, _, after = (self.plain or "").partition(_PROBE_TEXT)
         for content in (_PROBE_TEXT, None, ""):
-            text = turn(content, *calls) or ""
+            text = self.turn(content, *calls) or ""
             _, _, behind = text.partition(_PROBE_TEXT)
             if after.strip() and behind.startswith(after.rstrip()):
                 continue  # the content is a turn of its own
@@ -308,24 +329,18 @@ def find_dialect(render: RenderMessages, arguments_as_text: bool = False) -> Dia
                 return calls_text
         return ""
 
-    form = _form(
-        lambda arguments: write_calls(_with_arguments(first, arguments)), arguments_as_text
-    )
-    cut = partial(_cut_list, form) if form else _cut_json
-    opening, rest = cut(write_calls(first), 0)
-    if _NAMES[0] not in opening:
-        raise InputError(
-            "tools",
-            ": this model writes a call's arguments before its name, which is not supported; "
-            "use a model that writes the name first",
-        )
-    pair = write_calls(first, second)
-    if _KEYS[1] not in pair:
-        return Dialect(
-            join_parts(_slots(opening)), join_parts(_slots(rest)), allows_several=False, form=form
-        )
-    gap, _ = cut(cut(pair, 0)[1], 1)
-    return _several(opening, rest, gap, form)
+
+def _named_calls(
+    turns: _Turns, first: dict[str, Any], second: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the calls in a form of which the template writes the name; None if it writes none."""
+    call_turn = turns.turn(_PROBE_TEXT, first) or turns.turn("", first)
+    if call_turn is None or _PROBE_TEXT not in (turns.plain or ""):
+        return None
+    if _NAMES[0] in call_turn:
+        return first, second
+    first, second = map(_with_number, (first, second), _NAMES, _NUMBERS)  # a part of the id
+    return (first, second) if _NAMES[0] in (turns.turn(_PROBE_TEXT, first) or "") else None
 
 
 def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:

@@ -291,17 +291,7 @@ def ask_transformers(
             f"transformers in this process needs torch and transformers: {error}"
         ) from error
     options = _generation_options(settings)
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"transformers: there is no {path}: name a folder or a .gguf file")
-    gguf_option = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
-    folder = path.parent if gguf_option else path
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), **gguf_option
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise InputError(f"transformers cannot load {path}: {error}") from error
+    model = _from_pretrained(AutoModelForCausalLM, Path(path), getattr(torch, dtype))
     answers = []
     for number, ids in enumerate(prompts):
         torch.manual_seed(seed + number)
@@ -315,6 +305,18 @@ def ask_transformers(
         logs = rows.log_softmax(-1)[torch.arange(len(new)), torch.tensor(new)].tolist()
         answers.append(EngineAnswer(tuple(ids), tuple(new), tuple(logs)))
     return answers
+
+
+def _from_pretrained(kind: Any, path: Path, dtype: Any) -> Any:
+    """Load a folder or a .gguf file. kind: a class of transformers; dtype: a type of torch."""
+    if not path.exists():
+        raise InputError(f"transformers: there is no {path}: name a folder or a .gguf file")
+    is_gguf = path.suffix == ".gguf"
+    folder, options = (path.parent, {"gguf_file": path.name}) if is_gguf else (path, {})
+    try:
+        return kind.from_pretrained(folder, dtype=dtype, **options)
+    except (OSError, ValueError, ImportError) as error:
+        raise InputError(f"transformers cannot load {path}: {error}") from error
 
 
 def _generation_options(settings: dict[str, Any]) -> dict[str, Any]:

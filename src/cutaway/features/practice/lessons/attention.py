@@ -126,19 +126,7 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
             TokenAnswer(CHOICES, judge_loss(strongest[0].attribution, strongest[1])),
             "the layers after the head read a stream without it.",
             (
-                Table(
-                    (
-                        "head", "attribution", "lost at this step", "lost in all of the text",
-                        "drawn",
-                    ),
-                    tuple(
-                        (
-                            head.place,
-                            *(number(x, sign=True) for x in (head.attribution, here, all_)), name,
-                        )
-                        for head, here, all_, name in rows
-                    ),
-                ),
+                _losses_table(rows),
                 "An attribution is what a head wrote, as the output head reads it. Later layers "
                 "may erase what was written, and make up for a head that is ablated: models repair "
                 "themselves (McGrath et al. 2023; Rushing and Nanda 2024). So an attribution is "
@@ -148,6 +136,17 @@ def cut_lesson(scene: Scene) -> list[Exercise]:
             ),
         )
     ]  # fmt: skip
+
+
+def _losses_table(rows: "list[tuple[HeadFigures, float, float, str]]") -> Table:
+    columns = "head", "attribution", "lost at this step", "lost in all of the text", "drawn"
+    return Table(
+        columns,
+        tuple(
+            (head.place, *(number(x, sign=True) for x in (head.attribution, here, all_)), name)
+            for head, here, all_, name in rows
+        ),
+    )
 
 
 def judge_loss(attribution: float, loss: float) -> int:
@@ -213,16 +212,7 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
             f"what followed {last} the first time?",
             (
                 number_rows(names, {f"weight of {best[0].place}": [*map(percent, weights)]}),
-                Table(
-                    ("head", "token", "weight", f"what followed {last}", "attribution"),
-                    tuple(
-                        (
-                            head.place, names[head.most], percent(head.weight),
-                            percent(head.induction), number(head.attribution, sign=True),
-                        )
-                        for head in best
-                    ),
-                ),
+                _inductions_table(best, names, last),
                 "An induction head looks at what followed the earlier place of its own token, and "
                 "says it again (Olsson et al. 2022). It can, because a head of an earlier layer "
                 "has written into each token which one is before it.",
@@ -231,6 +221,19 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
             ),
         )
     ]  # fmt: skip
+
+
+def _inductions_table(heads: "list[HeadFigures]", names: tuple[str, ...], last: str) -> Table:
+    return Table(
+        ("head", "token", "weight", f"what followed {last}", "attribution"),
+        tuple(
+            (
+                head.place, names[head.most], percent(head.weight),
+                percent(head.induction), number(head.attribution, sign=True),
+            )
+            for head in heads
+        ),
+    )  # fmt: skip
 
 
 def repeat_name(llm: "LLM") -> tuple[Scene, int]:

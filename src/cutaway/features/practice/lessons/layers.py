@@ -68,22 +68,8 @@ _BY_HAND = 3  # shares that a person works out by hand
 
 def experts_lesson(scene: Scene) -> list[Exercise]:
     """Ask which shares the router gives a token's experts."""
-    ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
-    if not ops:
-        raise InputError(
-            "topic",
-            f" experts: {scene.llm.name} has none, each token is computed by all of it: name "
-            "a mixture with -m",
-        )
-    op = ops[len(ops) // 2]
+    layer, op = _middle_mixture(scene)
     mixture = op.mixture
-    if mixture.gating != "softmax" or mixture.scale != 1 or "choosing_bias" in op.weights:
-        raise InputError(
-            "topic",
-            f" experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
-            "which this lesson is about: name another mixture with -m",
-        )
-    layer = [*scene.look.experts][len(ops) // 2]
     ids, shares = scene.look.experts[layer]
     scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
     attributions = scene.attribution.experts[layer]
@@ -115,6 +101,25 @@ def experts_lesson(scene: Scene) -> list[Exercise]:
             ),
         )
     ]
+
+
+def _middle_mixture(scene: Scene) -> tuple[int, Experts]:
+    """Return the middle layer with experts; InputError without one whose shares are a softmax."""
+    ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
+    if not ops:
+        raise InputError(
+            "topic",
+            f" experts: {scene.llm.name} has none, each token is computed by all of it: name "
+            "a mixture with -m",
+        )
+    op = ops[len(ops) // 2]
+    if op.mixture.gating != "softmax" or op.mixture.scale != 1 or "choosing_bias" in op.weights:
+        raise InputError(
+            "topic",
+            f" experts: the shares in {scene.llm.name} are no plain softmax of the scores, "
+            "which this lesson is about: name another mixture with -m",
+        )
+    return [*scene.look.experts][len(ops) // 2], op
 
 
 def _scores_table(scores: np.ndarray, weights: np.ndarray) -> Table:

@@ -74,6 +74,20 @@ def tokenizer_metadata(
             f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
             "save it again, which writes one"
         )
+    metadata, tokens = _model_metadata(tokenizer, rows)
+    sources = Sources(
+        tokenizer, tokenizer_config, config, JsonObject.read(folder / GENERATION), tokens
+    )
+    embeds = (folder / MODULES).is_file()
+    return (
+        special_metadata(sources, sees_all=sees_all, embeds=embeds)
+        | metadata
+        | _template(folder, tokenizer_config)
+    )
+
+
+def _model_metadata(tokenizer: JsonObject, rows: int) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys of the tokenizer's model, and its tokens."""
     model = tokenizer.part("model")
     words, scored = (model.text("type") == name for name in ("WordPiece", "Unigram"))
     merges = [] if words or scored else _merges(model)
@@ -91,15 +105,7 @@ def tokenizer_metadata(
         for text, kind in zip(tokens, kinds, strict=True)
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
-    sources = Sources(
-        tokenizer, tokenizer_config, config, JsonObject.read(folder / GENERATION), tokens
-    )
-    embeds = (folder / MODULES).is_file()
-    return (
-        special_metadata(sources, sees_all=sees_all, embeds=embeds)
-        | metadata
-        | _template(folder, tokenizer_config)
-    )
+    return metadata, tokens
 
 
 def sampling_metadata(folder: Path) -> dict[str, Any]:

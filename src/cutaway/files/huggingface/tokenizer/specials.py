@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
@@ -86,9 +87,8 @@ def special_metadata(
             f"{sources.tokenizer.file}: post_processor puts a token behind a text, so that a "
             "prompt would be ended before it is answered; this is not supported"
         )
-    begins = _begins(sources, first)
+    begins, ends = _begins(sources, first), _ends(sources)
     begin = next(iter(begins), None)
-    ends = _ends(sources)
     ids = {
         "bos": begin,
         "eos": next(iter(ends), None),
@@ -112,11 +112,15 @@ def special_metadata(
         metadata["cutaway.embedding.end_token_id"] = end
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
-    for name, key in (("rstrip", RSTRIP_TOKEN_IDS), ("lstrip", LSTRIP_TOKEN_IDS)):
-        flagged = (token.id("id") for token in added_tokens(sources.tokenizer) if token.flag(name))
-        stripping = [token_id for token_id in flagged if token_id < len(sources.tokens)]
-        metadata[key] = np.array(stripping, np.int64)
+    metadata[RSTRIP_TOKEN_IDS] = _flagged_ids(sources, "rstrip")
+    metadata[LSTRIP_TOKEN_IDS] = _flagged_ids(sources, "lstrip")
     return metadata
+
+
+def _flagged_ids(sources: Sources, flag: str) -> NDArray[np.int64]:
+    """Return the ids of the added tokens that have a flag."""
+    flagged = (token.id("id") for token in added_tokens(sources.tokenizer) if token.flag(flag))
+    return np.array([i for i in flagged if i < len(sources.tokens)], np.int64)
 
 
 def _mask(sources: Sources) -> int | None:
