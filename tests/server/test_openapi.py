@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
-from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest, TextBlock
+from cutaway.features.anthropic import TextBlock
+from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest
 from cutaway.features.evidence.receipt import PrivateKey
 from cutaway.features.inside.endpoints import AblateRequest, InsideRequest
 from cutaway.features.ollama.requests import OllamaGenerateRequest, OllamaOptions

@@ -1,10 +1,11 @@
-"""Anthropic's API, and the JSON of its answers; see ``server.shared``."""
+"""Anthropic's API: the JSON of its answers, see ``server.shared``, and the blocks of requests."""
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.server.body import doc
+from cutaway.server.body import Body, Unsupported, doc, optional
 from cutaway.server.http.errors import MessagesFault
 from cutaway.server.shared import (
     Ending,
@@ -14,6 +15,7 @@ from cutaway.server.shared import (
     TokenIds,
     Traced,
 )
+from cutaway.server.shared.conversation import ONLY_TEXT, only_types
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
@@ -118,3 +120,62 @@ class InputTokens(TypedDict):
     """How many tokens a conversation has."""
 
     input_tokens: Annotated[int, doc("of the whole prompt, as the model reads it")]
+
+
+# -- the blocks of a request ------------------------------------------------------------------
+
+
+CacheControl = Annotated[dict[str, Any] | None, doc("ignored: every prefix is cached")]
+
+
+class TextBlock(Body):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl = None
+    unsupported: ClassVar[Unsupported] = {"citations": (([],), ONLY_TEXT)}
+
+
+Texts = str | Annotated[list[Annotated[TextBlock, only_types("text")]], Field(fail_fast=True)]
+
+
+class CallBlock(Body):
+    """A call in an earlier answer."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+    cache_control: CacheControl = None
+    unsupported: ClassVar[Unsupported] = {
+        "caller": (({"type": "direct"},), "tools are called by the model alone; leave it out")
+    }
+
+
+class ResultBlock(Body):
+    """What a call gave."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Texts | None = None
+    is_error: bool | None = optional("ignored with content; without content the model reads: error")
+    cache_control: CacheControl = None
+
+
+class ThoughtBlock(Body):
+    """What was thought before an earlier answer, for templates that have a place for it."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = optional("ignored")
+
+
+UserBlock = Annotated[
+    TextBlock | ResultBlock, Field(discriminator="type"), only_types("text", "tool_result")
+]
+AssistantBlock = Annotated[
+    TextBlock | CallBlock | ThoughtBlock,
+    Field(discriminator="type"),
+    only_types("text", "tool_use", "thinking"),
+]

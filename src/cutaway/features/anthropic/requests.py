@@ -13,69 +13,23 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
+from cutaway.features.anthropic import (
+    AssistantBlock,
+    CacheControl,
+    CallBlock,
+    ResultBlock,
+    TextBlock,
+    Texts,
+    ThoughtBlock,
+    UserBlock,
+)
 from cutaway.requests.tools import ToolUse
-from cutaway.server.body import Body, Stops, Unsupported, doc, examples, optional, refusal
+from cutaway.server.body import Body, Stops, Unsupported, examples, optional, refusal
 from cutaway.server.service import Service
-from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages, only_types
+from cutaway.server.shared.conversation import Conversing, Messages
 from cutaway.server.shared.fields import TextFields
 from cutaway.text.thinking import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
-
-CacheControl = Annotated[dict[str, Any] | None, doc("ignored: every prefix is cached")]
-
-
-class TextBlock(Body):
-    """Text."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: CacheControl = None
-    unsupported: ClassVar[Unsupported] = {"citations": (([],), ONLY_TEXT)}
-
-
-Texts = str | Annotated[list[Annotated[TextBlock, only_types("text")]], Field(fail_fast=True)]
-
-
-class CallBlock(Body):
-    """A call in an earlier answer."""
-
-    type: Literal["tool_use"]
-    id: str
-    name: str
-    input: dict[str, Any]
-    cache_control: CacheControl = None
-    unsupported: ClassVar[Unsupported] = {
-        "caller": (({"type": "direct"},), "tools are called by the model alone; leave it out")
-    }
-
-
-class ResultBlock(Body):
-    """What a call gave."""
-
-    type: Literal["tool_result"]
-    tool_use_id: str
-    content: Texts | None = None
-    is_error: bool | None = optional("ignored with content; without content the model reads: error")
-    cache_control: CacheControl = None
-
-
-class ThoughtBlock(Body):
-    """What was thought before an earlier answer, for templates that have a place for it."""
-
-    type: Literal["thinking"]
-    thinking: str
-    signature: str | None = optional("ignored")
-
-
-UserBlock = Annotated[
-    TextBlock | ResultBlock, Field(discriminator="type"), only_types("text", "tool_result")
-]
-AssistantBlock = Annotated[
-    TextBlock | CallBlock | ThoughtBlock,
-    Field(discriminator="type"),
-    only_types("text", "tool_use", "thinking"),
-]
-
 
 # -- tools -------------------------------------------------------------------------------------
 

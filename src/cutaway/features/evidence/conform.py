@@ -1,7 +1,7 @@
 """Conformance: whether a server gives equal answers where it should, tested over HTTP alone.
 
-Knows the pairs of requests that should have equal answers, how to shrink a pair that fails, and the
-reports: Markdown, JSON, JUnit. Refuses to know the model.
+Knows the pairs of requests that should have equal answers, and how to shrink a pair that fails.
+Refuses to know the model.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from time import time_ns
 from typing import Any
-from xml.etree import ElementTree as Xml
 
 from cutaway.base.checks import shown
 from cutaway.base.progress import Progress, silent
@@ -342,12 +341,6 @@ class Conformance:
             )
             yield (*key, f"{texts} of {len(pairs)}", numbers)
 
-    def markdown(self) -> str:
-        """The table, as Markdown."""
-        lines = ["| what differs | settings | equal texts | equal log-probabilities |"]
-        lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in self.rows())]
-        return "\n".join(lines)
-
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
@@ -359,41 +352,6 @@ class Conformance:
                 for (check, name), message in self.refusals.items()
             ],
         }  # fmt: skip
-
-    def junit(self) -> str:
-        """JUnit's XML: a test case for each pair, and a skipped one for each refusal."""
-        failed = sum(not pair.is_equal for _, pair in self.pairs)
-        suite = Xml.Element(
-            "testsuite", name=f"cutaway conform {self.url}", tests=str(len(self.pairs)),
-            failures=str(failed), skipped=str(len(self.refusals)),
-        )  # fmt: skip
-        for name, pair in self.pairs:
-            case = Xml.SubElement(
-                suite, "testcase", classname=f"{pair.check}.{name}", name=pair.differs
-            )
-            if not pair.is_equal:
-                Xml.SubElement(case, "failure", message=parting(pair))
-        for (check, name), message in self.refusals.items():
-            case = Xml.SubElement(suite, "testcase", classname=f"{check}.{name}", name=check)
-            Xml.SubElement(case, "skipped", message=message)
-        return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
-
-
-def parting(pair: Pair) -> str:
-    """Say where two answers first differ."""
-    a, b = pair.first, pair.second
-    if a.text != b.text:
-        at = next((i for i, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
-        at = min(len(a.text), len(b.text)) if at is None else at
-        return f"texts part after {at} characters: {a.text[at:][:40]!r} and {b.text[at:][:40]!r}"
-    x, y = a.logprobs or (), b.logprobs or ()
-    if len(x) != len(y):
-        return f"{len(x)} and {len(y)} log-probabilities of one text"
-    differs = [i for i, (p, q) in enumerate(zip(x, y, strict=True)) if p != q]
-    if not differs:
-        return "nothing differs"
-    largest = max(abs((x[i] or 0.0) - (y[i] or 0.0)) for i in differs)
-    return f"equal texts, {len(differs)} log-probabilities differ, by up to {largest:.2g}"
 
 
 def conform(

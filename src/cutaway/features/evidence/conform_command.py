@@ -12,7 +12,7 @@ from cutaway.cli.terminal.drawing import print_report, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.features.evidence.conform import Conformance
+    from cutaway.features.evidence.conform import Conformance, Pair
 
 EPILOG = """
 examples:
@@ -59,8 +59,8 @@ def run(args: Namespace) -> int:
             client, prompt=args.prompt or PROMPT, max_tokens=max_tokens, size=size, other=other,
             progress=progress,
         )  # fmt: skip
-    _write(args.markdown, conformance.markdown() + "\n")
-    _write(args.junit, conformance.junit())
+    _write(args.markdown, _markdown(conformance) + "\n")
+    _write(args.junit, _junit(conformance))
     print_report(args, conformance.to_dict, lambda: _report(conformance))
     return 0 if conformance.all_equal else 1
 
@@ -74,8 +74,6 @@ def _write(path: str | None, text: str) -> None:
 
 
 def _report(conformance: "Conformance") -> Iterator[str]:
-    from cutaway.features.evidence.conform import parting
-
     yield f"{conformance.url}, {conformance.model}: {conformance.form}"
     yield ""
     head = ("WHAT DIFFERS", "SETTINGS", "EQUAL TEXTS", "EQUAL LOG-PROBABILITIES")
@@ -84,7 +82,7 @@ def _report(conformance: "Conformance") -> Iterator[str]:
         case = pair.case
         yield from ("", f"{check}, {name}; the smallest pair found ({pair.differs}):")
         yield f"  prompt {case.prompt!r}, {case.settings['max_tokens']} tokens"
-        yield f"  {parting(pair)}"
+        yield f"  {_parting(pair)}"
     yield ""
     wrong = sum(not pair.is_equal for _, pair in conformance.pairs)
     yield (
@@ -92,3 +90,48 @@ def _report(conformance: "Conformance") -> Iterator[str]:
         if wrong
         else (f"all {len(conformance.pairs)} pairs are equal")
     )
+
+
+def _markdown(conformance: "Conformance") -> str:
+    """The table, as Markdown."""
+    lines = ["| what differs | settings | equal texts | equal log-probabilities |"]
+    lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in conformance.rows())]
+    return "\n".join(lines)
+
+
+def _junit(conformance: "Conformance") -> str:
+    """JUnit's XML: a test case for each pair, and a skipped one for each refusal."""
+    from xml.etree import ElementTree as Xml
+
+    failed = sum(not pair.is_equal for _, pair in conformance.pairs)
+    suite = Xml.Element(
+        "testsuite", name=f"cutaway conform {conformance.url}", tests=str(len(conformance.pairs)),
+        failures=str(failed), skipped=str(len(conformance.refusals)),
+    )  # fmt: skip
+    for name, pair in conformance.pairs:
+        case = Xml.SubElement(
+            suite, "testcase", classname=f"{pair.check}.{name}", name=pair.differs
+        )
+        if not pair.is_equal:
+            Xml.SubElement(case, "failure", message=_parting(pair))
+    for (check, name), message in conformance.refusals.items():
+        case = Xml.SubElement(suite, "testcase", classname=f"{check}.{name}", name=check)
+        Xml.SubElement(case, "skipped", message=message)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _parting(pair: "Pair") -> str:
+    """Say where two answers first differ."""
+    a, b = pair.first, pair.second
+    if a.text != b.text:
+        at = next((i for i, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
+        at = min(len(a.text), len(b.text)) if at is None else at
+        return f"texts part after {at} characters: {a.text[at:][:40]!r} and {b.text[at:][:40]!r}"
+    x, y = a.logprobs or (), b.logprobs or ()
+    if len(x) != len(y):
+        return f"{len(x)} and {len(y)} log-probabilities of one text"
+    differs = [i for i, (p, q) in enumerate(zip(x, y, strict=True)) if p != q]
+    if not differs:
+        return "nothing differs"
+    largest = max(abs((x[i] or 0.0) - (y[i] or 0.0)) for i in differs)
+    return f"equal texts, {len(differs)} log-probabilities differ, by up to {largest:.2g}"

@@ -334,7 +334,8 @@ def check_log(folder: Path, kept_heads: Iterable[Any] = ()) -> list[LogEntry]:
     for entry in entries:
         tree.append(entry.leaf)
         roots.append(tree.root)
-    for number, line in enumerate((*kept_heads, *_heads(folder / "heads.jsonl")), 1):
+    heads = (line for line, _ in _lines(folder / "heads.jsonl"))
+    for number, line in enumerate((*kept_heads, *heads), 1):
         head = check_head(line)
         if head["size"] > len(entries):
             missing = head["size"] - len(entries)
@@ -395,13 +396,12 @@ def _hash(label: str, value: Any) -> bytes:
 
 def _entries(path: Path) -> Iterator[LogEntry]:
     offset = 0
-    for number, raw in enumerate(_whole_lines(path), 1):
-        line = _parse_line(path, number, raw)
+    for index, (line, size) in enumerate(_lines(path)):
         try:
-            yield _entry(line, number - 1, offset)
+            yield _entry(line, index, offset)
         except FormatError as error:
-            raise FormatError(f"{path.name}, line {number}: {error}") from error
-        offset += len(raw)
+            raise FormatError(f"{path.name}, line {index + 1}: {error}") from error
+        offset += size
 
 
 def _entry(line: Any, index: int, offset: int) -> LogEntry:
@@ -419,25 +419,20 @@ def _entry(line: Any, index: int, offset: int) -> LogEntry:
     raise FormatError("a line has an id and a receipt, or a gap")
 
 
-def _heads(path: Path) -> Iterator[Any]:
-    for number, raw in enumerate(_whole_lines(path), 1):
-        yield _parse_line(path, number, raw)
+def _lines(path: Path) -> Iterator[tuple[Any, int]]:
+    """Yield each complete line of a file, parsed, and its bytes; none without a file.
 
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield a file's complete lines, none without a file; FormatError where a line is too long."""
+    FormatError for a line that is too long or no JSON.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
         for number, raw in enumerate(iter(lambda: file.readline(_MOST_LINE + 1), b""), 1):
             if len(raw) > _MOST_LINE:
                 raise FormatError(f"{path.name}, line {number}: it is too long for a receipt")
-            if raw.endswith(b"\n"):
-                yield raw
-
-
-def _parse_line(path: Path, number: int, raw: bytes) -> Any:
-    try:
-        return parse(raw, "its line", max_values=None)
-    except ValueError as error:
-        raise FormatError(f"{path.name}, line {number}: {error}") from error
+            if not raw.endswith(b"\n"):
+                continue
+            try:
+                yield parse(raw, "its line", max_values=None), len(raw)
+            except ValueError as error:
+                raise FormatError(f"{path.name}, line {number}: {error}") from error

@@ -11,16 +11,16 @@ from difflib import SequenceMatcher
 from functools import partial
 from math import ceil, inf, log
 from time import perf_counter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
-from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.base.progress import Progress, silent
-from cutaway.engine.request import randbits
 from cutaway.errors import InputError
 from cutaway.features.revise.rules import (
+    RULES,
+    SURPRISES,
     Better,
     Gibbs,
     Loop,
@@ -31,15 +31,15 @@ from cutaway.features.revise.rules import (
     RevisedText,
     RevisionModel,
     RevisionRule,
+    RevisionSettings,
     draft,
 )
 from cutaway.features.revise.words import WordRule
 from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
-from cutaway.requests.base import BaseLLM, Prompt, check_prompt, limits_of
+from cutaway.requests.base import Prompt, check_prompt, limits_of
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import coin, trial_seed
 from cutaway.sampling.fixed_math import exp
-from cutaway.sampling.params import MAX_SEED
 from cutaway.text import Tokenizer
 
 __all__ = [
@@ -187,50 +187,6 @@ def to_bits(logprob: float) -> float:
 
 
 # -- revising --------------------------------------------------------------------------------------
-
-
-RULES = ("gibbs", "metropolis", "better")
-SURPRISES = ("loop", "leave_one_out")
-"""A token's surprise given the tokens before it, or also those after it: then a pass a token."""
-
-
-class RevisionSettings(NamedTuple):
-    """The checked settings of a revision; see ``LLM.revise``."""
-
-    rule: str
-    share: float
-    sweeps: int
-    candidates: int
-    power: float
-    span: int | None
-    surprise: str
-    filler: str | None
-    seed: int
-
-    @classmethod
-    def check(cls, **settings: Any) -> "RevisionSettings":
-        """Check the settings; InputError for a value out of range."""
-        check_choice("rule", settings["rule"], RULES)
-        check_choice("surprise", settings["surprise"], SURPRISES)
-        for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
-            settings[name] = _number(name, settings[name], low, high)
-        for name, high in (("sweeps", 1000), ("candidates", 1000)):
-            settings[name] = check_int(name, settings[name], 1, high)
-        if settings["span"] is not None:
-            settings["span"] = check_int("span", settings["span"], 1)
-            if settings["rule"] != "metropolis":
-                raise InputError("span", " is for the rule metropolis; the others try one token")
-        filler = settings["filler"]
-        if filler is not None:
-            settings["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
-        if filler is not None and settings["rule"] != "better":
-            raise InputError(
-                "filler", " is for the rule better; the others draw from the model itself"
-            )
-        if settings["seed"] is None:
-            settings["seed"] = randbits(32)
-        settings["seed"] = check_int("seed", settings["seed"], 0, MAX_SEED)
-        return cls(**settings)
 
 
 @plainly
@@ -421,17 +377,3 @@ def _check_length(llm: SyncLLM, drafted: int, length: int) -> None:
             f" and draft have {length} tokens, and the context is {llm.model.context}: "
             "shorten them",
         )
-
-
-def _no_model(value: Any) -> NoReturn:
-    raise InputError("filler", f" must be an LLM, not {shown(value)}")
-
-
-def _number(name: str, value: Any, low: float, high: float) -> float:
-    """Return value as a float in [low, high]; a ``low`` of 0 is excluded."""
-    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
-        number = float(value)
-        if low <= number <= high and number > 0:
-            return number
-    span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
-    raise InputError(name, f" must be a number {span}, not {shown(value)}")

@@ -1,4 +1,4 @@
-"""The rules of revision: each rule's proposals, and the probability of accepting them.
+"""The rules of revision: their proposals, the probability of accepting them, and the settings.
 
 Gibbs and Metropolis leave a distribution π unchanged: the model's own distribution of texts to the
 power α, p^α, over texts of this length in which each token adds text. Bayes' rule gives the
@@ -10,17 +10,22 @@ distribution of one token given all others, over candidates: the likeliest token
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
+from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute.backends import Logits
+from cutaway.engine.request import randbits
+from cutaway.errors import InputError
 from cutaway.methods.rows import Causal, Ids, PerToken, ScoredText, all_logprobs, likeliest
+from cutaway.requests.base import BaseLLM
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import gumbel, trial_seed
 from cutaway.sampling.fixed_math import log_sum_exp
+from cutaway.sampling.params import MAX_SEED
 
 
 class RevisionModel(Protocol):
@@ -297,3 +302,64 @@ def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[]
             if stopped():
                 break
         return tuple(step.token_id for step in stream.steps)
+
+
+# -- the settings of a revision -------------------------------------------------------------------
+
+
+RULES = ("gibbs", "metropolis", "better")
+SURPRISES = ("loop", "leave_one_out")
+"""A token's surprise given the tokens before it, or also those after it: then a pass a token."""
+
+
+class RevisionSettings(NamedTuple):
+    """The checked settings of a revision; see ``LLM.revise``."""
+
+    rule: str
+    share: float
+    sweeps: int
+    candidates: int
+    power: float
+    span: int | None
+    surprise: str
+    filler: str | None
+    seed: int
+
+    @classmethod
+    def check(cls, **settings: Any) -> "RevisionSettings":
+        """Check the settings; InputError for a value out of range."""
+        check_choice("rule", settings["rule"], RULES)
+        check_choice("surprise", settings["surprise"], SURPRISES)
+        for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
+            settings[name] = _number(name, settings[name], low, high)
+        for name, high in (("sweeps", 1000), ("candidates", 1000)):
+            settings[name] = check_int(name, settings[name], 1, high)
+        if settings["span"] is not None:
+            settings["span"] = check_int("span", settings["span"], 1)
+            if settings["rule"] != "metropolis":
+                raise InputError("span", " is for the rule metropolis; the others try one token")
+        filler = settings["filler"]
+        if filler is not None:
+            settings["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
+        if filler is not None and settings["rule"] != "better":
+            raise InputError(
+                "filler", " is for the rule better; the others draw from the model itself"
+            )
+        if settings["seed"] is None:
+            settings["seed"] = randbits(32)
+        settings["seed"] = check_int("seed", settings["seed"], 0, MAX_SEED)
+        return cls(**settings)
+
+
+def _no_model(value: Any) -> NoReturn:
+    raise InputError("filler", f" must be an LLM, not {shown(value)}")
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """Return value as a float in [low, high]; a ``low`` of 0 is excluded."""
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        number = float(value)
+        if low <= number <= high and number > 0:
+            return number
+    span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
+    raise InputError(name, f" must be a number {span}, not {shown(value)}")

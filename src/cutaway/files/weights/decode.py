@@ -106,14 +106,6 @@ NF4 = np.array(
 """The number of each code of NF4 (Dettmers et al. 2023, arXiv 2305.14314, appendix E)."""
 
 
-_OF_EACH_LENGTH = {"INT4": _int4, "INT8": _int8, "FP8": _fp8}
-OF_FOLDERS: Mapping[str, Callable[[QuantBlocks], Floats]] = {
-    **{f"{kind}_G{n}": by for kind, by in _OF_EACH_LENGTH.items() for n in (32, 64, 128)},
-    "NF4": _nf4,
-}
-"""Decoders by name: quant blocks to float32, any shape of the right size."""
-
-
 # -- low-bit formats: tables of values, named patterns, ternary, one bit ---------------------------
 
 
@@ -276,26 +268,6 @@ def _q2_0(b: QuantBlocks) -> Floats:
     return column(b["d"]) * (f32(pieces(b["qs"], 2, 4)).reshape(-1, 64) - np.float32(1))
 
 
-LOW_BIT: Mapping[str, Callable[[QuantBlocks], Floats]] = {
-    "IQ4_NL": _iq4_nl,
-    "IQ4_XS": _iq4_xs,
-    "MXFP4": _mxfp4,
-    "NVFP4": _nvfp4,
-    "IQ3_XXS": _iq3_xxs,
-    "IQ3_S": _iq3_s,
-    "IQ2_XXS": _iq2_xxs,
-    "IQ2_XS": _iq2_xs,
-    "IQ2_S": _iq2_s,
-    "IQ1_S": _iq1_s,
-    "IQ1_M": _iq1_m,
-    "TQ1_0": _tq1_0,
-    "TQ2_0": _tq2_0,
-    "Q1_0": _q1_0,
-    "Q2_0": _q2_0,
-}
-"""Decoders by name: quant blocks to float32, any shape of the right size."""
-
-
 # -- the formats of most files ---------------------------------------------------------------------
 
 
@@ -414,20 +386,14 @@ def _q6_k(b: QuantBlocks) -> Floats:
     return scale[..., None] * f32(q)
 
 
-_DECODERS: dict[str, Callable[[QuantBlocks], Floats]] = {
-    "F32": _plain,
-    "F16": _plain,
-    "BF16": _bf16,
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q5_0": _q5_0,
-    "Q5_1": _q5_1,
-    "Q8_0": _q8_0,
-    "Q2_K": _q2_k,
-    "Q3_K": _q3_k,
-    "Q4_K": _q4_k,
-    "Q5_K": _q5_k,
-    "Q6_K": _q6_k,
-    **LOW_BIT,
-    **OF_FOLDERS,
-}
+_OF_EACH_LENGTH = {"INT4": _int4, "INT8": _int8, "FP8": _fp8}
+_DECODERS: Mapping[str, Callable[[QuantBlocks], Floats]] = {
+    "F32": _plain, "F16": _plain, "BF16": _bf16, "NF4": _nf4, "MXFP4": _mxfp4, "NVFP4": _nvfp4,
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0,
+    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs, "IQ3_XXS": _iq3_xxs, "IQ3_S": _iq3_s,
+    "IQ2_XXS": _iq2_xxs, "IQ2_XS": _iq2_xs, "IQ2_S": _iq2_s, "IQ1_S": _iq1_s, "IQ1_M": _iq1_m,
+    "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "Q1_0": _q1_0, "Q2_0": _q2_0,
+    **{f"{kind}_G{n}": by for kind, by in _OF_EACH_LENGTH.items() for n in (32, 64, 128)},
+}  # fmt: skip
+"""Decoders by name: quant blocks to float32, any shape of the right size."""

@@ -1,6 +1,6 @@
 """The requests of ``/v1/responses``: a conversation, or a continuation of an answer that is kept.
 
-Knows the items of an input, including earlier answers, and which answers are kept in memory.
+Knows which answers are kept in memory; ``response_schemas`` has the items of an input.
 """
 
 import json
@@ -9,16 +9,24 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
 from cutaway.sampling.observe import MAX_TOP
-from cutaway.server.body import Body, MetadataField, Unsupported, optional, refusal
+from cutaway.server.body import Body, MetadataField, Unsupported, optional
 from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.response_schemas import (
+    CallResult,
+    ConversationItem,
+    EarlierCustomCall,
+    EarlierFunctionCall,
+    EarlierThoughts,
+    InputMessage,
+    Items,
+)
 from cutaway.server.service import Service
 from cutaway.server.shared.conversation import (
-    ONLY_TEXT,
     BaseMessage,
     FlatFormat,
     FlatSchema,
@@ -27,166 +35,10 @@ from cutaway.server.shared.conversation import (
     ThinkingFields,
     WithTools,
     constraint,
-    only_types,
     schema_of,
 )
 from cutaway.server.shared.fields import ONE_CACHE, TextFields, own_form, with_keywords
 from cutaway.text.thinking import ThinkingWish
-
-Status = Literal["in_progress", "completed", "incomplete"]
-
-
-class InputText(Body):
-    """A part of a message."""
-
-    type: Literal["input_text"]
-    text: str
-
-
-class EarlierText(Body):
-    """A part of an earlier answer."""
-
-    type: Literal["output_text"]
-    text: str
-    logprobs: list[Any] | None = optional("as it was answered; ignored")
-    unsupported: ClassVar[Unsupported] = {
-        "annotations": (([],), ONLY_TEXT),
-    }
-
-
-Part = Annotated[
-    InputText | EarlierText,
-    Field(discriminator="type"),
-    only_types("input_text", "output_text"),
-]
-
-
-class BaseInputMessage(BaseMessage):
-    """A message. Developer messages are given to templates as system messages, which all know."""
-
-    type: Literal["message"] = "message"
-    role: Literal["system", "developer", "user", "assistant"]
-    id: str | None = optional("as it was answered; nothing is looked up by it")
-    status: Status | None = optional(
-        "as it was answered; an incomplete answer is continued if it is last"
-    )
-    unsupported: ClassVar[Unsupported] = {
-        "phase": ((), "templates have no place for it; leave it out")
-    }
-
-
-class InputMessage(BaseInputMessage):
-    """A message of texts."""
-
-    content: str | Annotated[list[Part], Field(fail_fast=True)]
-
-
-class _Call(Body):
-    call_id: str
-    name: str
-    id: str | None = optional("as it was answered; nothing is looked up by it")
-    status: Status | None = optional("as it was answered")
-
-
-class EarlierFunctionCall(_Call):
-    """A call of a function in an earlier answer."""
-
-    type: Literal["function_call"]
-    arguments: str
-
-    def call(self) -> dict[str, Any]:
-        """Return the call in the form of chats."""
-        function = {"name": self.name, "arguments": self.arguments}
-        return {"id": self.call_id, "type": "function", "function": function}
-
-
-class EarlierCustomCall(_Call):
-    """A call of a custom tool in an earlier answer."""
-
-    type: Literal["custom_tool_call"]
-    input: str
-
-    def call(self) -> dict[str, Any]:
-        """Return the call in the form of chats."""
-        custom = {"name": self.name, "input": self.input}
-        return {"id": self.call_id, "type": "custom", "custom": custom}
-
-
-class CallResult(Body):
-    """What a call gave."""
-
-    type: Literal["function_call_output", "custom_tool_call_output"]
-    call_id: str
-    output: str | Annotated[list[Part], Field(fail_fast=True)]
-    id: str | None = optional("nothing is looked up by it")
-    status: Status | None = optional("ignored")
-
-    def plain(self) -> dict[str, Any]:
-        """Return the message in the form that chat templates take."""
-        output = self.output
-        if isinstance(output, list):
-            output = "".join(part.text for part in output)
-        return {"role": "tool", "tool_call_id": self.call_id, "content": output}
-
-
-class Thoughts(Body):
-    """A part of them."""
-
-    type: Literal["reasoning_text"]
-    text: str
-
-
-class EarlierThoughts(Body):
-    """What was thought before an answer, as it was answered."""
-
-    type: Literal["reasoning"]
-    id: str | None = optional("as it was answered; nothing is looked up by it")
-    summary: list[Any] | None = optional("empty: nothing is summarised here")
-    content: list[Thoughts] | None = optional("all of it", fail_fast=True)
-    status: Status | None = None
-    unsupported: ClassVar[Unsupported] = {
-        "encrypted_content": ((), "only thoughts of this server can be read; leave it out")
-    }
-
-    @property
-    def text(self) -> str:
-        """The whole thought."""
-        return "".join(part.text for part in self.content or ())
-
-
-_KINDS = (
-    "message", "function_call", "custom_tool_call", "function_call_output",
-    "custom_tool_call_output", "reasoning",
-)  # fmt: skip
-
-
-def as_items(value: Any) -> Any:
-    """Return a string as a user's message; refuse items of unknown kinds by name."""
-    if isinstance(value, str):
-        return [{"type": "message", "role": "user", "content": value}]
-    if not isinstance(value, list):
-        raise refusal(" must be a string or a list of messages")
-    items = [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
-    for i, item in enumerate(items):
-        kind = item.get("type") if isinstance(item, dict) else None
-        if isinstance(item, dict) and kind not in _KINDS:
-            raise refusal(
-                f": type {kind!r:.40} cannot be read here; messages, thoughts, calls "
-                "and their results can", i, "unsupported_item",
-            )  # fmt: skip
-    return items
-
-
-ConversationItem = (
-    InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult | EarlierThoughts
-)
-"""An item of a conversation."""
-Item = Annotated[ConversationItem, Field(discriminator="type")]
-Items = Annotated[
-    list[Item],
-    Field(min_length=1, fail_fast=True),
-    BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
-]
 
 
 def check_results(before: Sequence[ConversationItem], items: Sequence[ConversationItem]) -> None:
@@ -203,7 +55,7 @@ def check_results(before: Sequence[ConversationItem], items: Sequence[Conversati
 
 
 def conversation(
-    items: "Iterable[BaseMessage | ConversationItem]",
+    items: Iterable[BaseMessage | ConversationItem],
 ) -> list[dict[str, Any]]:
     """Return items as the messages of a chat.
 
@@ -229,7 +81,7 @@ def conversation(
     return messages
 
 
-def is_cut(item: "BaseMessage | ConversationItem") -> bool:
+def is_cut(item: BaseMessage | ConversationItem) -> bool:
     """Whether an item is an answer that was cut."""
     whole = ("completed", None)
     return isinstance(item, InputMessage) and item.role == "assistant" and item.status not in whole

@@ -22,17 +22,17 @@ from cutaway.requests.prefill import PrefillTask
 from cutaway.server.answering import prefill_texts
 from cutaway.server.body import Body, StrictRoute, Unsupported, examples, optional
 from cutaway.server.document import QUEUE_ERRORS, replies
-from cutaway.server.openai.response_schemas import ResponseUsage
-from cutaway.server.openai.responses_request import (
+from cutaway.server.openai.response_schemas import (
     BaseInputMessage,
     CallResult,
     EarlierCustomCall,
     EarlierFunctionCall,
     EarlierText,
     InputText,
+    ResponseUsage,
     as_items,
-    conversation,
 )
+from cutaway.server.openai.responses_request import conversation
 from cutaway.server.scores import check_amount, report_chances
 from cutaway.server.scores.schemas import (
     Decision,

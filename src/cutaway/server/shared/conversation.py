@@ -71,10 +71,12 @@ class BaseMessage(Body):
 
     def plain(self) -> dict[str, Any]:
         """Return the message in the form that chat templates take."""
-        content = self.content
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        return {"role": self.plain_role, "content": content}
+        return {"role": self.plain_role, "content": content_text(self.content)}
+
+
+def content_text(content: str | list[Any]) -> str:
+    """Return the text of a content: a string, or parts that have texts."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 def only_types(*types: str) -> BeforeValidator:
