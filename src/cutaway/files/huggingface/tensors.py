@@ -121,7 +121,6 @@ _WHOLE = {  # names that end in themselves
     "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
 }  # fmt: skip
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
-_BODIES = ("eurobert", "gemma-embedding")  # which may have no output matrix
 _PIECE = 1 << 24  # bytes compared at once
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
@@ -328,9 +327,9 @@ def _whole_name(family: Family, name: str) -> str | None:
 def _check_output(config: Config, sources: Mapping[str, object]) -> None:
     if _EMBEDDING not in sources:
         raise FormatError("the files hold no embedding of tokens: the folder holds no model")
-    outside = config.family.outside.values()
-    is_body = "cls.weight" not in sources and ("cls" in outside or "token_types" in outside)
-    is_body |= config.family.is_rank or config.family.architecture in _BODIES or config.is_body
+    is_encoder = config.sees_all and config.family.attention == "causal"  # and no canvas
+    is_body = config.family.is_rank or config.is_body
+    is_body |= is_encoder and "cls.weight" not in sources
     if not config.tied and _OUTPUT not in sources and not is_body:
         raise FormatError(
             f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "
