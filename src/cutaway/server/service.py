@@ -242,10 +242,11 @@ class Service:
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for too many texts, figures or cells, or if forced or replayed ids are cut."""
-        self._check_texts(len(prompts) * options.n, options)
-        self._check_figures(prompts, options)
+        texts = len(prompts) * options.n
+        self._check_texts(texts, options)
+        self._check_figures(prompts, texts, options)
         if options.denoise:
-            self._check_passes(len(prompts) * options.n, options, options.denoise)
+            self._check_passes(texts, options, options.denoise)
 
     @staticmethod
     def _check_texts(texts: int, options: Options) -> None:
@@ -265,8 +266,7 @@ class Service:
                     "raise max_tokens, or give fewer",
                 )
 
-    def _check_figures(self, prompts: Sequence[Prompt], options: Options) -> None:
-        texts = len(prompts) * options.n
+    def _check_figures(self, prompts: Sequence[Prompt], texts: int, options: Options) -> None:
         generated = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
         for name, per_token, tokens in (

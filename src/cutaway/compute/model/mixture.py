@@ -15,8 +15,6 @@ from cutaway.errors import FormatError
 
 Floats = NDArray[np.float64]
 
-GATINGS = ("softmax", "sigmoid", "sparsemixer")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:

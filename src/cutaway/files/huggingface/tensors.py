@@ -290,6 +290,8 @@ def _apart(name: str) -> list[str]:
 
 def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """Return GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
+    prefix = next(filter(name.startswith, family.prefixes), "")
+    name = name.removeprefix(prefix)
     if whole := _whole_name(family, name):
         return whole, 0
     base, _, ending = name.rpartition(".")
@@ -298,10 +300,6 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
         base, ending = name.removesuffix("_bias") if is_matrix_s else name, _WHOLE[ending]
     if (ending := _ENDINGS.get(ending, "")) == "":
         return None
-    for prefix in family.prefixes:
-        if base.startswith(prefix):
-            base = base.removeprefix(prefix)
-            break
     if (once := family.outside.get(base)) is not None:
         return f"{once}.{ending}", 0
     if (layer := _LAYER.fullmatch(base)) is None:
@@ -315,10 +313,6 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
 
 def _whole_name(family: Family, name: str) -> str | None:
     """Return GGUF's name of a layer's tensor that is listed by its whole name."""
-    for prefix in family.prefixes:
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            break
     layer = _LAYER.fullmatch(name)
     new = family.whole.get(layer[2]) if layer else None
     return f"blk.{int(layer[1])}.{new}" if layer and new else None
