@@ -23,7 +23,7 @@ LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
 class Page:
-    """One tab in a context of its own, which opens its address at the first use of ``tab``."""
+    """One tab of a context, which opens its address at the first use of ``tab``."""
 
     def __init__(self, context, url):
         self.context, self.url = context, url
@@ -52,7 +52,9 @@ class Page:
         """Check that the tab was used, had no error and sent no request to another origin."""
         assert "tab" in vars(self)
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
-        self.context.close()
+        self._tab.close()  # and with it all that the page keeps
+        self.context.clear_permissions()
+        self.context.set_offline(False)
         assert not elsewhere
         unexpected = [complaint for complaint in self.complaints if self.expected not in complaint]
         assert not unexpected, unexpected

@@ -28,14 +28,28 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def contexts(chromium):
+    """A browser's context by its options: with it a page's hundred files are fetched once."""
+    begun = {}
+
+    def context(**options):
+        key = repr(sorted(options.items()))
+        if key not in begun:
+            begun[key] = chromium.new_context(**options)
+        return begun[key]
+
+    return context
+
+
 @pytest.fixture
-def open_page(chromium):
+def open_page(contexts):
     """Opens an address; an error of the page, or a request to another origin, fails the test."""
     opened = []
 
-    def open_one(url, width=1400, height=1000, **context):
+    def open_one(url, width=1400, height=1000, **options):
         viewport = {"width": width, "height": height}
-        opened.append(Page(chromium.new_context(viewport=viewport, **context), url))
+        opened.append(Page(contexts(viewport=viewport, **options), url))
         return opened[-1]
 
     yield open_one
@@ -91,12 +105,17 @@ def hosted():
 
 
 @pytest.fixture(scope="session")
-def toy_folder(tmp_path_factory):
-    """The page that runs toy-writer by itself."""
+def toy_alone():
+    """The small model of the package without a server."""
+    return LLM("toy-writer", threads=1, progress=False)
+
+
+@pytest.fixture(scope="session")
+def toy_folder(toy_alone, tmp_path_factory):
+    """The page that runs toy-writer by itself, which it loads in a tenth of SmolLM2's time."""
     out = tmp_path_factory.mktemp("toy") / "page"
     model = LoadedModel.open("toy-writer", Setup(), weights=False)
-    with LLM("toy-writer", threads=1, progress=False) as llm:
-        missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: llm)
+    missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: toy_alone)
     assert missing == ["the page has no chat: the model has no chat template"]
     return out
 

@@ -134,6 +134,7 @@ def test_passes_are_played(open_page, server):
     page.tab.locator("canvas-panel").get_by_role("button", name="Play").wait_for()
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 360])
 def test_no_serious_barrier(open_page, server, scheme, width):

@@ -36,17 +36,17 @@ def test_the_figures_are_those_of_the_selected_step(open_page, tiny_server, tmp_
     assert "heads" in station(page, "layers").inner_text()
 
 
-@pytest.mark.parametrize(("name", "panel"), OPENS.items())
-def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server, name, panel):
+def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
-    page.tab.get_by_role("tab", name="Compare", exact=True).click()
-    page.settle()
-    station(page, name).get_by_role("button").focus()
-    page.press("Enter")
-    page.settle()
-    assert page.tab.get_by_role("tabpanel", name=panel, exact=True).is_visible()
-    focused = "() => document.activeElement.closest('li')?.className"
-    assert page.tab.evaluate(focused) == f"station at-{name}"  # the focus stays
+    for name, panel in OPENS.items():
+        page.tab.get_by_role("tab", name="Compare", exact=True).click()
+        page.settle()
+        station(page, name).get_by_role("button").focus()
+        page.press("Enter")
+        page.settle()
+        assert page.tab.get_by_role("tabpanel", name=panel, exact=True).is_visible(), name
+        focused = "() => document.activeElement.closest('li')?.className"
+        assert page.tab.evaluate(focused) == f"station at-{name}"  # the focus stays
 
 
 def test_the_way_back_opens_timelines_and_why_it_ended(open_page, tiny_server):
@@ -81,7 +81,10 @@ OUTSIDE = """(all) => all.filter((text) => {
 CUT = "(box) => box.scrollWidth > box.clientWidth + 1"
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1000), ("dark", 390)])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [("light", 1400), pytest.param("dark", 1000, marks=pytest.mark.slow), ("dark", 390)],
+)
 def test_it_fits_and_has_no_barrier(open_page, tiny_server, scheme, width):
     page = written(open_page(tiny_server.url, width, 800, color_scheme=scheme))
     texts = page.tab.locator("machine-view .name, machine-view .figure")
@@ -95,6 +98,7 @@ def test_it_fits_and_has_no_barrier(open_page, tiny_server, scheme, width):
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow  # another test of large type is in every run
 def test_large_type_stays_within_the_page(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
     page.tab.evaluate("() => { document.documentElement.style.fontSize = '24px'; }")
@@ -102,9 +106,8 @@ def test_large_type_stays_within_the_page(open_page, tiny_server):
     assert not page.tab.locator("machine-view .name, machine-view .figure").evaluate_all(OUTSIDE)
 
 
-@pytest.mark.parametrize("width", [1000, 390])
-def test_branch_covers_no_figure(open_page, tiny_server, width):
-    page = written(open_page(tiny_server.url, width, 800))
+def test_branch_covers_no_figure(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, 1000, 800))
     page.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
     page.settle()
     covered = """(button) => {
@@ -118,8 +121,11 @@ def test_branch_covers_no_figure(open_page, tiny_server, width):
         });
     }"""
     button = page.tab.locator("step-waterfall .branch")
-    assert not button.evaluate(covered)
-    button.click(trial=True)  # nothing lies over it
+    for width in (1000, 390):
+        page.tab.set_viewport_size({"width": width, "height": 800})
+        page.settle()
+        assert not button.evaluate(covered), width
+        button.click(trial=True)  # nothing lies over it
 
 
 def test_the_pulse_runs_while_a_text_is_written_and_is_still_afterwards(open_page, tiny_server):
@@ -149,6 +155,7 @@ def test_nothing_moves_where_motion_is_not_wanted(open_page, tiny_server):
     assert page.tab.locator("machine-view .pulse").evaluate(name) == "none"
 
 
+@pytest.mark.slow  # two exports are in every run
 def test_an_exported_file_has_the_machine_with_the_stations_that_it_can_open(
     open_page, tiny_path, tmp_path
 ):

@@ -43,7 +43,12 @@ def signed(value):
 
 
 @pytest.mark.parametrize(
-    "context", [{}, {"width": 390, "height": 844, "color_scheme": "dark"}], ids=["wide", "phone"]
+    "context",
+    [
+        {},
+        pytest.param({"width": 390, "height": 844, "color_scheme": "dark"}, marks=pytest.mark.slow),
+    ],
+    ids=["wide", "phone"],  # a phone has the panel's attention in every run
 )
 def test_shares_and_words_left_out_are_those_of_python(open_page, server, near, context):
     page = open_page(server.url, **context)
@@ -115,6 +120,7 @@ def ranker(request, tmp_path_factory):
         yield served.url, found
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(
     "context", [{}, {"width": 390, "height": 844, "color_scheme": "dark"}], ids=["wide", "phone"]
 )

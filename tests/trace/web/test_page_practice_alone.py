@@ -74,11 +74,11 @@ def test_the_page_judges_as_python_does(tmp_path):
 
 
 @pytest.fixture
-def lesson(open_page, hosted, alone_folder):
+def lesson(open_page, hosted, toy_folder):
     """The page with its panel Practice."""
 
     def opened(**how):
-        page = loaded(open_page(hosted(alone_folder), **how))
+        page = loaded(open_page(hosted(toy_folder), **how))
         page.tab.get_by_role("tab", name="Practice", exact=True).click()
         return page, page.tab.locator("practice-lesson")
 
@@ -86,9 +86,9 @@ def lesson(open_page, hosted, alone_folder):
 
 
 @needs_ziglang
-def test_every_exercise_can_be_done_wrong_and_right(lesson, alone_folder):
+def test_every_exercise_can_be_done_wrong_and_right(lesson, toy_folder):
     page, shown = lesson()
-    sheets = json.loads((alone_folder / "model/practice.json").read_text())
+    sheets = json.loads((toy_folder / "model/practice.json").read_text())
     buttons = {"start": "A step of the model's", "inside": "The inside of that step",
                "cells": "Cells of a canvas", "ways": "Three ways to write",
                "sample": "The sample"}  # fmt: skip

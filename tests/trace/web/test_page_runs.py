@@ -122,6 +122,7 @@ def test_two_runs_stand_side_by_side(page):
     assert side.evaluate("(text) => getComputedStyle(text).textAlign") == "start"
 
 
+@pytest.mark.slow  # js/export.test.mjs and js/save.mjs save others in every run
 def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):
     page.write(PROMPT, **LUCKY)
     page.fork(2)
@@ -140,6 +141,7 @@ def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):
     assert diff_texts(root, fork).is_fork
 
 
+@pytest.mark.slow  # a file that is chosen is in every run
 def test_a_trace_may_be_dropped(page, smollm2_alone, tmp_path):
     path = tmp_path / "run.jsonl"
     smollm2_alone.generate(PROMPT, trace=path, **GREEDY)
@@ -174,6 +176,7 @@ def test_an_address_brings_everything_back(page):
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
 
 
+@pytest.mark.slow  # an address that is opened again is in every run
 def test_another_address_is_another_page(page):
     page.write(PROMPT, **LUCKY)
     page.settle()
@@ -294,12 +297,15 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
         assert f"{rank:,}" in row.split("\t")
 
 
-@pytest.mark.parametrize("size", [(1400, 1000), (1200, 900), (1000, 800)])
-def test_no_table_of_the_inside_is_cut(open_page, smollm2, size):
-    panel = opened_inside(open_page(smollm2.url, *size))
+def test_no_table_of_the_inside_is_cut(open_page, smollm2):
+    page = open_page(smollm2.url)
+    panel = opened_inside(page)
     wide = "(all) => all.map((one) => [one.textContent, one.scrollWidth - one.clientWidth])"
-    for boxes in (panel.get_by_role("region"), panel.locator("th")):
-        assert [name for name, over in boxes.evaluate_all(wide) if over > 0] == []
+    for width, height in ((1400, 1000), (1200, 900), (1000, 800)):
+        page.tab.set_viewport_size({"width": width, "height": height})
+        page.settle()
+        for boxes in (panel.get_by_role("region"), panel.locator("th")):
+            assert [name for name, over in boxes.evaluate_all(wide) if over > 0] == []
 
 
 def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
@@ -328,6 +334,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     assert "L3.H2: attribution" in panel.inner_text()
 
 
+@pytest.mark.slow  # the token's own rival is in every run, above
 def test_the_chosen_candidate_is_the_rival(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
     trace = page.saved(tmp_path / "run.jsonl")
@@ -354,6 +361,7 @@ def test_an_attention_opens_into_heads_and_positions(page):
     assert "attribution, all heads" in page.tab.locator("token-strip").inner_text()
 
 
+@pytest.mark.slow  # a page alone has it in every run
 def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
     page.write(PROMPT, **GREEDY)
     page.press("End")
