@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from inspect import iscoroutinefunction
@@ -26,16 +27,56 @@ ssl.create_default_context = cache(ssl.create_default_context)
 settings.register_profile(  # a stall is not a failure
     "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("usual", settings.get_profile("whole"), max_examples=40)
+_EXAMPLES = 40
+settings.register_profile("usual", settings.get_profile("whole"), max_examples=_EXAMPLES)
 
 
 def _is_usual(config: pytest.Config) -> bool:
-    return "not slow" in config.option.markexpr
+    return config.option.markexpr.startswith("not slow")  # "slow or not slow" has all
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests run, hypothesis draws as many examples as it does by itself."""
     settings.load_profile("usual" if _is_usual(config) else "whole")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """In usual runs no test draws more examples than that, though it asks for more."""
+    test = getattr(item, "obj", None)
+    test = getattr(test, "__func__", test)
+    asked = getattr(test, "_hypothesis_internal_use_settings", None)  # there is no public name
+    if asked is not None and _is_usual(item.config) and asked.max_examples > _EXAMPLES:
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=_EXAMPLES)
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked ``each_choice`` the other combinations are slow."""
+    cases: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if item.get_closest_marker("each_choice") and not item.get_closest_marker("slow"):
+            assert isinstance(item, pytest.Function)
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for combinations in cases.values():
+        usual = _each_choice([{*map(repr, case.callspec.params.items())} for case in combinations])
+        for i, case in enumerate(combinations):
+            if i not in usual:
+                case.add_marker(pytest.mark.slow)
+
+
+def _each_choice(combinations: list[set[str]]) -> set[int]:
+    """Return places of a few combinations in which each value of each parameter comes once."""
+    new, chosen, times = [*combinations], set[int](), Counter[str]()
+
+    def most_new(i: int) -> tuple[int, int]:  # and of these with values that came least
+        return len(new[i]), -sum(times[value] for value in combinations[i])
+
+    while any(new):
+        best = max(range(len(new)), key=most_new)
+        chosen.add(best)
+        times.update(combinations[best])
+        new = [values - combinations[best] for values in new]
+    return chosen
 
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
@@ -78,18 +119,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def each_tier(request, monkeypatch) -> Iterator[str]:
     """Yield instruction sets, each while models are loaded for it.
 
-    The two without instructions of their own take ten times as long as any other. Usual runs deal
-    one of them to each test; slow runs have both.
+    Usual runs deal one of them to each test, beside the best, which is there by itself: two take
+    ten times as long as any other, and families are many. Slow runs have all.
     """
     from cutaway.compute.backends.cpu import tiers
 
-    left_out = ("generic", "amx-plain")[crc32(request.node.name.encode()) % 2]
+    here = tiers()
+    if _is_usual(request.config):
+        others = here[1:] or here
+        here = (others[crc32(request.node.name.encode()) % len(others)],)
 
     def load_for_each() -> Iterator[str]:
-        for tier in tiers():
-            if tier != left_out or not _is_usual(request.config):
-                monkeypatch.setenv("CUTAWAY_ISA", tier)
-                yield tier
+        for tier in here:
+            monkeypatch.setenv("CUTAWAY_ISA", tier)
+            yield tier
 
     return load_for_each()
 

@@ -44,6 +44,7 @@ def lines(raw: bytes):
 # -- the same as LLM -----------------------------------------------------------------------------
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("prompt", ["ab", [1, 9, 30], ["ab", "b"], [[1, 9], [1, 30]], ["ab"]])
 @pytest.mark.parametrize("n", [1, 3])
 async def test_generate_gives_what_llm_gives(tiny_path, sync, prompt, n):

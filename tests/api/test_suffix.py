@@ -152,6 +152,7 @@ def whole_characters(data):
     return not decoder.getstate()[0]
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("suffix", [" ba", "b", "ab ab"])
 @pytest.mark.parametrize("more", [ANY, ANY | FEW])

@@ -61,6 +61,7 @@ def written(path, **options):
 # -- the same bits -------------------------------------------------------------------------------
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("kept", [0, 300_000, 900_000, 1 << 40])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("format", "tied"), [("Q8_0", False), ("Q4_K", True), ("F16", False)])

@@ -323,7 +323,7 @@ def grown(child, path, more):
 
 
 def test_kill_9_at_any_moment_loses_and_repeats_no_line(tiny, llm, tmp_path):
-    lines, luck, kills = many_lines(60), random.Random(1), 0
+    lines, luck, kills = many_lines(40), random.Random(1), 0
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
     while True:
         child = start(tiny, tmp_path)

@@ -37,10 +37,15 @@ ALLOWED = {
     "doctor": _TRACE | {"email", "http", "ssl", "statistics"},
 }
 """A statement, or the words of a command whose help is asked -> which of these it may import."""
-STARTS = {*ALLOWED} | {" ".join(words) for words in command_words()}
+OTHERS = sorted({" ".join(words) for words in command_words()} - {*ALLOWED})
+"""Each is a process that imports NumPy, so usual runs have every third."""
+STARTS = [
+    *sorted(ALLOWED),
+    *(pytest.param(s, marks=pytest.mark.slow if i % 3 else ()) for i, s in enumerate(OTHERS)),
+]
 
 
-@pytest.mark.parametrize("start", sorted(STARTS))
+@pytest.mark.parametrize("start", STARTS)
 def test_a_start_imports_no_more_than_it_needs(start):
     allowed = ALLOWED.get(start, _TRACE if start.startswith("trace ") else _NUMPY)
     code = start

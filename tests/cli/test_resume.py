@@ -95,7 +95,7 @@ def long_path(tmp_path_factory):
 
 def command(model, trace):
     return [
-        "generate", "ab", "-m", str(model), "--trace", str(trace), "--max-tokens", "3900",
+        "generate", "ab", "-m", str(model), "--trace", str(trace), "--max-tokens", "2400",
         "--ignore-eos", "--seed", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
 
@@ -114,13 +114,13 @@ def test_a_process_that_was_killed(long_path, tmp_path, cutaway, printed, refuse
         )
         child.send_signal(signal.SIGKILL)
     on_record = len(Trace.read(cut).steps)
-    assert 0 < on_record < 3900
+    assert 0 < on_record < 2400
     resumed = cutaway("resume", cut, "-m", long_path, "--threads", "2")
-    assert f"[{on_record} of 3900 tokens were on record; trace: {cut}]" in resumed.err
+    assert f"[{on_record} of 2400 tokens were on record; trace: {cut}]" in resumed.err
     assert resumed.out == printed(*command(long_path, whole))
     assert lines_of(cut)[1:] == lines_of(whole)[1:]
     found = json.loads(printed("trace", "diff", cut, whole, "--json"))
-    assert (found["common"], found["logits_differ_at"], found["divergence"]) == (3900, None, None)
+    assert (found["common"], found["logits_differ_at"], found["divergence"]) == (2400, None, None)
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -199,6 +199,7 @@ def url(tiny_path):
         yield served.url
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("part", [0, 0.1, 0.6, 1])
 @pytest.mark.parametrize("more", SERVER_KINDS)
 def test_the_file_becomes_that_of_the_whole_run(llm, url, tmp_path, more, part):
@@ -213,8 +214,8 @@ def test_the_file_becomes_that_of_the_whole_run(llm, url, tmp_path, more, part):
 def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path):
     model = write_tiny_llama(tmp_path / "tiny.gguf", context=4096)
     with LLM(model, threads=1, progress=False) as llm:
-        whole = recorded(llm, tmp_path / "whole.jsonl", max_tokens=1500)
-        path = cut_at(llm, tmp_path / "run.jsonl", 0.1, max_tokens=1500)
+        whole = recorded(llm, tmp_path / "whole.jsonl", max_tokens=800)
+        path = cut_at(llm, tmp_path / "run.jsonl", 0.1, max_tokens=800)
     with ExitStack() as stack:
         (first, one), (_, two) = (stack.enter_context(server(model)) for _ in range(2))
         trace = Trace.read(path)

@@ -233,7 +233,10 @@ sys.exit(main())
 SERVE = ("serve", "--port", "0", "--log", "json", "-q")
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 0), ("SIGHUP", 0), ("SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("SIGTERM", 0), pytest.param("SIGHUP", 0, marks=pytest.mark.slow), ("SIGINT", 130)],
+)
 def test_a_signal_while_it_loads(name, code):
     command = [sys.executable, "-c", LOADING, *SERVE]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -243,7 +246,7 @@ def test_a_signal_while_it_loads(name, code):
     assert (process.returncode, "Traceback" in said) == (code, False)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGHUP"])
 def test_its_end_is_in_the_log(tiny, name):
     command = [sys.executable, "-m", "cutaway", *SERVE, "-m", tiny]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -50,6 +50,7 @@ def text_of(sequence) -> bytes:
     return bytes(i for i in sequence.output_token_ids if i < 256)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @pytest.mark.parametrize("way", WAYS)
 @few_or_many(4, 10, st.integers(0, 1000), st.integers(0, 2))

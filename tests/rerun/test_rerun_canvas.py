@@ -67,6 +67,7 @@ def traced(models, path, attention="bidirectional", rule=RULES[0], **more):
     return done, Trace.read(path)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("rule", "steps"))
 @pytest.mark.parametrize("attention", ATTENTION)
 def test_a_canvas_is_recorded_and_replays_beside_other_texts(models, tmp_path, attention, rule):

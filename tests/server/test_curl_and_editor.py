@@ -189,7 +189,9 @@ def test_prompts_are_in_the_log_of_who_asks_for_them(folder):
     assert said == [messages] * len(chats)
 
 
-@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+@pytest.mark.parametrize(  # a log without a terminal, and so without colours, is in every run
+    ("no_color", "coloured"), [pytest.param("1", False, marks=pytest.mark.slow), ("", True)]
+)
 def test_a_terminal_is_coloured_unless_somebody_minds(folder, no_color, coloured):
     with started(folder, terminal=True, NO_COLOR=no_color, TERM="xterm") as process:
         httpx.post(f"{process.url}/v1/completions", json={"prompt": PROMPT, "max_tokens": 1})

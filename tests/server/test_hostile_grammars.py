@@ -54,12 +54,20 @@ def test_it_is_refused_in_one_sentence_and_the_server_goes_on(tiny, fields, said
     assert time.monotonic() - again < 2, "it was compiled again"
 
 
-def test_a_tool_is_refused_as_well(tiny):
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "integer", "minimum": 2, "maximum": 1}, "Unsatisfiable schema"),
+        pytest.param(FOREVER, "takes more than", marks=pytest.mark.slow),  # seven seconds
+    ],
+    ids=["empty", "forever"],
+)
+def test_a_tool_is_refused_as_well(tiny, schema, said):
     tool = {"type": "function", "function": {"name": "f", "parameters": {
-        "type": "object", "properties": {"x": FOREVER}, "required": ["x"]}}}  # fmt: skip
+        "type": "object", "properties": {"x": schema}, "required": ["x"]}}}  # fmt: skip
     body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "max_tokens": 5}
     answer = httpx.post(f"{tiny.url}/v1/chat/completions", json=body, timeout=60)
-    assert answer.status_code == 400 and "takes more than" in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
 
 
 def test_strings_of_a_grammar_are_text(tiny):

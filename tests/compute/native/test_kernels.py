@@ -60,6 +60,7 @@ def test_chunks_of_a_text(window):
     check(shape, 330, cuts=(130, 1, 500))
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("kv", ["f16", "q8_0", "q5_1,f16", "q4_0"])
 @pytest.mark.parametrize(("heads", "dim", "first"), [(1, 32, 16), (5, 48, 16), (16, 96, 32)])
 def test_values_that_are_numbers_of_the_keys(heads, dim, first, kv):

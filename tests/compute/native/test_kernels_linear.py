@@ -119,6 +119,7 @@ CUT = ["F32", "F16", "Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL", "NVFP4", 
 COUNTS = {*range(1, 70), *range(70, 600, 41), 127, 128, 129, 255, 256, 257, 511, 512, 513, 600}
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
 @pytest.mark.parametrize("finish", ["store", "silu_mul"])
 @pytest.mark.parametrize("name", CUT)

@@ -143,12 +143,14 @@ def test_head_sizes(kv, head_dim):
     check({"heads": 2, "kv_heads": 1, "head_dim": head_dim, "rope_dim": head_dim}, 70, kv=kv)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 2), (9, 3), (5, 1), (7, 1), (16, 2)])
 @pytest.mark.parametrize("kv", CODED)
 def test_grouped_heads_over_several_chunks(heads, kv_heads, kv):
     check({"heads": heads, "kv_heads": kv_heads, "head_dim": 16, "rope_dim": 8}, 300, kv=kv)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("window", [1, 33, 257])
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 @pytest.mark.parametrize("kv", CODED)

@@ -48,8 +48,9 @@ def test_the_fused_multiply_add_is_that_of_whole_numbers(tmp_path, millions, has
         assert run(native, millions) == said
 
 
-def test_smollm2_in_the_core_is_smollm2(smollm2_path, tmp_path):
-    check(smollm2_path, tmp_path, PROMPTS)
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], pytest.param(PROMPTS, marks=pytest.mark.slow)])
+def test_smollm2_in_the_core_is_smollm2(smollm2_path, tmp_path, prompts):
+    check(smollm2_path, tmp_path, prompts)
 
 
 @pytest.mark.parametrize("write", [write_tiny_lfm2, write_tiny_granite_hybrid, write_tiny_qwen35])

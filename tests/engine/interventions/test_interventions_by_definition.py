@@ -95,6 +95,7 @@ def same(ours, theirs):
     return np.abs(ours - theirs).max() < 2e-4 * max(np.abs(theirs).max(), 1)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("kind", ["scale", "add", "patch"])
 @pytest.mark.parametrize("place", ["L1", "L1.attn", "L1.mlp", "L1.H2"])
 def test_what_hooks_make_of_it(both, place, kind):

@@ -66,6 +66,7 @@ def looked_into(path, name, way):
     return llm, inside(llm, Trace.read(file), STEP)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(("way", "near"), [("reference", 1e-4), ("cpu", CPU)])
 @pytest.mark.parametrize("name", ATTENDING)
 def test_what_transformers_has(folders, name, way, near):
@@ -125,6 +126,7 @@ def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way)
                 assert mine == pytest.approx(found.parts[f"L{layer}.attn"], abs=1e-3)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize("name", RECURRENT)
 def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way):
@@ -143,6 +145,7 @@ def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way)
     assert look.lens().rank[-1] == look.step.observed.rank
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize(
     "name", ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite"]
@@ -226,6 +229,7 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
 MIXTURES = [name for name in PLAIN if "moe" in name or name in ("mixtral", "llama4")]
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MIXTURES)
 def test_attributions_of_experts_add_up_to_that_of_their_layer(folders, name, way):

@@ -144,6 +144,7 @@ def written(path, name, **more):
     return [(one.token_ids, one.passes[-1].fingerprint) for one in (*together, alone)]
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
 @pytest.mark.parametrize("name", WAYS)
 def test_a_canvas_has_the_same_bits_in_every_way(name, quantize, tmp_path, each_tier):
@@ -198,6 +199,7 @@ def texts_of(completion, mask, attention):
         cells |= {p: mask if token is None else token for p, token in made.tokens_after.items()}
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["rule"])
 def test_each_row_of_a_pass_is_that_of_its_text_read_alone(random_model, name, rule):

@@ -118,6 +118,7 @@ def test_what_the_head_reads_has_the_bits_that_a_look_finds(random_model, name):
     assert graph.has_head
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
 @pytest.mark.parametrize("name", [*ENCODERS, *DECODERS, "mpnet", "deberta", "gemma_embedding"])
 def test_bits_are_the_same_over_company_threads_tiers_and_files(
