@@ -203,6 +203,7 @@ def test_a_forked_process_has_no_thread_and_says_so(close):
     assert (told.returncode, told.stdout, told.stderr) == (0, f"{sentence}\n", "")
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", ["mock", "native"])
 def test_an_interpreter_that_ends_meanwhile_ends_in_peace(kind, end, tmp_path):

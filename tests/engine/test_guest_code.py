@@ -135,6 +135,7 @@ def run_beside(bad, company=NEIGHBOURS):
     return end_of(events, sequence), torn
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("checks", [(), ("guest",)], ids=["plain", "checks"])
 @pytest.mark.parametrize("run", RUNS, ids=str)
 @pytest.mark.parametrize("method", METHODS)

@@ -141,6 +141,7 @@ def test_a_commits_subject_has_72_characters(tmp_path, monkeypatch):
     assert "73 characters" in message and message.endswith("y" * 73)
 
 
+@pytest.mark.slow  # make lint asks the same
 def test_no_room_of_this_checkout_is_above_its_ceiling(capsys):
     assert words.main([]) == 0, capsys.readouterr().err
 

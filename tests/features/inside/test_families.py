@@ -325,6 +325,7 @@ INTERVENTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("name", INTERVENTIONS)
 def test_attributions_of_a_row_with_interventions_add_up(llm, tmp_path, name):
     trace = recorded(llm, tmp_path / "run.jsonl", some_changes(llm)[name])
