@@ -98,7 +98,7 @@ def add_loading_arguments(
     add_model(group, default, several=several, more=more)
     group.add_argument(
         "--backend", metavar="NAME",
-        help="what computes the model: cpu (default if it was built) or reference",
+        help="what computes the model: cpu (default if it was built), gpu or reference",
     )  # fmt: skip
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from cutaway.files.weights.cursor import quote
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
+    from cutaway.compute.backends.gpu.report import Comparison
 
 BACKENDS = ("cpu", "gpu", "reference")
 MAX_THREADS = 1023  # of the native pool
@@ -66,6 +67,7 @@ __all__ = [
     "inspectable",
     "kv_layout",
     "load",
+    "report_gpu",
     "tiers",
     "weight_bytes",
 ]
@@ -134,6 +136,15 @@ def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
     return 0
 
 
+def report_gpu(
+    graph: Graph, file: ModelFile, context: int, kv: str
+) -> "tuple[dict[str, Any], list[Comparison]]":
+    """Return what a GPU is, and what it computes beside the CPU; see ``gpu.report``."""
+    from cutaway.compute.backends.gpu.report import report
+
+    return report(graph, file, context, kv)
+
+
 def tiers() -> tuple[str, ...]:
     """The instruction sets of this machine that native code is compiled for, best first."""
     from cutaway.compute.backends import cpu
@@ -176,13 +187,16 @@ def load(
         )  # fmt: skip
     if name == "gpu":
         from cutaway.compute.backends.gpu import GpuBackend
+        from cutaway.compute.backends.gpu.check import check
 
         _check_gpu(offload)
         device = beside.device if isinstance(beside, GpuBackend) else None
-        return GpuBackend(
+        backend = GpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv,
             on_progress=on_progress, device=device,
         )  # fmt: skip
+        check(backend, graph, file)
+        return backend
     if name != "reference":
         raise InputError("backend", f" must be one of {', '.join(BACKENDS)}, not {shown(name)}")
     _check_reference(threads, offload)

@@ -91,7 +91,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_number(parser, "--draws", 32, "pairs of texts drawn with the same luck")
     arguments.add_number(parser, "--draw-tokens", 48, "of each of these texts")
     arguments.add_number(parser, "--temperature", 1.0, "at which they are drawn")
-    parser.add_argument("--backend", metavar="NAME", help="what computes: cpu or reference")
+    parser.add_argument("--backend", metavar="NAME", help="what computes: cpu, gpu or reference")
     parser.add_argument("--threads", type=int, metavar="N", help="compute threads")
     arguments.add_report_arguments(parser)
 

@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--chunks", type=int, metavar="N", help="read no more chunks than this")
     parser.add_argument("--process-output", action="store_true", help=_OUTPUT)
     parser.add_argument("--threads", type=int, metavar="N", help="compute threads")
-    parser.add_argument("--backend", metavar="NAME", help="what computes: cpu or reference")
+    parser.add_argument("--backend", metavar="NAME", help="what computes: cpu, gpu or reference")
     parser.add_argument("--offload-folder", metavar="DIR", help=arguments.OFFLOAD)
     parser.add_argument("--force", action="store_true", help="replace OUT where it exists")
     arguments.add_report_arguments(parser)

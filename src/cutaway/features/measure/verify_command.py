@@ -29,6 +29,7 @@ examples:
   cutaway verify
   cutaway verify -m model.gguf --threads 1,2,8
   cutaway verify -m 70b.gguf --offload-folder /data
+  cutaway verify --backend gpu                       which GPU there is, and what it computes
   cutaway verify --json
 
 The logits of one text of 300 tokens are computed in about 30 ways: with the prompt cut into
@@ -50,7 +51,11 @@ _CONTEXT = 1024  # fits the text and its batch mates; a model's whole context ta
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway verify``."""
-    arguments.add_model(parser)
+    arguments.add_model(parser, more="; toy-writer with --backend gpu")
+    parser.add_argument(
+        "--backend", choices=("cpu", "gpu"), default="cpu",
+        help="gpu: compare a GPU's arithmetic and kernels with the CPU's, and print a table",
+    )  # fmt: skip
     parser.add_argument(
         "--threads", type=_counts, metavar="N,N", default=THREADS,
         help="numbers of threads to compare; default 1,2,3,5",
@@ -63,6 +68,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Verify, print, and return 0, or 1 where bits differ."""
+    if args.backend == "gpu":
+        from cutaway.features.measure import verify_gpu
+
+        return verify_gpu.run(args)
     from cutaway.compute import backends
     from cutaway.compute.loading.open import model_name, open_model
     from cutaway.files import hub

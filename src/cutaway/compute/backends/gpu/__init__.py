@@ -15,7 +15,6 @@ from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Bytes
 from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.compute.backends.gpu.batches import Bounds
-from cutaway.compute.backends.gpu.check import check
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.memory import make_memory
@@ -65,7 +64,6 @@ class GpuBackend(PackedBackend):
         self._graph = spell_out_orders(graph.body() if self._after else graph, vectors)
         self._start(own_memory=True)
         self.kv = kv_layout(graph, kv)
-        check(self, graph, file)
 
     @property
     def program(self) -> Program:

@@ -40,28 +40,31 @@ def _runtime_folder() -> Iterator[None]:
 
 
 def open_device(fused: str | None = None) -> Device:
-    """Open the first adapter whose limits suffice. CutawayError if none does.
+    """Open the first adapter whose limits suffice. CutawayError if none does, or bits differ.
 
     fused: see ``Device``; None: ``choose_fused`` chooses by a probe
     """
-    candidates = adapters()
     if fused not in (None, *FUSED, *TESTED):
         raise InputError(f"CUTAWAY_GPU_FMA must be one of {', '.join(FUSED)}, not {shown(fused)}")
+    device = open_first()
+    if fused is None:
+        choose_fused(device)
+    else:
+        device.fused = fused
+    return device
+
+
+def open_first() -> Device:
+    """Open the first adapter whose limits suffice, without a probe. CutawayError if none does."""
     reasons = ""
-    for adapter in candidates:
+    for adapter in adapters():
         if lacks := _lacks(adapter):
             reasons += f"; {adapter.info['device']} has {lacks}"
             continue
         try:
-            device = Device(adapter)
+            return Device(adapter)
         except RuntimeError as error:  # the driver's reason
             reasons += f"; {adapter.info['device']} cannot be opened ({error})"
-            continue
-        if fused is None:
-            choose_fused(device)
-        else:
-            device.fused = fused
-        return device
     raise CutawayError(
         "this machine has no GPU that can be used through WebGPU"
         f"{reasons}: install its Vulkan driver, or take another backend"

@@ -53,8 +53,8 @@ def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
     earlier, kernels = _checked_before(backend.device), _kernels(backend, graph)
     if kernels <= earlier or not any(isinstance(op, EmbedTokens) for op in graph.ops):
         return
-    cpu = _on_cpu(backend, graph, file)
-    for batch in batches(graph, _room(backend)):
+    cpu = load_cpu(backend, graph, file)
+    for batch in batches(graph, room_for_steps(backend)):
         if _differs(cpu, backend, batch):
             tensor = first_difference(cpu, backend, graph, batch)
             raise CutawayError(
@@ -64,15 +64,16 @@ def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
     _note(backend.device, earlier | kernels)
 
 
-def _room(backend: DeviceBackend) -> int:
+def room_for_steps(backend: DeviceBackend) -> int:
     """Return how many tokens of a text the backend has room for, as far as steps need them."""
     return min(_TOKENS, backend.context, KV_BLOCK * backend.kv_blocks)
 
 
-def _on_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
+def load_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
+    """Return the cpu backend of the same model, with room for the steps."""
     from cutaway.compute.backends.cpu import CpuBackend
 
-    room = _room(backend)
+    room = room_for_steps(backend)
     return CpuBackend(
         graph, file, kv_blocks=-(-room // KV_BLOCK), context=room, threads=backend.threads,
         kv=backend.kv_format,
@@ -124,7 +125,7 @@ def _kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
     """Return the hashes of the texts of the kernels that the steps run."""
     sizes = [
         StepSize(rows, min(rows, _LOGIT_ROWS), chunks=(first + rows - 1) // CHUNK + 1, stored=1)
-        for first, rows in steps(graph, _room(backend))
+        for first, rows in steps(graph, room_for_steps(backend))
     ]
     run = [launch for size in sizes for launch in launches(backend.program, size)]
     kernels = {launch.dispatch.kernel for launch in run}
