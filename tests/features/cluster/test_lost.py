@@ -68,7 +68,7 @@ async def test_a_function_fails_where_no_replica_is_left(models):
 async def test_where_all_replicas_are_lost_the_client_is_asked_to_retry(
     models, lives, stream, monkeypatch
 ):
-    monkeypatch.setattr("cutaway.features.cluster.front._PATIENCE_S", 0.2)
+    monkeypatch.setattr("cutaway.features.cluster.resume._PATIENCE_S", 0.2)
     async with cluster(models, 0, kills=[lives]) as (front, _):
         app = create_app(front, ServerSettings(names=["tiny"]))
         transport = httpx.ASGITransport(app)

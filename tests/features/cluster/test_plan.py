@@ -12,9 +12,8 @@ import pytest
 
 from cutaway.base.resources import usable_cores
 from cutaway.errors import InputError
-from cutaway.features.cluster import cores
 from cutaway.features.cluster.launch import _own_signals, _reason, launch
-from cutaway.features.cluster.plan import MAX_RUNNING, MAX_WAITING, Plan, read_replicas
+from cutaway.features.cluster.plan import MAX_RUNNING, MAX_WAITING, Plan, claim, read_replicas
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_a_signal_ends_as_it_did_although_ray_has_a_handler_of_its_own():
 CHILD = """
 import os, subprocess, sys
 from pathlib import Path
-from cutaway.features.cluster.cores import claim
+from cutaway.features.cluster.plan import claim
 from cutaway.errors import InputError
 folder, count, child = Path(sys.argv[1]), int(sys.argv[2]), len(sys.argv) > 3
 try:
@@ -232,7 +231,7 @@ def test_a_killed_process_releases_its_cores_even_if_a_child_lives_on(start, how
 
 def test_all_or_none(start, tmp_path):
     with pytest.raises(InputError, match=f"cores: {len(ALL) + 1} are wanted, and {len(ALL)} of"):
-        cores.claim(len(ALL) + 1, tmp_path)
+        claim(len(ALL) + 1, tmp_path)
     assert claimed(start(len(ALL))) == ALL
 
 
@@ -246,11 +245,11 @@ def test_only_what_the_process_may_use(start):
 
 @several
 def test_what_is_released_can_be_had_again_and_two_claims_of_one_process_are_two(tmp_path):
-    with cores.claim(1, tmp_path) as first, cores.claim(len(ALL) - 1, tmp_path) as rest:
+    with claim(1, tmp_path) as first, claim(len(ALL) - 1, tmp_path) as rest:
         assert sorted((*first.cores, *rest.cores)) == ALL
         with pytest.raises(InputError, match="cores: 1 are wanted, and 0 of"):
-            cores.claim(1, tmp_path)
-    with cores.claim(len(ALL), tmp_path) as every:
+            claim(1, tmp_path)
+    with claim(len(ALL), tmp_path) as every:
         assert list(every.cores) == ALL
 
 
@@ -264,7 +263,7 @@ def test_many_that_want_more_than_half_at_once_are_not_all_refused(start):
 def test_a_waiting_claim_gets_cores_as_soon_as_they_are_released(start, tmp_path):
     first = start(len(ALL))
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(cores.claim, len(ALL), tmp_path, patience_s=60)
+        waiting = thread.submit(claim, len(ALL), tmp_path, patience_s=60)
         assert not wait([waiting], 0.3).done
         first.kill()
         with waiting.result() as claimed:
@@ -272,17 +271,17 @@ def test_a_waiting_claim_gets_cores_as_soon_as_they_are_released(start, tmp_path
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(cores.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(InputError, match="another user: remove it"):
-        cores.claim(1, tmp_path)
+        claim(1, tmp_path)
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     monkeypatch.undo()
     with pytest.raises(InputError, match="another user: remove it"):
-        cores.claim(1, link)
+        claim(1, link)
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.5, "two"])
 def test_a_count_that_is_none_is_refused(count, tmp_path):
     with pytest.raises(InputError, match="cores must be"):
-        cores.claim(count, tmp_path)
+        claim(count, tmp_path)

@@ -222,7 +222,7 @@ async def test_a_text_that_has_begun_waits_for_replicas_that_are_starting(models
 
 
 async def test_a_text_fails_where_no_replica_is_left(models, monkeypatch):
-    monkeypatch.setattr("cutaway.features.cluster.front._PATIENCE_S", 0.2)
+    monkeypatch.setattr("cutaway.features.cluster.resume._PATIENCE_S", 0.2)
     async with cluster(models, 0, kills=[5]) as (front, _):
         with pytest.raises(CutawayError, match="no replica is left; 3 others were lost"):
             await front.generate(PROMPT, **LONG)

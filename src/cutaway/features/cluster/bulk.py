@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.cluster.cores import claim
+from cutaway.features.cluster.plan import claim
 from cutaway.features.cluster.rows import BulkJob, Checkpoint, digest, part_name, write_part
 from cutaway.requests.base import common_options
 

@@ -25,8 +25,7 @@ from cutaway.api.async_llm import AsyncLLM
 from cutaway.api.llm import LLM
 from cutaway.engine import Engine
 from cutaway.errors import CutawayError, ReplicaLostError
-from cutaway.features.cluster.cores import claim
-from cutaway.features.cluster.plan import Plan
+from cutaway.features.cluster.plan import Plan, claim
 from cutaway.features.cluster.replica import Replica
 from cutaway.features.cluster.routing import Choice, Load, Router, read_prompt
 from cutaway.features.cluster.wire import Job
