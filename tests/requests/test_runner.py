@@ -412,7 +412,7 @@ def interrupt_lines(llm, work, every, write=LLM.generate):
 
 @pytest.mark.parametrize("name", WORK)
 def test_at_some_lines(llm, name):
-    interrupt_lines(llm, WORK[name], every=41)
+    interrupt_lines(llm, WORK[name], every=83)
 
 
 @pytest.mark.slow

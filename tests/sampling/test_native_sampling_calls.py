@@ -200,6 +200,7 @@ def test_every_figure_equals_the_twins(logits, data, top):
     assert (logits.view(np.uint32) == kept.view(np.uint32)).all()
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("vocab", [1, 49152, 262144])
 def test_whole_vocabularies(vocab, tier):
