@@ -10,7 +10,7 @@
 namespace cutaway {
 
 size_t KvStore::claim(size_t at, size_t bytes, int window) {
-  const size_t end = at + (bytes + 63) / 64 * 64;
+  const size_t end = at + bytes;
   if (memory_.size() && end > bytes_) throw std::invalid_argument("the KV blocks have no room for another layer");
   bytes_ = std::max(bytes_, end);
   window_ = std::max(window_, window);

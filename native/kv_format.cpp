@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "ops.h"
 
 namespace cutaway {
 namespace {
@@ -20,6 +21,30 @@ void spread(const uint16_t* from, int n, int apart, uint8_t* to) {
 }
 
 uint8_t nibbles(uint8_t low, uint8_t high) { return (uint8_t)((low & 15) | high << 4); }
+
+// Where a number of a head lies: a code of its own, or half a byte; its fifth bit; its scale.
+struct Place { int code, byte, fifth, scale; bool high; int bit; };
+
+Place key_place(int d, int token) {
+  const auto at = [&](int line) { return line * kKvBlock + token; };
+  return {at(d), at(d / 4 * 2 + d % 2), at(d / 16 * 2 + d % 2), at(d / kQuant), d % 4 / 2 == 1, d % 16 / 2};
+}
+
+Place value_place(int d, int token, int n) {
+  return {token * n + d, token * (n / 2) + d / 16 * 8 + d % 8, token * (n / 8) + d / 8, token * scales_of(n) + d / kQuant,
+          d % 16 / 8 == 1, d % 8};
+}
+
+float read_number(KvFormat f, const KvHead& at, const uint8_t* head, const Place& p) {
+  const auto half = [&](int first, int i) { return half_to_float(((const uint16_t*)(head + first))[i]); };
+  if (f == KvFormat::f16) return half(0, p.code);
+  const float scale = half(at.scales, p.scale);
+  if (f == KvFormat::q8_0) return (int8_t)head[p.code] * scale;
+  int code = p.high ? head[p.byte] >> 4 : head[p.byte] & 15;
+  if (f == KvFormat::q5_1) code |= (head[at.fifth + p.fifth] >> p.bit & 1) << 4;
+  const double minimum = has_minimum(f) ? half(at.minima, p.scale) : -8 * scale;
+  return (float)(code * (double)scale + minimum);  // exact in doubles
+}
 
 }  // namespace
 
@@ -68,6 +93,14 @@ void store_value(const Kernels& k, KvFormat f, const float* numbers, int head_di
     for (int j = 0; j < 8; j++) bits |= (uint8_t)(x.code[8 * i + j] >> 4 << j);
     head[at.fifth + token * (n / 8) + i] = bits;
   }
+}
+
+void read_kv(KvFormat f, bool values, const uint8_t* heads, int kv_heads, int head_dim, float* out) {
+  const KvHead at = values ? value_head(f, head_dim) : key_head(f, head_dim);
+  for (const uint8_t* head = heads; head < heads + (size_t)at.end * kv_heads; head += at.end)
+    for (int token = 0; token < kKvBlock; token++)
+      for (int d = 0; d < head_dim; d++)
+        *out++ = read_number(f, at, head, values ? value_place(d, token, padded(head_dim)) : key_place(d, token));
 }
 
 }  // namespace cutaway

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "plain_arithmetic.h"
+
 namespace cutaway {
 namespace {
 
@@ -97,6 +99,15 @@ void Normalise::normalise(const Step& step, const float* x, float* y) const {
   for (int i = 0; i < width_; i += norm_.group)
     if (norm_.bias.empty()) step.k.rms_norm(x + i, weight + i * apart, norm_.eps, norm_.group, y + i);
     else step.k.layer_norm(x + i, weight + i * apart, bias + i * apart, norm_.eps, norm_.group, y + i);
+}
+
+void round_activations(const Kernels& k, const float* x, int cols, float* out) {
+  const PlainArithmetic plain;
+  ActBlock block;
+  for (int i = 0; i < cols; i += kQuant) {
+    k.quantise(x + i, kQuant, {&block, 1});
+    for (int j = 0; j < kQuant; j++) out[i + j] = block.d * (float)block.q[j];
+  }
 }
 
 void Normalise::run(Step& step, int thread) {

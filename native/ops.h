@@ -205,6 +205,9 @@ class Linear : public Op {
   int rows_per_item_ = 0;  // rows of an item where rows are dealt; 0 where panels are
 };
 
+// Activations as quantised matrices read them, `cols` of them: every 32 are whole multiples of a step.
+void round_activations(const Kernels& k, const float* x, int cols, float* out);
+
 struct AttendShape {
   int heads, kv_heads, head_dim;
   float scale, softcap;  // softcap 0: none
@@ -216,9 +219,11 @@ struct AttendShape {
   int value_first = 0, value_dim = 0;  // values are these numbers of the keys, and none are stored; 0: they are not
 };
 
-// Bytes of a KV block for the keys, and for the values, of one layer.
+// Bytes of a KV block for the keys, and for the values, of one layer: whole lines of 64, since head_dim is even.
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim);
 size_t value_bytes(KvFormat f, int kv_heads, int head_dim);
+// A layer's keys or values in a KV block, exactly: (kv_heads, kKvBlock, head_dim).
+void read_kv(KvFormat f, bool values, const uint8_t* heads, int kv_heads, int head_dim, float* out);
 
 // What a query and a key say of their distance is added to q · k (DeBERTa, arXiv 2006.03654). A token has `count` numbers
 // a head in both views; rows: which of them, by query minus key from -(n / 2) to n / 2. Empty: nothing is added.

@@ -33,6 +33,7 @@ size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
 // The patterns of codes of IQ1, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S (grids.h); throws std::invalid_argument.
 std::vector<uint16_t> patterns(const std::string& name);
+float half_to_float(uint16_t h);
 // A lane of a panel as floats, exactly as the file's decoder gives them.
 void unpack_row(Format format, const uint8_t* panel, int lane, int cols, float* out);
 // One row as the file has it, as floats: those of decode_row.

@@ -113,6 +113,20 @@ void write_buffer(Plan& plan, Where to, Given numbers) {
   plan.write(view(to), (int)numbers.shape(0), (int)numbers.shape(1), numbers.data());
 }
 
+Numbers read_stored_kv(Bytes memory, const std::string& kv, bool values, int kv_heads, int head_dim) {
+  const KvFormats f = kv_formats(kv);
+  const KvFormat format = values ? f.values : f.keys;
+  if (memory.size() < (values ? value_bytes(format, kv_heads, head_dim) : key_bytes(format, kv_heads, head_dim)))
+    throw std::invalid_argument("read_kv: a KV block has more bytes than these");
+  return made(kv_heads * kKvBlock, head_dim, [&](float* out) { read_kv(format, values, memory.data(), kv_heads, head_dim, out); });
+}
+
+Numbers round_all(Given x) {
+  const int rows = (int)x.shape(0), cols = (int)x.shape(1);
+  if (cols % kQuant) throw std::invalid_argument("round_activations: a row has no whole number of 32");
+  return made(rows, cols, [&](float* out) { round_activations(*choose_kernels(""), x.data(), rows * cols, out); });
+}
+
 template <void (Plan::*copy)(const int32_t*, const int32_t*, size_t)>
 void copy_pairs(Plan& plan, Ints sources, Ints targets) {
   if (sources.size() != targets.size())
@@ -222,6 +236,9 @@ void bind_plan(nb::module_& m) {
     return key_bytes(f.keys, kv_heads, head_dim) + (values ? value_bytes(f.values, kv_heads, head_dim) : 0);
   }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "values"_a = true,
         "Of one layer's keys and values, or keys alone, of KV_BLOCK tokens.");
+  m.def("read_kv", &read_stored_kv, "memory"_a, "kv"_a, "values"_a, "kv_heads"_a, "head_dim"_a,
+        "A layer's keys, or its values, at the beginning of some of a KV block's memory: (kv_heads * KV_BLOCK, head_dim).");
+  m.def("round_activations", &round_all, "x"_a, "Rows as quantised matrices read them: each 32 are whole multiples of a step.");
   nb::list elementwise, gates;
   for (const auto& [name, form, expression] : kMaps) {
     elementwise.append(name);

@@ -9,8 +9,6 @@
 
 namespace cutaway {
 
-namespace {
-
 float half_to_float(uint16_t h) {
   const int exponent = h >> 10 & 31, fraction = h & 1023;
   float value = exponent ? __builtin_ldexpf((float)(1024 + fraction), exponent - 25)
@@ -18,6 +16,8 @@ float half_to_float(uint16_t h) {
   if (exponent == 31) value = fraction ? __builtin_nanf("") : __builtin_inff();
   return h & 0x8000 ? -value : value;
 }
+
+namespace {
 
 float e8m0_to_float(uint8_t e) { return __builtin_ldexpf(1, e - 128); }
 float e4m3_to_float(uint8_t e) { return half_to_float((uint16_t)(e << 7)) * 128; }

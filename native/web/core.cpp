@@ -130,15 +130,21 @@ EXPORT(decode)(int matrix, int first, int last, float* out) -> void {
   for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
 }
 
-// A layer's keys (kv_heads, head_dim, tokens) or values (kv_heads, tokens, padded head_dim) in a KV block of the text, as
-// halves; window: of the layer, 0 where it sees all.
-EXPORT(stored)(int layer, int window, int block, bool values) -> const uint8_t* {
+// A layer's keys or values in a KV block of the text: (kv_heads, tokens, head_dim); window: of the layer, 0 where it sees all.
+EXPORT(stored)(int layer, int window, int block, bool values, int kv_heads, int head_dim, float* out) -> void {
   Plan& plan = *model.plans[0];
   const KvPlace place = plan.kv_of(layer);
   const uint8_t* at = plan.kv(window).memory(block, false);
   if (!at) throw std::out_of_range("the text has no such KV block");
-  return at + (values ? place.values : place.keys);
+  const KvFormats f = plan.kv_formats();
+  read_kv(values ? f.values : f.keys, values, at + (values ? place.values : place.keys), kv_heads, head_dim, out);
 }
+
+// Activations as a quantised matrix reads them, in their place.
+EXPORT(round_activations)(float* x, int count) -> void { cutaway::round_activations(*model.plans[0]->kernels, x, count, x); }
+
+// Whether the model's layers keep a state, so that a text can only be continued from its last token.
+EXPORT(has_states)() -> bool { return !model.plans[0]->states().is_empty(); }
 
 // The recurrent state after the last token that was run in a KV block, as floats.
 EXPORT(state)(int block) -> const uint8_t* {

@@ -104,6 +104,16 @@ KV_BLOCK: int = 32
 def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16', values: bool = True) -> int:
     """Of one layer's keys and values, or keys alone, of KV_BLOCK tokens."""
 
+def read_kv(memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kv: str, values: bool, kv_heads: int, head_dim: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """
+    A layer's keys, or its values, at the beginning of some of a KV block's memory: (kv_heads * KV_BLOCK, head_dim).
+    """
+
+def round_activations(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """
+    Rows as quantised matrices read them: each 32 are whole multiples of a step.
+    """
+
 ELEMENTWISE: tuple = ...
 
 GATES: tuple = ('silu_mul', 'gelu_mul', 'gelu_exact_mul')

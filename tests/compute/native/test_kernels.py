@@ -323,3 +323,16 @@ def test_norms(data):
     np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
     for tier in TIERS:
         assert_same_bits(run_norm(tier, x, weight, bias, 1e-3, group, threads=2), first)
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-36, 1e-30, 1.0, 1e30])
+def test_activations_are_rounded_to_whole_multiples_of_a_step(size):
+    x = (np.random.default_rng(0).standard_normal((3, 96)) * size).astype(np.float32)
+    blocks = x.reshape(-1, 32)
+    peaks = np.abs(blocks).max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(peaks > np.float32(1e-36), np.float32(127) / peaks, np.float32(0))
+    rounded = np.rint(blocks * inverse) * (peaks / np.float32(127)) + np.float32(0)  # 0 has no sign
+    assert_same_bits(_native.round_activations(x), rounded.reshape(x.shape))
+    with pytest.raises(ValueError, match="no whole number of 32"):
+        _native.round_activations(x[:, :40])

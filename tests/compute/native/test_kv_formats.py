@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cutaway import LLM
+from cutaway.base import _native
 from cutaway.cli.main import main
 from cutaway.compute import backends
 from cutaway.compute.backends.layout import CODERS, as_stored, check_kv
@@ -226,6 +227,12 @@ def test_keys_and_values_are_read_as_they_are_stored(wide_path, kv):
         assert ours.shape == theirs.shape
         apart = np.abs(ours.astype(np.float64) - theirs).max()
         assert apart < 0.3 * np.abs(theirs - exact).max() + 1e-2 * np.abs(exact).max()
+
+
+def test_keys_are_not_read_from_less_than_a_block():
+    nbytes = _native.kv_block_bytes(2, 16, "q5_1", values=False)
+    with pytest.raises(ValueError, match="more bytes"):
+        _native.read_kv(np.zeros(nbytes - 1, np.uint8), "q5_1", False, 2, 16)
 
 
 @pytest.mark.parametrize("kv", KINDS)

@@ -5,7 +5,7 @@ slots, and samples the rows that it computed.
 """
 
 from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,7 +247,7 @@ class Inspectable(Protocol):
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
 
         Exactly the numbers in the KV blocks of ``table``. ValueError if a block was freed.

@@ -26,7 +26,7 @@ from cutaway.files.weights import ModelFile
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
 if TYPE_CHECKING:
-    from cutaway.compute.backends.stored import Numbers, StoredKV
+    from cutaway.compute.backends.stored import StoredKV
     from cutaway.compute.backends.tap import PlanRunner, Tap
 
 
@@ -224,14 +224,12 @@ class PackedBackend:
 
     def as_read(self, name: str, x: Floats) -> Floats:
         """See ``Inspectable``: quantised matrices read activations rounded to 8 bits."""
-        from cutaway.compute.backends.stored import round_activations
-
         if self._parts[name][0][2].is_float:
             return x
         order = self._order(name)
         if order is None:
-            return round_activations(x)
-        return reorder_columns(round_activations(x[:, order.astype(np.intp)]), order)
+            return _native.round_activations(x)
+        return reorder_columns(_native.round_activations(x[:, order.astype(np.intp)]), order)
 
     def _order(self, name: str) -> Floats | None:
         return self._weights.vectors[self._orders[name]] if name in self._orders else None
@@ -244,8 +242,8 @@ class PackedBackend:
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
-    ) -> "tuple[Numbers, Numbers]":
-        """See ``Inspectable``: float16, or float32 decoded from codes; the keys are rotated."""
+    ) -> tuple[Floats, Floats]:
+        """See ``Inspectable``; the keys are rotated."""
         return self._stored_kv.read(layer, table, first, last)
 
     # -- sampling ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import numpy as np
 
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
+from cutaway.base import _native
 from cutaway.compute.backends import STEP_ROWS
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
@@ -306,6 +307,7 @@ class _PageInside:
             "heads": op.heads.queries,
             "kv_heads": op.heads.kv,
             "head_dim": op.heads.dim,
+            "kv_bytes": _native.kv_block_bytes(op.heads.kv, op.heads.dim) // _native.KV_BLOCK,
             "scale": op.scale,
             "softcap": op.softcap,
             "window": op.mask.window,

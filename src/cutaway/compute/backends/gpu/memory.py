@@ -19,7 +19,6 @@ from cutaway.errors import OutOfMemoryError
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
-_LINE = 64  # bytes: each layer's keys, and its values, are padded to a multiple
 _FIRST_PLACES = 8
 
 
@@ -164,7 +163,7 @@ def stored_layer(shape: AttendShape, kv: str) -> Layer:
     keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, False)
     total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, True)
     values = 0 if shape.value_dim else total - keys
-    return Layer(shape.layer, _lines(keys), _lines(values), shape.window > 0)
+    return Layer(shape.layer, keys, values, shape.window > 0)
 
 
 class DeviceMemory:
@@ -327,10 +326,6 @@ def _check_number(number: int, count: int, kind: str) -> None:
 def _check_pairs(pairs: Sequence[tuple[int, int]], count: int, sentence: str) -> None:
     if not all(0 <= source < count and -1 <= target < count for source, target in pairs):
         raise ValueError(sentence)
-
-
-def _lines(nbytes: int) -> int:
-    return -(-nbytes // _LINE) * _LINE
 
 
 def _lanes(floats: int) -> int:

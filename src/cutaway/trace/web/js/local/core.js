@@ -14,7 +14,8 @@
  *   run: (plan: number, tokens: number, count: number, first: number) => number,
  *   run_on: (plan: number, numbers: number, rows: number) => number, read: (plan: number, buffer: number, width: number, out: number) => void,
  *   decode: (matrix: number, first: number, last: number, out: number) => void,
- *   stored: (layer: number, window: number, block: number, values: boolean) => number, state: (block: number) => number,
+ *   stored: (layer: number, window: number, block: number, values: boolean, kv_heads: number, head_dim: number, out: number) => void,
+ *   round_activations: (numbers: number, count: number) => void, has_states: () => number, state: (block: number) => number,
  *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
  *   _initialize: () => void, memory?: WebAssembly.Memory, __stack_pointer: WebAssembly.Global, work: (id: number) => void,
  *   __wasm_init_tls: (at: number) => void, __tls_size: WebAssembly.Global, __tls_align: WebAssembly.Global}} Exports
@@ -39,7 +40,6 @@
 const STATUS = ["", "the logits are not finite", "a stage carries the logits beyond what the core computes", "no token is left"];
 
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
-const STATES = ["Conv", "DeltaNet", "Mamba"]; // what a plan calls the ops that have some
 export const KV_BLOCK = 32; // tokens
 const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
 
@@ -60,7 +60,7 @@ export class Core {
     const plans = [plan.calls, plan.tap, plan.head];
     core.give([plan.context, threads, plan.matrices, plans], (numbers, count) => core.exports.build(numbers, count) ?? 0);
     core.context = plan.context;
-    core.hasStates = plan.calls.some(([name]) => STATES.includes(String(name)));
+    core.hasStates = Boolean(core.exports.has_states());
     return core;
   }
 
@@ -127,12 +127,19 @@ export class Core {
   }
 
   /**
-   * @param {{layer: number, window: number}} of @param {number} block @param {boolean} values else keys @param {number} count
-   * @returns {Uint16Array} halves
+   * @param {{layer: number, window: number, kv_heads: number, head_dim: number}} of @param {number} block
+   * @param {boolean} values else keys @returns {Float32Array} (kv_heads, KV_BLOCK, head_dim)
    */
-  readStored({ layer, window }, block, values, count) {
-    const at = this.call(() => this.exports.stored(layer, window, block, values));
-    return new Uint16Array(this.memory.buffer, at, count).slice();
+  readStored({ layer, window, kv_heads, head_dim }, block, values) {
+    return this.readFloats(kv_heads * KV_BLOCK * head_dim, (at) => this.exports.stored(layer, window, block, values, kv_heads, head_dim, at));
+  }
+
+  /** @param {Float32Array} x activations @returns {Float32Array} as a quantised matrix reads them */
+  roundActivations(x) {
+    return this.readFloats(x.length, (at) => {
+      new Float32Array(this.memory.buffer, at, x.length).set(x);
+      this.exports.round_activations(at, x.length);
+    });
   }
 
   /** @param {number} tokens of the text @param {number} first @param {number} count @returns {Float32Array} numbers of its state, 0 before it begins */

@@ -6,8 +6,8 @@
 
 import { arraysOf } from "./inside-arrays.js";
 import {
-  attentionAlong, attentionWeights, convolutionTerms, dot, firstSeen, gatherBlocks, paddedWidth, pullBackMatrix,
-  pullBackNorm, rounding, size, sum, times,
+  attentionAlong, attentionWeights, convolutionTerms, dot, firstSeen, gatherBlocks, pullBackMatrix,
+  pullBackNorm, size, sum, times,
 } from "./linear.js";
 import { safetensors } from "./safetensors.js";
 
@@ -22,7 +22,8 @@ import { safetensors } from "./safetensors.js";
  * @typedef {import("./linear.js").Norm & {input: Tensor}} NormOp
  * factor: of its sum in the stream; path: the ops from it back to the heads of a layer
  * @typedef {{name: string, given: Tensor, factor: number, path: any[], layer: number | null}} Part
- * @typedef {Attention & {layer: number, query: Tensor, out: Tensor}} Attends
+ * kv_bytes: of a token's keys and values
+ * @typedef {Attention & {layer: number, query: Tensor, out: Tensor, kv_bytes: number}} Attends
  * at: where in the text's state its inputs before the row's own are
  * @typedef {import("./linear.js").Convolution & {input: Tensor, out: Tensor, at: number}} Convolves
  * attends, convolves: by layer; longest: the longest text of which a convolution's attribution is split by token
@@ -91,7 +92,7 @@ export class Look {
     this.ids = ids;
     this.n = ids.length;
     const readCache = (/** @type {Attends} */ op, /** @type {boolean} */ values) =>
-      gatherBlocks((block, count) => core.readStored(op, block, values, count), op, values, this.n);
+      gatherBlocks((block) => core.readStored(op, block, values), op, this.n);
     this.values = anatomy.attends.map((op) => op && readCache(op, true));
     this.weights = anatomy.attends.map((op) => op && attentionWeights(op, core.read(op.query), readCache(op, false), this.n));
     this.convolved = anatomy.convolves.map((op, layer) => op && convolutionTerms(op, concatenate(earlier[layer], core.read(op.input))));
@@ -99,7 +100,7 @@ export class Look {
   }
 
   get kvBytes() {
-    return sum(Float64Array.from(this.anatomy.attends, (op) => (op ? 2 * op.kv_heads * (op.head_dim + paddedWidth(op.head_dim)) * (this.n - firstSeen(op, this.n)) : 0)));
+    return sum(Float64Array.from(this.anatomy.attends, (op) => (op ? op.kv_bytes * (this.n - firstSeen(op, this.n)) : 0)));
   }
 
   /** @template T @param {(head: number) => T} compute @returns {T[]} */
@@ -140,7 +141,7 @@ export class Look {
     let terms = size(first, read) + size(second, read);
     const stream = pullBackNorm(norm, core.read(norm.input), {
       along: difference, constant: head.bias ? (head.bias[token] ?? 0) - (head.bias[rival] ?? 0) : 0,
-      rounding: head.is_float ? 0 : dot(difference, rounding(core.read(head.input))),
+      rounding: head.is_float ? 0 : dot(difference, this.rounding(core.read(head.input))),
     });
     const parts = [], rounded = new Float64Array(this.weights.length);
     /** @type {Float64Array[]} */
@@ -194,13 +195,18 @@ export class Look {
     return positions;
   }
 
+  /** @param {Float32Array} x @returns {Float64Array} what is added to activations that a quantised matrix reads */
+  rounding(x) {
+    return Float64Array.from(this.core.roundActivations(x), (value, i) => value - /** @type {number} */ (x[i]));
+  }
+
   /** @param {any} op between the heads and the stream @param {Direction} after @returns {Direction} the same function of its input */
   pullBack(op, after) {
     if (op.kind === "scale") return { ...after, along: times(after.along, op.factor) };
     const x = this.core.read(op.input);
     if (op.kind === "mul") return { ...after, along: after.along.map((by, i) => by * (x[i] ?? 0)) };
     if (op.kind !== "linear") return pullBackNorm(op, x, after);
-    return pullBackMatrix(this.core.decode(op.matrix, 0, op.rows, op.input[1]), op.bias, op.is_float ? null : rounding(x), after);
+    return pullBackMatrix(this.core.decode(op.matrix, 0, op.rows, op.input[1]), op.bias, op.is_float ? null : this.rounding(x), after);
   }
 }
 

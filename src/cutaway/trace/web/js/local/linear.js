@@ -20,8 +20,6 @@ import { KV_BLOCK } from "./core.js";
  * @typedef {{width: number, taps: number, weight: number[], bias: number[] | null}} Convolution
  */
 
-const QUANT = 32, TINY = Math.fround(1e-36);
-
 /** @param {Floats} x @returns {number} */
 export function sum(x) {
   let all = 0;
@@ -80,24 +78,6 @@ export function pullBackMatrix(matrix, bias, errors, { along, constant, rounding
   return { along: sums, constant: constant + shift, rounding: rounding + (errors ? dot(sums, errors) : 0) };
 }
 
-/** @param {Float32Array} x @returns {Float64Array} what is added to activations that a quantised matrix reads: every 32 are whole steps */
-export function rounding(x) {
-  const errors = new Float64Array(x.length);
-  for (let first = 0; first < x.length; first += QUANT) {
-    const block = x.subarray(first, first + QUANT);
-    const peak = block.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
-    const inverse = peak > TINY ? Math.fround(127 / peak) : 0, step = Math.fround(peak / 127);
-    block.forEach((value, i) => (errors[first + i] = Math.fround(even(Math.fround(value * inverse)) * step) - value));
-  }
-  return errors;
-}
-
-/** @param {number} value @returns {number} the nearest whole number, of two the even one */
-function even(value) {
-  const below = Math.floor(value), rest = value - below;
-  return rest < 0.5 || (rest === 0.5 && below % 2 === 0) ? below : below + 1;
-}
-
 /** @param {Attention} of @param {number} n positions of a text @returns {number} the first that its last row sees */
 export const firstSeen = ({ window }, n) => (window ? Math.max(n - window, 0) : 0);
 
@@ -145,32 +125,17 @@ export function convolutionTerms({ width, taps, weight }, inputs) {
   return Float64Array.from(inputs, (x, at) => x * /** @type {number} */ (weight[(at % width) * taps + Math.floor(at / width)]));
 }
 
-/** Every half as a float. */
-const HALVES = Float32Array.from({ length: 1 << 16 }, (_, bits) => {
-  const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-});
-
-/** @param {number} head_dim @returns {number} numbers of a stored value */
-export const paddedWidth = (head_dim) => Math.ceil(head_dim / 16) * 16;
-
 /**
  * Join the keys or values of the KV blocks that the last row sees: (kv_heads, n, head_dim); 0 before them.
- * @param {(block: number, count: number) => Uint16Array} block @param {Attention} attention @param {boolean} values else keys
- * @param {number} n @returns {Float32Array}
+ * @param {(block: number) => Float32Array} block (kv_heads, KV_BLOCK, head_dim) @param {Attention} attention @param {number} n
+ * @returns {Float32Array}
  */
-export function gatherBlocks(block, attention, values, n) {
-  const { kv_heads, head_dim } = attention, stride = values ? paddedWidth(head_dim) : head_dim, numbers = new Float32Array(kv_heads * n * head_dim);
+export function gatherBlocks(block, attention, n) {
+  const { kv_heads, head_dim } = attention, size = KV_BLOCK * head_dim, numbers = new Float32Array(kv_heads * n * head_dim);
   for (let first = Math.floor(firstSeen(attention, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
-    const halves = block(first / KV_BLOCK, kv_heads * stride * KV_BLOCK);
+    const heads = block(first / KV_BLOCK), count = Math.min(KV_BLOCK, n - first) * head_dim;
     for (let head = 0; head < kv_heads; head++) {
-      for (let i = first; i < Math.min(first + KV_BLOCK, n); i++) {
-        for (let d = 0; d < head_dim; d++) {
-          const at = head * stride * KV_BLOCK + (values ? (i - first) * stride + d : d * KV_BLOCK + i - first);
-          numbers[(head * n + i) * head_dim + d] = HALVES[halves[at] ?? 0] ?? 0;
-        }
-      }
+      numbers.set(heads.subarray(head * size, head * size + count), (head * n + first) * head_dim);
     }
   }
   return numbers;
