@@ -188,14 +188,21 @@ def load(
     if name == "gpu":
         from cutaway.compute.backends.gpu import GpuBackend
         from cutaway.compute.backends.gpu.check import check
+        from cutaway.compute.backends.gpu.recheck import Recheck, recheck_interval
 
         _check_gpu(offload)
+        interval = recheck_interval()
         device = beside.device if isinstance(beside, GpuBackend) else None
         backend = GpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv,
             on_progress=on_progress, device=device,
         )  # fmt: skip
         check(backend, graph, file)
+        if interval:
+            cpu = load(
+                "cpu", graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv
+            )
+            backend.recheck = Recheck(backend, cpu, graph, interval)
         return backend
     if name != "reference":
         raise InputError("backend", f" must be one of {', '.join(BACKENDS)}, not {shown(name)}")

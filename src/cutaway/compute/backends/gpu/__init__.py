@@ -12,13 +12,14 @@ import numpy as np
 
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
-from cutaway.compute.backends.base import Bytes
+from cutaway.compute.backends.base import Batch, Bytes, Logits
 from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.memory import make_memory
 from cutaway.compute.backends.gpu.program import Program
+from cutaway.compute.backends.gpu.recheck import Recheck
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix
 from cutaway.compute.backends.packed import PackedBackend, kv_layout
@@ -64,6 +65,17 @@ class GpuBackend(PackedBackend):
         self._graph = spell_out_orders(graph.body() if self._after else graph, vectors)
         self._start(own_memory=True)
         self.kv = kv_layout(graph, kv)
+        self.recheck: Recheck | None = None
+
+    def run(self, batch: Batch) -> Logits:
+        """See ``Backend``; one step in many may be computed again on the CPU."""
+        if self.recheck is None or self.recheck.program is not self.program:
+            return self.run_once(batch)
+        return self.recheck.run(batch)
+
+    def run_once(self, batch: Batch) -> Logits:
+        """See ``Backend``: run a step on the GPU alone."""
+        return super().run(batch)
 
     @property
     def program(self) -> Program:

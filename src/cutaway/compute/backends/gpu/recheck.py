@@ -1,0 +1,94 @@
+"""Computes one step in many again on the CPU while a GPU writes texts: CUTAWAY_GPU_RECHECK=N.
+
+Knows which KV blocks and states a step reads; ``check.py`` names the tensor that differs.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from cutaway.compute.backends.base import Backend, Batch, Bytes, Logits
+from cutaway.compute.backends.gpu.check import DeviceBackend, first_difference
+from cutaway.compute.backends.layout import KV_BLOCK
+from cutaway.compute.model import Graph
+from cutaway.errors import CutawayError, InputError
+
+_NAME = "CUTAWAY_GPU_RECHECK"
+
+
+class GpuSteps(DeviceBackend, Protocol):
+    """A backend of a GPU, as a recheck needs it."""
+
+    def run_once(self, batch: Batch) -> Logits:
+        """Run a step on the GPU alone."""
+        ...
+
+
+def recheck_interval() -> int:
+    """Return N of CUTAWAY_GPU_RECHECK: one step in N is computed again; 0 if it is unset."""
+    text = os.environ.get(_NAME, "")
+    if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InputError(f"{_NAME} must be a whole number from 1 on, not {text[:40]!r}")
+    return int(text or 0)
+
+
+class Recheck:
+    """The same model on the CPU, with memory for the same KV blocks."""
+
+    def __init__(self, gpu: GpuSteps, cpu: Backend, graph: Graph, interval: int) -> None:
+        self.program = gpu.program  # that of a twin, such as one with an adapter, is another
+        self._gpu, self._cpu, self._graph, self._interval, self._steps = (
+            gpu,
+            cpu,
+            graph,
+            interval,
+            0,
+        )
+
+    def run(self, batch: Batch) -> Logits:
+        """Run a step. CutawayError if it is computed again and a bit differs."""
+        self._steps += 1
+        if self._steps % self._interval or not len(batch.tokens):
+            return self._gpu.run_once(batch)
+        blocks = {int(block): self._gpu.read_block(int(block)) for block in _blocks(batch)}
+        states = {slot: self._gpu.read_state(slot) for slot in _slots(batch)}
+        self._write(self._cpu, states)
+        for block, pieces in blocks.items():
+            self._cpu.write_block(block, pieces)
+        logits = self._gpu.run_once(batch).copy()
+        if self._cpu.run(batch).tobytes() != logits.tobytes():
+            for backend in (self._cpu, self._gpu):
+                self._write(backend, states)  # which the step may have overwritten
+            tensor = first_difference(self._cpu, self._gpu, self._graph, batch)
+            raise CutawayError(
+                f"the GPU {self._gpu.device.name} computed a step with other bits than the CPU in "
+                f"{tensor} of this model: take another backend, and report these names, please"
+            )
+        return logits
+
+    def _write(self, backend: Backend, states: dict[int, Bytes | None]) -> None:
+        if self._gpu.kv.state:
+            for slot, state in states.items():
+                if state is not None:
+                    backend.write_state(slot, state)
+
+
+def _blocks(batch: Batch) -> set[int]:
+    """Return the KV blocks that a batch's rows read or write."""
+    limits = batch.positions if batch.limits is None else batch.limits
+    last = np.full(len(batch.block_tables), -1)
+    np.maximum.at(last, batch.sequences, np.maximum(batch.positions, limits) // KV_BLOCK)
+    return {
+        int(block)
+        for table, end in zip(batch.block_tables, last, strict=True)
+        for block in table[: end + 1]
+    }
+
+
+def _slots(batch: Batch) -> Iterator[int]:
+    """Yield the slots of the states from which a batch's sequences continue."""
+    for row in np.flatnonzero(np.diff(batch.sequences, prepend=-1)):
+        if (before := int(batch.positions[row]) - 1) >= 0:
+            yield int(batch.block_tables[batch.sequences[row], before // KV_BLOCK])
