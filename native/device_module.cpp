@@ -39,6 +39,12 @@ Packing bytes_of(const Packed& packed) {
   return Packing(packed.data, {packed.bytes()}, nb::capsule(owner, [](void* p) noexcept { delete (std::shared_ptr<Memory>*)p; }));
 }
 
+// Panels from elsewhere, written into a matrix of an arena.
+void fill_panels(const Packed& packed, size_t at, Bytes panels) {
+  if (at > packed.bytes() || panels.size() > packed.bytes() - at) throw std::out_of_range("panels");
+  std::copy_n(panels.data(), panels.size(), const_cast<uint8_t*>(packed.data) + at);  // reserved, and filled by no one else
+}
+
 // Rows of a matrix whose panels were copied from elsewhere.
 Numbers decode_panels(const std::string& name, Bytes panels, int first, int last, int cols, float factor) {
   const Format format = format_of(name);
@@ -85,6 +91,7 @@ void bind_device(nb::module_& m) {
     return std::string(format_name(kernel_of(format_of(name))));
   }, "format"_a, "The first format that is laid out alike.");
   m.def("packed", &bytes_of, "matrix"_a, "The bytes of a matrix's panels, one after the other, not copied.");
+  m.def("fill_panels", &fill_panels, "matrix"_a, "at"_a, "panels"_a, "Panels of a reserved matrix, from byte `at` on.");
   m.def("decode_panels", &decode_panels, "format"_a, "panels"_a, "first"_a, "last"_a, "cols"_a, "factor"_a = 1.0f,
         "Rows of a matrix as floats, exactly: (last - first, cols).");
   m.def("stored_rows", &stored_rows, "table"_a, "rows"_a, "cols"_a, "Rows of a stored table as floats: (rows, cols).");

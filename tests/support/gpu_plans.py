@@ -7,6 +7,7 @@ from cutaway.compute import calls
 from cutaway.compute.backends import DRAFT_STATES, Batch
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.compile import compile_plan
+from cutaway.compute.backends.gpu.flushing import FlushingRunner
 from cutaway.compute.backends.gpu.memory import DeviceMemory, stored_layer
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights
@@ -33,7 +34,10 @@ def make_runner(device, plan, matrices, *, kv="f16", blocks=24):
     memory = DeviceMemory(device, layers, [], blocks, blocks + DRAFT_STATES)
     memory.window = max((call.shape.window for call in attends), default=0)
     program = compile_plan(plan, weights, memory, kv, Bounds(0, 0, CONTEXT, blocks))
-    return DeviceRunner(device, program, [])
+    if not device.flushes:
+        return DeviceRunner(device, program, [])
+    beside = _native.Plan(_native.Pool(1), "", blocks, CONTEXT, "", kv, DRAFT_STATES)
+    return FlushingRunner(device, program, [], plan, beside)
 
 
 def assert_same(pairs):

@@ -199,6 +199,9 @@ def kernel_format(format: str) -> str:
 def packed(matrix: Packed) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
     """The bytes of a matrix's panels, one after the other, not copied."""
 
+def fill_panels(matrix: Packed, at: int, panels: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """Panels of a reserved matrix, from byte `at` on."""
+
 def decode_panels(format: str, panels: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, last: int, cols: int, factor: float = 1.0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """Rows of a matrix as floats, exactly: (last - first, cols)."""
 

@@ -104,8 +104,8 @@ def test_other_bits_are_refused_and_the_tensor_is_named(pair, device, monkeypatc
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path))
     text = shaders.text
 
-    def wrong(kernel, fused):
-        return text(kernel, fused).replace("var y = sum;", "var y = sum * 1.0000001;")
+    def wrong(*way):
+        return text(*way).replace("var y = sum;", "var y = sum * 1.0000001;")
 
     monkeypatch.setattr("cutaway.compute.backends.gpu.shaders.text", wrong)
     monkeypatch.setattr(device, "_pipelines", {})

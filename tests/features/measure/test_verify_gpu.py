@@ -32,8 +32,8 @@ def test_the_json(tiny_path, capsys):
 def test_a_kernel_with_other_bits_is_named_and_the_exit_code_is_1(tiny_path, capsys, monkeypatch):
     text = shaders.text
 
-    def wrong(kernel, fused):
-        return text(kernel, fused).replace("var y = sum;", "var y = sum * 1.0000001;")
+    def wrong(*way):
+        return text(*way).replace("var y = sum;", "var y = sum * 1.0000001;")
 
     monkeypatch.setattr("cutaway.compute.backends.gpu.shaders.text", wrong)
     assert main(["verify", "--backend", "gpu", "-m", str(tiny_path)]) == 1

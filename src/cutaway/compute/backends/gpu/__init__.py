@@ -22,6 +22,7 @@ from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.recheck import Recheck
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix
+from cutaway.compute.backends.layout import DRAFT_STATES
 from cutaway.compute.backends.packed import PackedBackend, kv_layout
 from cutaway.compute.calls import Call, Floats
 from cutaway.compute.lowering import matrix_shapes, read_vectors
@@ -105,7 +106,15 @@ class GpuBackend(PackedBackend):
         program = compile_plan(
             plan, self._panels, self._memory, self.kv_format, bounds, fuses=fuses
         )
-        return DeviceRunner(self.device, program, [*self._weights.stored.values()])
+        stored = [*self._weights.stored.values()]
+        if not self.device.flushes:
+            return DeviceRunner(self.device, program, stored)
+        from cutaway.compute.backends.gpu.flushing import FlushingRunner
+
+        cpu = _native.Plan(
+            self.pool, "", self.kv_blocks, self.context, "", self.kv_format, DRAFT_STATES
+        )
+        return FlushingRunner(self.device, program, stored, plan, cpu)
 
     def _start(self, *, own_memory: bool) -> None:
         plan = self._weights.lower(self._graph, self.context).calls

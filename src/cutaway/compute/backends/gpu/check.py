@@ -128,8 +128,8 @@ def _kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
         for first, rows in steps(graph, room_for_steps(backend))
     ]
     run = [launch for size in sizes for launch in launches(backend.program, size)]
-    kernels = {launch.dispatch.kernel for launch in run}
-    texts = (shaders.text(kernel, backend.device.fused) for kernel in kernels)
+    kernels, device = {launch.dispatch.kernel for launch in run}, backend.device
+    texts = (shaders.text(kernel, device.fused, device.flushes) for kernel in kernels)
     return {sha256(text.encode()).hexdigest()[:16] for text in texts}
 
 

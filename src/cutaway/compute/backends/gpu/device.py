@@ -46,7 +46,7 @@ class Device:
         )
         self.queue = self.device.queue
         self.binding = int(min(limits.values())) // 256 * 256
-        self._pipelines: dict[tuple[Kernel, str], Any] = {}
+        self._pipelines: dict[tuple[Kernel, str, bool], Any] = {}
         self._scratch: Any = None
         import wgpu
 
@@ -85,10 +85,10 @@ class Device:
 
     def pipeline(self, kernel: Kernel) -> Any:
         """Return a kernel's pipeline, compiled at its first use."""
-        key = kernel, self.fused
+        key = kernel, self.fused, self.flushes
         if key not in self._pipelines:
             with self.explain_errors():
-                module = self.device.create_shader_module(code=shaders.text(kernel, self.fused))
+                module = self.device.create_shader_module(code=shaders.text(*key))
                 self._pipelines[key] = self.device.create_compute_pipeline(
                     layout=self._pipeline_layout, compute={"module": module, "entry_point": "main"}
                 )

@@ -62,12 +62,28 @@ class Kernel(NamedTuple):
     kind: str = ""
 
 
-def text(kernel: Kernel, fused: str) -> str:
-    """Return the WGSL text of a kernel; fused: of FUSED or TESTED."""
-    constants = [*_format_constants(kernel.format), *kernel.constants]
+def text(kernel: Kernel, fused: str, flushes: bool = False) -> str:
+    """Return the WGSL text of a kernel.
+
+    fused: of FUSED or TESTED
+    flushes: whether the kernel reports where a flushed denormal may have changed a result
+    """
+    flag = ("FLUSHES", str(flushes).lower())
+    constants = [flag, *_format_constants(kernel.format), *kernel.constants]
     lines = "".join(f"const {name} = {value};\n" for name, value in constants)
     names = ["common", *_FUSED_FILES[fused], "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
-    return lines + "\n".join(map(_file, names)) + _elementwise(kernel.kind) + _values(kernel.format)
+    files_text = "\n".join(map(_file, names))
+    whole = lines + files_text + _elementwise(kernel.kind) + _values(kernel.format)
+    return _reporting(whole) if flushes else whole
+
+
+def _reporting(whole: str) -> str:
+    """Return a kernel's text that tells the host at its end what ``note_hurt`` has noted."""
+    [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*)\) {)", whole)
+    body = f"fn body({re.sub(r'@builtin[(][a-z_]+[)] ', '', arguments)}) {{"
+    names = ", ".join(re.findall(r"(\w+): ", arguments))
+    ending = f"\n{main} body({names}); if (hurt != 0u) {{ floats[0] = 1.0; }} }}\n"
+    return whole.replace(main, body) + ending
 
 
 def fused_text(fused: str) -> str:

@@ -49,17 +49,22 @@ class PackedMatrix(NamedTuple):
 
 
 class DeviceWeights:
-    """A model's packed matrices, by the tensor and the rows of it that an op reads."""
+    """A model's packed matrices, by the tensor and the rows of it that an op reads.
+
+    on_cpu  those that were read back, for steps that the CPU computes again
+    """
 
     def __init__(self, device: Device) -> None:
         self.device, self.buffers = device, list[Any]()
         self.matrices: dict[Slice, PackedMatrix] = {}
+        self.on_cpu: dict[Slice, _native.Packed] = {}
         self._used = 0  # words of the last buffer
 
     def share(self, matrices: Mapping[Slice, PackedMatrix]) -> "DeviceWeights":
         """Return weights over the same buffers, with these of the matrices."""
         twin = DeviceWeights(self.device)
         twin.buffers, twin.matrices = self.buffers, dict(matrices)
+        twin.on_cpu = {part: m for part, m in self.on_cpu.items() if part in matrices}
         twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the last is not its own
         return twin
 

@@ -9,9 +9,36 @@ fn hide(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ zero()); }
 fn constant(bits: u32) -> f32 { return bitcast<f32>(bits ^ zero()); }
 
 fn set1(x: f32) -> f32 { return hide(x); }
-fn add(x: f32, y: f32) -> f32 { return hide(hide(x) + y); }
-fn sub(x: f32, y: f32) -> f32 { return hide(hide(x) - y); }
-fn mul(x: f32, y: f32) -> f32 { return hide(x * y); }
+fn add(x: f32, y: f32) -> f32 {
+  let sum = hide(hide(x) + y);
+  if (FLUSHES) { note_hurt(is_denormal(x) | is_denormal(y) | (is_small(sum) & (size_bits(x) != size_bits(y)))); }
+  return sum;
+}
+fn sub(x: f32, y: f32) -> f32 {
+  let rest = hide(hide(x) - y);
+  if (FLUSHES) { note_hurt(is_denormal(x) | is_denormal(y) | (is_small(rest) & (size_bits(x) != size_bits(y)))); }
+  return rest;
+}
+fn mul(x: f32, y: f32) -> f32 {
+  let product = hide(x * y);
+  if (FLUSHES) { note_hurt(is_small(product) & (size_bits(x) != 0u) & (size_bits(y) != 0u)); }
+  return product;
+}
+// x * y + z, rounded once. Of a z of 2^-78 or more nothing remains below the least normal number but an exact 0.
+fn fused(x: f32, y: f32, z: f32) -> f32 {
+  let sum = fused_once(x, y, z);
+  if (FLUSHES && KEEPS_DENORMALS) { note_hurt(is_denormal(sum)); }
+  if (FLUSHES && !KEEPS_DENORMALS) {
+    let is_lost = is_small(sum) & (size_bits(z) < 0x18800000u) & (size_bits(x) != 0u) & (size_bits(y) != 0u);
+    note_hurt(is_denormal(x) | is_denormal(y) | is_denormal(z) | is_lost);
+  }
+  return sum;
+}
+
+// Where a device FLUSHES denormals, whether one that it took for 0 may have changed a result. By bits, of which it flushes none.
+fn size_bits(x: f32) -> u32 { return bitcast<u32>(x) & 0x7fffffffu; }
+fn is_small(x: f32) -> bool { return size_bits(x) < 0x00800000u; }  // a denormal, or 0
+fn is_denormal(x: f32) -> bool { return size_bits(x) - 1u < 0x007fffffu; }
 
 // To the nearest, ties to even. mantissa: 24 bits and two below them, its highest bit is 25; sticky: whether more is lost.
 fn round_to_float(sign: u32, mantissa: u32, sticky: u32, exponent: i32) -> f32 {
@@ -39,6 +66,11 @@ fn parts_of(bits: u32) -> Parts {
 }
 
 fn div(x: f32, y: f32) -> f32 {
+  let quotient = divide(x, y);
+  if (FLUSHES) { note_hurt(is_denormal(quotient)); }
+  return quotient;
+}
+fn divide(x: f32, y: f32) -> f32 {
   let a = bitcast<u32>(x);
   let b = bitcast<u32>(y);
   let sign = (a ^ b) & 0x80000000u;

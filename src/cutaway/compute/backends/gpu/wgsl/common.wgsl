@@ -33,6 +33,10 @@ const NONE: u32 = 0xffffffffu;
 @group(0) @binding(6) var<storage, read> weights: array<u32>;       // packed matrices
 @group(0) @binding(7) var<storage, read_write> kept: array<Kept>;   // KV blocks, or states
 
+// Whether a thread's results may be other than the CPU's: kernels that note it end by writing 1 to the first of `floats`.
+var<private> hurt: u32;
+fn note_hurt(is_hurt: bool) { hurt |= u32(is_hurt); }
+
 fn zero() -> u32 { return batch.zero; }
 fn number(bits: u32) -> f32 { return bitcast<f32>(bits); }
 fn vector(at: u32) -> f32 { return bitcast<f32>(tables[at]); }

@@ -4,6 +4,7 @@
   if (at.x >= op.columns || wanted < op.first || wanted >= op.last) { return; }
   let panel = op.matrix + ((wanted - op.first) >> 4u) * op.panel_words;
   var x = weight(panel, at.x, wanted & 15u);
+  if (FLUSHES) { note_hurt(is_denormal(x)); }
   if (op.factor != 0x3f800000u) { x = mul(x, number(op.factor)); }
   floats[op.out + at.y * op.out_width + at.x] = x;
 }

@@ -2,7 +2,7 @@
 //
 // The product is exact. Its sum with c is rounded to 53 bits and then to 24, which is wrong only where the first rounding met the
 // middle between two floats; then what the first rounding lost decides.
-fn fused(a: f32, b: f32, c: f32) -> f32 {
+fn fused_once(a: f32, b: f32, c: f32) -> f32 {
   let product = f64(a) * f64(b);
   let z = f64(c);
   let sum = product + z;
@@ -20,3 +20,4 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
   if (lost < 0.0lf) { return min(near, other); }
   return near;
 }
+const KEEPS_DENORMALS = false;  // where the device flushes them elsewhere
