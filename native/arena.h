@@ -15,7 +15,7 @@ class Arena {
       : memory_(file ? std::make_shared<Memory>(bytes, *file) : std::make_shared<Memory>(bytes)) {}
   // Bytes of a matrix in the arena: whole cache lines.
   static size_t bytes_of(Format format, int rows, int cols) { return (packed_bytes(format, rows, cols) + 63) / 64 * 64; }
-  // These throw std::invalid_argument where something does not fit.
+  // Room for a matrix. This and the next two throw std::invalid_argument where something does not fit.
   Packed reserve(const std::string& format, int rows, int cols, float factor = 1);
   // How many rows, from `first` on, these bytes of the file are: whole panels, or all that are left.
   int rows_of(const Packed& packed, size_t bytes, int first) const;

@@ -16,7 +16,7 @@ using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::
 using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 // A new array of rows times cols, once `write` has filled it without the GIL.
-template <class Write> Numbers made(int rows, int cols, Write write) {
+template <class Write> Numbers new_array(int rows, int cols, Write write) {
   const size_t n = std::max(rows, 0), width = std::max(cols, 0);
   auto* numbers = new std::vector<float>(n * width);
   nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });

@@ -23,7 +23,7 @@ static const AttendShape& check(const AttendShape& s) {
 Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias,
                Relative relative)
     : at_(at), shape_(check(s)), back_(s.reach ? s.reach + 1 : s.window),
-      group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded(width_)),
+      group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded_dim(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
       place_(s.reads >= 0 ? plan.kv_of(s.reads)
                           : plan.claim_kv(s.layer, key_bytes(formats_.keys, s.kv_heads, s.head_dim),
@@ -105,16 +105,16 @@ void Attend::prepare(Step& step) {
 void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim, token = position % kKvBlock;
-  for (int g = 0; g < group_; g++) angles_->rotate(step.at(at_.q, row) + (kv_head * group_ + g) * d, position);
+  for (int g = 0; g < group_; g++) angles_->rotate(step.row_at(at_.q, row) + (kv_head * group_ + g) * d, position);
   if (shape_.reads >= 0) return;
-  uint8_t* block = (uint8_t*)kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
+  uint8_t* block = (uint8_t*)kv_.block_at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
   float wide[kMostHeadDim];
-  memcpy(wide, step.at(at_.k, row) + kv_head * d, sizeof(float) * d);
+  memcpy(wide, step.row_at(at_.k, row) + kv_head * d, sizeof(float) * d);
   angles_->rotate(wide, position);
-  std::fill(wide + d, wide + padded(d), wide[d - 1]);
+  std::fill(wide + d, wide + padded_dim(d), wide[d - 1]);
   store_key(step.k, formats_.keys, wide, d, block + place_.keys + key_bytes(formats_.keys, kv_head, d), token);
   if (shape_.value_dim) return;
-  memcpy(wide, step.at(at_.v, row) + kv_head * d, sizeof(float) * d);
+  memcpy(wide, step.row_at(at_.v, row) + kv_head * d, sizeof(float) * d);
   std::fill(wide + d, wide + stride_, wide[d - 1]);
   store_value(step.k, formats_.values, wide, d, block + place_.values + value_bytes(formats_.values, kv_head, d), token);
 }
@@ -152,7 +152,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   int32_t position[kMostRows], from[kMostRows], until[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-    const float* query = step.at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
+    const float* query = step.row_at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
     for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = query[d];
     position[r] = b.positions[row], from[r] = first_seen(position[r]), until[r] = limit(b, row);
   }
@@ -166,7 +166,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   const float* bias[kMostRows];
   for (int r = 0; !bias_.empty() && r < tile.rows; r++)
     bias[r] = bias_.data() + (size_t)(kv_head * group_ + (tile.first + r) % group_) * biases_ + biases_ / 2 - position[r];
-  const auto* kv = (const uint8_t*)kv_.at(0);
+  const auto* kv = (const uint8_t*)kv_.block_at(0);
   AttendChunk c{q, position, from, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), formats_.keys, formats_.values,
                 kv + place_.keys + key_bytes(formats_.keys, kv_head, shape_.head_dim),
@@ -198,11 +198,11 @@ void Attend::relate(const Step& step, const Tile& tile, int head, const AttendCh
   const int32_t* rows = relative_.rows.data() + relative_.rows.size() / 2;
   const float* query[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
-    query[r] = step.at(relative_.of_query, first + tile.first + r) + head * count;
+    query[r] = step.row_at(relative_.of_query, first + tile.first + r) + head * count;
     std::fill(to[r], to[r] + kKvChunk, 0.0f);
   }
   for (int t = chunk.first; t < chunk.end; t++) {
-    const float* key = step.at(relative_.of_key, first + t) + head * count;
+    const float* key = step.row_at(relative_.of_key, first + t) + head * count;
     for (int r = 0; r < tile.rows; r++) {
       const int at = rows[chunk.position[r] - t];
       to[r][t - chunk.start] = (query[r][at] + key[at]) * shape_.scale;
@@ -215,7 +215,7 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
                         float* sum) const {
   const auto& segment = step.segments[tile.segment];
   const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-  float* out = step.at(at_.out, row) + (kv_head * group_ + g) * width_;
+  float* out = step.row_at(at_.out, row) + (kv_head * group_ + g) * width_;
   std::copy_n(partials + 2 * kMostRows + r * stride_, stride_, sum);
   float peak = partials[r], total = partials[kMostRows + r];
   for (int chunk = 1; chunk < chunks; chunk++)

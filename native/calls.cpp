@@ -21,7 +21,7 @@ using Floats = std::vector<float>;
 struct Source {
   Reader& list;
   Plan& plan;
-  const Named& named;
+  const Named& tables;
 
   template <class T> const T& find(const std::vector<T>& all) {
     const size_t i = (size_t)list.integer();
@@ -30,10 +30,10 @@ struct Source {
   }
   // One of the words that an enumeration has, in its order.
   template <class Enum, class Words, class Name = std::identity> Enum word(const Words& words, Name name = {}) {
-    const std::string given = list.string();
-    const auto found = std::find_if(std::begin(words), std::end(words), [&](const auto& word) { return given == name(word); });
-    if (found == std::end(words)) throw std::invalid_argument("'" + given + "' is not known");
-    return (Enum)(found - std::begin(words));
+    const std::string text = list.string();
+    const auto match = std::find_if(std::begin(words), std::end(words), [&](const auto& word) { return text == name(word); });
+    if (match == std::end(words)) throw std::invalid_argument("'" + text + "' is not known");
+    return (Enum)(match - std::begin(words));
   }
 };
 
@@ -41,9 +41,9 @@ template <class T> concept Optional = requires(T value) { value.has_value(); };
 
 // An argument: a list of others; of none or one where it may be missing.
 template <class T> T read(Source& s) {
-  const auto each = [&] { return read<typename T::value_type>(s); };
-  if constexpr (Optional<T>) return s.list.count() ? T(each()) : T();
-  else return s.list.list(each);
+  const auto read_item = [&] { return read<typename T::value_type>(s); };
+  if constexpr (Optional<T>) return s.list.count() ? T(read_item()) : T();
+  else return s.list.list(read_item);
 }
 template <> Plan& read(Source& s) { return s.plan; }  // what some ops are made with beside the arguments
 template <> bool read(Source& s) { return s.list.boolean(); }
@@ -54,8 +54,8 @@ template <> Rows read(Source& s) { return s.list.boolean() ? Rows::kLogits : Row
 template <> Map read(Source& s) { return s.word<Map>(kMaps, [](const auto& map) { return map.name; }); }
 template <> Gating read(Source& s) { return s.word<Gating>(std::array{"softmax", "sigmoid", "sparsemixer"}); }
 template <> Embed::By read(Source& s) { return s.word<Embed::By>(std::array{"token", "position", "type"}); }
-template <> Packed read(Source& s) { return s.find(s.named.matrices); }
-template <> StoredTable read(Source& s) { return s.find(s.named.stored); }
+template <> Packed read(Source& s) { return s.find(s.tables.matrices); }
+template <> StoredTable read(Source& s) { return s.find(s.tables.stored); }
 
 // A list of a structure's fields, in their order.
 template <class T, class... Fields> T fields(Source& s) {
@@ -142,17 +142,17 @@ constexpr Call kCalls[] = {
 
 }  // namespace
 
-void add_calls(Plan& plan, Reader& list, const Named& named) {
+void add_calls(Plan& plan, Reader& list, const Named& tables) {
   const PlainArithmetic plain;  // doubles become floats, and ops make tables of them
-  Source source{list, plan, named};
+  Source source{list, plan, tables};
   for (size_t left = list.count(); left; left--) {
     const size_t items = list.count();
     const std::string name = list.string();
-    const auto known = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const Call& call) { return name == call.name; });
-    if (known == std::end(kCalls)) throw std::invalid_argument("a plan has no call '" + name + "'");
-    if (items != known->arguments + 1)
-      throw std::invalid_argument(name + " has " + std::to_string(known->arguments) + " arguments");
-    known->add(source);
+    const auto match = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const Call& call) { return name == call.name; });
+    if (match == std::end(kCalls)) throw std::invalid_argument("a plan has no call '" + name + "'");
+    if (items != match->arguments + 1)
+      throw std::invalid_argument(name + " has " + std::to_string(match->arguments) + " arguments");
+    match->add(source);
   }
 }
 

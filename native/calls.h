@@ -15,6 +15,6 @@ struct Named {
 
 // Adds to a plan what a list of calls says: each is its name, then its arguments. Throws std::invalid_argument where it says
 // what cannot be; then the plan is not to be run.
-void add_calls(Plan& plan, Reader& list, const Named& named);
+void add_calls(Plan& plan, Reader& list, const Named& tables);
 
 }  // namespace cutaway

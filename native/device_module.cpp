@@ -51,7 +51,7 @@ Numbers decode_panels(const std::string& name, Bytes panels, int first, int last
   const size_t panel = panel_bytes(format, cols);
   if (first < 0 || first > last || (size_t)((last + kLanes - 1) / kLanes) * panel > panels.size()) throw std::out_of_range("rows");
   const Packed packed{format, last, cols, panel, panels.data(), nullptr, factor};
-  return made(last - first, cols, [&](float* out) {
+  return new_array(last - first, cols, [&](float* out) {
     for (int row = first; row < last; row++, out += cols) packed.decode_row(row, out);
   });
 }
@@ -65,7 +65,7 @@ Numbers angles_at(Angles& angles, Positions positions) {
     if (positions(i) < 0) throw std::invalid_argument("a position is below 0");
     angles.reach(positions(i));
   }
-  return made((int)positions.size(), (int)width, [&](float* out) {
+  return new_array((int)positions.size(), (int)width, [&](float* out) {
     for (size_t i = 0; i < positions.size(); i++) std::copy_n(angles.row(positions(i)), width, out + i * width);
   });
 }
@@ -76,7 +76,7 @@ Numbers stored_rows(const StoredTable& table, Positions rows, int cols) {
     if (rows(i) < 0 || (size_t)rows(i) >= table.bytes / row_bytes) throw std::invalid_argument("the table has no such row");
   std::vector<uint8_t> bytes(rows.size() * row_bytes);
   table.read({rows.data(), rows.size()}, row_bytes, bytes.data());
-  return made((int)rows.size(), cols, [&](float* out) {
+  return new_array((int)rows.size(), cols, [&](float* out) {
     for (size_t i = 0; i < rows.size(); i++) decode_stored_row(table.format, &bytes[i * row_bytes], cols, out + i * cols);
   });
 }

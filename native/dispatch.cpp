@@ -86,10 +86,10 @@ std::span<const Tier> tiers() {
 
 const char* available_kernels() {
   static const std::string names = [] {
-    std::string joined;
+    std::string text;
     for (const Tier& tier : tiers())
-      if (tier.kernels) joined += (joined.empty() ? "" : ",") + std::string(tier.name);
-    return joined;
+      if (tier.kernels) text += (text.empty() ? "" : ",") + std::string(tier.name);
+    return text;
   }();
   return names.c_str();
 }

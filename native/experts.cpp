@@ -64,7 +64,7 @@ void Experts::run(Step& step, int thread) {
   }
   multiply(step, thread, false);
   step.pool.barrier();
-  if (thread == 0 && kept_) drop();
+  if (thread == 0 && kept_experts_) drop();
   mix(step, thread);
 }
 
@@ -72,11 +72,11 @@ void Experts::route(Step& step) {
   const int rows = count(step, args_.rows);
   for (auto& of_one : by_expert_) of_one.clear();
   for (int row = 0; row < rows; row++) choose(step, row);
-  choices_.clear(), first_.clear(), chosen_.clear();
+  choices_.clear(), first_.clear(), active_.clear();
   place_.resize((size_t)rows * args_.mixture.used);
   for (size_t i = 0; i < by_expert_.size(); i++) {
     if (by_expert_[i].empty()) continue;
-    chosen_.push_back((int)i);
+    active_.push_back((int)i);
     first_.push_back((int)choices_.size());
     for (const Choice& choice : by_expert_[i]) {
       place_[choice.row * args_.mixture.used + choice.rank] = (int)choices_.size();
@@ -90,35 +90,35 @@ void Experts::route(Step& step) {
   middle_.resize(items * inner_);
   if (!float_down_) middle_act_.resize(items * (inner_ / kQuant));
   result_.resize(items * hidden_);
-  const int n = (int)chosen_.size(), threads = step.pool.size();
+  const int n = (int)active_.size(), threads = step.pool.size();
   inward_.deal(n * experts_[0].up.weight.panels(), threads);
   outward_.deal(n * experts_[0].down.weight.panels(), threads);
-  if (kept_) expect();
+  if (kept_experts_) expect();
 }
 
 void Experts::keep_share(double share) {
   const int n = (int)experts_.size();
   if (share >= 1) return;
-  kept_.emplace(n, (int)(n * share));
-  for (const auto& each : experts_)
-    each_matrix(each, [](const Packed& w) { w.owner->expect_no_order(w.data, w.bytes()); });
+  kept_experts_.emplace(n, (int)(n * share));
+  for (const auto& expert : experts_)
+    each_matrix(expert, [](const Packed& w) { w.owner->expect_no_order(w.data, w.bytes()); });
 }
 
 // All that this step will read of the file, at once: the disk is busy from here on. Of what is kept the system may have
 // taken some back.
 void Experts::expect() {
   dropped_.clear();
-  for (size_t i = 0; i < chosen_.size(); i++) {
-    each_matrix(experts_[chosen_[i]], [](const Packed& w) { w.owner->expect_pages(w.data, w.bytes()); });
-    const int dropped = kept_->choose(chosen_[i], first_[i + 1] - first_[i]);
+  for (size_t i = 0; i < active_.size(); i++) {
+    each_matrix(experts_[active_[i]], [](const Packed& w) { w.owner->expect_pages(w.data, w.bytes()); });
+    const int dropped = kept_experts_->choose(active_[i], first_[i + 1] - first_[i]);
     if (dropped >= 0) dropped_.push_back(dropped);
   }
-  kept_->age();
+  kept_experts_->age();
 }
 
 void Experts::drop() const {
   for (const int i : dropped_)
-    if (!kept_->is_kept(i))  // it may have come back for another
+    if (!kept_experts_->is_kept(i))  // it may have come back for another
       each_matrix(experts_[i], [](const Packed& w) { w.owner->drop_exactly(w.data, w.bytes()); });
 }
 
@@ -127,7 +127,7 @@ void Experts::drop() const {
 void Experts::choose(const Step& step, int row) {
   const Mixture& m = args_.mixture;
   const int n = (int)experts_.size();
-  const float* score = step.at(args_.scores, row);
+  const float* score = step.row_at(args_.scores, row);
   const float top = *std::max_element(score, score + n);
   if (!std::isfinite(top) || std::any_of(score, score + n, [](float x) { return std::isnan(x); })) {
     for (int i = 0; i < m.used; i++) by_expert_[i].push_back({row, i, NAN});
@@ -151,15 +151,15 @@ void Experts::mix_sparsely(const Step& step, int row, const float* score) {
   const int n = (int)experts_.size();
   std::vector<float> left(score, score + n);
   for (int rank = 0; rank < m.used; rank++) {
-    const int chosen = (int)(std::max_element(left.begin(), left.end()) - left.begin());
-    const double best = left[chosen];
-    step.k.exp_each(left.data(), n, left[chosen], weight_.data());
+    const int winner = (int)(std::max_element(left.begin(), left.end()) - left.begin());
+    const double best = left[winner];
+    step.k.exp_each(left.data(), n, left[winner], weight_.data());
     double total = 0;
     for (int i = 0; i < n; i++)
       if (std::isfinite(left[i]) && !((best - left[i]) / std::max(std::abs((double)left[i]), best) > m.tolerance))
         total += weight_[i];
-    by_expert_[chosen].push_back({row, rank, (float)(weight_[chosen] / total * m.scale)});
-    left[chosen] = -INFINITY;
+    by_expert_[winner].push_back({row, rank, (float)(weight_[winner] / total * m.scale)});
+    left[winner] = -INFINITY;
   }
 }
 
@@ -181,16 +181,16 @@ void Experts::weigh(const Step& step, const float* score, float top) {
   if (m.groups > 1) keep_groups();
 }
 
-// Those of the groups whose two most wanted experts, or most wanted one, have the largest sums, ties to the lowest index; of others none is
-// wanted.
+// Experts are wanted only of the groups whose two best experts, or whose best one, have the largest sums; ties go to the
+// lowest index.
 void Experts::keep_groups() {
   const Mixture& m = args_.mixture;
-  const int each = (int)experts_.size() / m.groups;
+  const int per_group = (int)experts_.size() / m.groups;
   std::vector<double> best(m.groups);
   std::vector<int> order(m.groups);
   for (int g = 0; g < m.groups; g++) {
     double first = -INFINITY, second = -INFINITY;
-    for (int i = g * each; i < (g + 1) * each; i++)
+    for (int i = g * per_group; i < (g + 1) * per_group; i++)
       if (wanted_[i] > first) second = std::exchange(first, wanted_[i]);
       else second = std::max(second, wanted_[i]);
     best[g] = m.best_of_group > 1 ? first + second : first;
@@ -198,7 +198,7 @@ void Experts::keep_groups() {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return best[a] > best[b]; });
   for (int i = m.used_groups; i < m.groups; i++)
-    std::fill_n(wanted_.begin() + order[i] * each, each, -INFINITY);
+    std::fill_n(wanted_.begin() + order[i] * per_group, per_group, -INFINITY);
 }
 
 // An item's quant blocks: the items of one expert are cut into tiles for themselves.
@@ -212,7 +212,7 @@ void Experts::gather(const Step& step, int thread) {
   const int rows = count(step, args_.rows), blocks = hidden_ / kQuant;
   for (int i = thread; i < (int)choices_.size(); i += step.pool.size()) {
     const int row = choices_[i].row;
-    if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.at(args_.in.floats, row), sizeof(float) * hidden_);
+    if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.row_at(args_.in.floats, row), sizeof(float) * hidden_);
     else copy(step.act(args_.in.act, row, thread, rows), blocks, act(x_act_, blocks, i));
   }
 }
@@ -220,8 +220,8 @@ void Experts::gather(const Step& step, int thread) {
 // The first lines of a panel, counted through all chosen experts: else what reads it would wait for them.
 void Experts::prefetch_panel(int item, bool inward, int lines) const {
   const int panels = (inward ? experts_[0].up : experts_[0].down).weight.panels();
-  if (item >= (int)chosen_.size() * panels) return;
-  const Expert& e = experts_[chosen_[item / panels]];
+  if (item >= (int)active_.size() * panels) return;
+  const Expert& e = experts_[active_[item / panels]];
   const auto ask = [&](const Packed& w) {
     const uint8_t* p = w.data + item % panels * w.panel;
     for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
@@ -234,7 +234,7 @@ void Experts::prefetch_panel(int item, bool inward, int lines) const {
 void Experts::multiply(Step& step, int thread, bool inward) {
   WorkQueue& queue = inward ? inward_ : outward_;
   const int panels = (inward ? experts_[0].up : experts_[0].down).weight.panels();
-  const int all = (int)chosen_.size() * panels, grain = std::clamp(all / (step.pool.size() * 16), 1, kGrain);
+  const int all = (int)active_.size() * panels, grain = std::clamp(all / (step.pool.size() * 16), 1, kGrain);
   for (int item, end; queue.take(thread, grain, &item, &end);)
     for (; item < end; item++) {
       if ((item + 1) % panels == 0) prefetch_panel(item + 1, inward, kNextLines);
@@ -244,16 +244,16 @@ void Experts::multiply(Step& step, int thread, bool inward) {
 }
 
 // One panel of a chosen expert times all its rows.
-void Experts::multiply_panel(const Step& step, int chosen, int panel, bool inward) {
+void Experts::multiply_panel(const Step& step, int index, int panel, bool inward) {
   alignas(64) float out[kStretch * kLanes], up[kStretch * kLanes];
-  const Expert& e = experts_[chosen_[chosen]];
+  const Expert& e = experts_[active_[index]];
   const Mixture& m = args_.mixture;
   const int width = inward ? inner_ : hidden_, lanes = std::min(kLanes, width - panel * kLanes);
   float* to = inward ? middle_.data() : result_.data();
   Ahead ahead = step.ahead;  // for the first rows: then the panel is in the cache
-  for (int i = first_[chosen], end = first_[chosen + 1]; i < end; ahead = Ahead::kNone) {
-    const int most = kTileRows[tile_of(end - i)];
-    const int rows = end - i >= step.k.tiles_from ? std::min(end - i, kStretch) / most * most : most;
+  for (int i = first_[index], end = first_[index + 1]; i < end; ahead = Ahead::kNone) {
+    const int tile_rows = kTileRows[tile_of(end - i)];
+    const int rows = end - i >= step.k.tiles_from ? std::min(end - i, kStretch) / tile_rows * tile_rows : tile_rows;
     const bool gated = inward && e.gate;
     for (int r = 0; r < rows; r++)  // what will be written: of many rows it is in no near cache
       __builtin_prefetch(to + (size_t)(i + r) * width + panel * kLanes, 1);
@@ -297,12 +297,12 @@ void Experts::quantise(const Step& step, int thread) {
     step.k.quantise(&middle_[(size_t)i * inner_], inner_, act(middle_act_, inner_ / kQuant, i));
 }
 
-// By columns, so that all threads have work with one row, too.
+// Threads share columns, so that all have work with one row, too.
 void Experts::mix(const Step& step, int thread) const {
   const int threads = step.pool.size(), used = args_.mixture.used;
   const int first = hidden_ * thread / threads, last = hidden_ * (thread + 1) / threads;
   for (int row = 0; row < count(step, args_.rows); row++) {
-    float *y = step.at(args_.out, row), *inner = args_.inner.buffer < 0 ? nullptr : step.at(args_.inner, row);
+    float *y = step.row_at(args_.out, row), *inner = args_.inner.buffer < 0 ? nullptr : step.row_at(args_.inner, row);
     for (int rank = 0; rank < used; rank++) {
       const int i = place_[row * used + rank];
       if (inner && row % threads == thread)

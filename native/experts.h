@@ -4,7 +4,7 @@
 
 namespace cutaway {
 
-// As compute/model/mixture.py has it.
+// compute/model/mixture.py explains these.
 enum class Gating { softmax, sigmoid, sparsemixer };
 struct Mixture {
   int used;  // experts of a row
@@ -46,7 +46,7 @@ class Experts : public Op {
   bool streams() const override { return true; }
   void run(Step& step, int thread) override;
   void keep_share(double share) override;
-  const KeptExperts* kept() const override { return kept_ ? &*kept_ : nullptr; }
+  const KeptExperts* kept_experts() const override { return kept_experts_ ? &*kept_experts_ : nullptr; }
 
  private:
   static constexpr int kStretch = 128;     // rows that stay in the cache for a panel
@@ -65,7 +65,7 @@ class Experts : public Op {
   void gather(const Step& step, int thread);
   void prefetch_panel(int item, bool inward, int lines) const;
   void multiply(Step& step, int thread, bool inward);
-  void multiply_panel(const Step& step, int chosen, int panel, bool inward);
+  void multiply_panel(const Step& step, int index, int panel, bool inward);
   void multiply_rows(const Step& step, const Biased& matrix, int panel, int first, int rows, bool inward, Ahead ahead,
                      float* out) const;
   void quantise(const Step& step, int thread);
@@ -77,8 +77,8 @@ class Experts : public Op {
   const int hidden_, inner_;
   const bool float_in_, float_down_;
 
-  // Of the thread that chooses: each expert's rows, their order, and of a row's scores the weights, how much each is
-  // wanted, and the sum of all weights.
+  // The thread that chooses has each expert's rows, their order, and for a row's scores the weights, how much each expert
+  // is wanted, and the sum of all weights.
   std::vector<std::vector<Choice>> by_expert_;
   std::vector<int> order_;
   std::vector<double> weight_, wanted_;
@@ -87,13 +87,13 @@ class Experts : public Op {
 
   // One item per choice, sorted by expert.
   std::vector<Choice> choices_;
-  std::vector<int> chosen_;  // the experts that have items
+  std::vector<int> active_;  // the experts that have items
   std::vector<int> first_;   // of each of these, and the end
   std::vector<int> place_;  // by row · used + rank: which item
   std::vector<float> x_, middle_, result_;
   std::vector<ActBlock> x_act_, middle_act_;
   WorkQueue inward_, outward_;
-  std::optional<KeptExperts> kept_;  // where experts are in a file, and not all of them stay in memory
+  std::optional<KeptExperts> kept_experts_;  // where experts are in a file, and not all of them stay in memory
   std::vector<int> dropped_;         // after this step
 };
 

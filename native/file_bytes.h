@@ -11,7 +11,7 @@ namespace cutaway {
 
 // What was opened cannot be read any more, or is not what was opened: the file, and what is said of it behind its name.
 struct FileError : std::runtime_error {
-  FileError(std::string file, const std::string& said) : std::runtime_error(said), name(std::move(file)) {}
+  FileError(std::string file, const std::string& message) : std::runtime_error(message), name(std::move(file)) {}
   std::string name;
 };
 

@@ -17,8 +17,8 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using NewBytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
-NewBytes read_slice(const FileBytes& bytes, nb::slice where) {
-  const auto [first, end, step, count] = where.compute(bytes.size());
+NewBytes read_slice(const FileBytes& bytes, nb::slice slice) {
+  const auto [first, end, step, count] = slice.compute(bytes.size());
   if (step != 1) throw std::invalid_argument("bytes of a file are read in their order");
   auto* out = new uint8_t[count];
   nb::capsule owner(out, [](void* p) noexcept { delete[] (uint8_t*)p; });
@@ -29,19 +29,19 @@ NewBytes read_slice(const FileBytes& bytes, nb::slice where) {
 // Strings from `position` on, each behind its length, and the position after them: fewer than `count` where one would not end in
 // `data`. Bytes that are not UTF-8 become lone surrogates.
 std::pair<nb::list, size_t> strings(Bytes data, size_t position, size_t count) {
-  nb::list found;
+  nb::list texts;
   uint64_t length;
   const size_t size = data.size();
-  while (found.size() < count && position <= size && size - position >= sizeof length) {
+  while (texts.size() < count && position <= size && size - position >= sizeof length) {
     memcpy(&length, data.data() + position, sizeof length);
     const size_t start = position + sizeof length;
     if (length > size - start) break;
     PyObject* text = PyUnicode_DecodeUTF8((const char*)data.data() + start, (Py_ssize_t)length, "surrogateescape");
     if (!text) throw nb::python_error();
-    found.append(nb::steal(text));
+    texts.append(nb::steal(text));
     position = start + length;
   }
-  return {found, position};
+  return {texts, position};
 }
 
 }  // namespace

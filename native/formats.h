@@ -127,8 +127,8 @@ constexpr bool has_header(Layout l) {
 constexpr int code_bytes(Layout l) { return 64 * l.bits; }
 constexpr int scale_bytes(Layout l) {
   if (l.scale == Scale::kGroup) return 0;
-  const int one = l.scale == Scale::kShared ? 0 : l.scale == Scale::kHalf ? 32 : 16 * (32 / l.sub);
-  return l.minima ? 2 * one : one;
+  const int bytes = l.scale == Scale::kShared ? 0 : l.scale == Scale::kHalf ? 32 : 16 * (32 / l.sub);
+  return l.minima ? 2 * bytes : bytes;
 }
 constexpr int block_bytes(Layout l) { return code_bytes(l) + scale_bytes(l); }
 constexpr int header_bytes(Layout l) {

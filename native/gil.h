@@ -13,7 +13,7 @@ namespace cutaway {
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  // Not noexcept: Python's unwinding must pass through it.
+  // The destructor is not noexcept, since Python's unwinding must pass through it.
   ~WithoutGil() noexcept(false) {
     WaitWhereUnwound wait;
     PyEval_RestoreThread(state_);

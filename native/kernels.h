@@ -22,7 +22,7 @@ struct ActRow {
   int apart;  // from one to the next
 };
 
-// Of row `row` of `count`; a tile's first row is where the tile begins.
+// The quant blocks of row `row` of `count`; those of a tile's first row are where the tile begins.
 inline ActRow act_row(ActBlock* rows, int blocks, int row, int count) {
   int first = row / kTileRows[0] * kTileRows[0], size = kTileRows[tile_of(count - first)];
   while (first + size <= row) first += size, size = kTileRows[tile_of(count - first)];
@@ -93,7 +93,7 @@ struct RowStats {
   float max;
 };
 
-// Up to kFloatPanels panels of floats, `apart` bytes from one to the next, and as many times out[rows][16].
+// No more than kFloatPanels panels of floats, `apart` bytes from one to the next, and as many times out[rows][16].
 constexpr int kFloatPanels = 3, kFloatRows = 8;
 struct FloatPanels { const uint8_t* first; size_t apart; int count; float* out; size_t out_apart; };
 
@@ -105,7 +105,7 @@ struct Kernels {
   // The same of several tiles of 16 rows, where it is faster for at least tiles_from rows; null where it is not.
   void (*tiles[kFormats])(const uint8_t* panel, int blocks, const ActTiles& rows, Ahead ahead, float* out);
   int tiles_from;
-  // Of floats, a whole number of kFloatRows rows times several panels; null where a panel at a time is as fast.
+  // A whole number of kFloatRows rows of floats times several panels; null where a panel at a time is as fast.
   void (*floats[kFormats])(const FloatPanels& panels, int cols, const float* x, size_t stride, int rows);
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);

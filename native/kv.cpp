@@ -61,19 +61,19 @@ const int32_t* KvStore::table(const Step& step, int sequence) const {
 void KvStore::copy(int source, int target) {
   reserve();
   if (!window_) {
-    if (bytes_) memcpy(at(target), at(source), bytes_);
+    if (bytes_) memcpy(block_at(target), block_at(source), bytes_);
   } else if (places_[source] < 0) {
     release(target);
   } else {
-    memcpy(at(take(target)), at(places_[source]), bytes_);
+    memcpy(block_at(take(target)), block_at(places_[source]), bytes_);
   }
 }
 
 uint8_t* KvStore::memory(int block, bool find) {
   reserve();
-  if (!window_) return bytes_ ? (uint8_t*)at(block) : nullptr;
+  if (!window_) return bytes_ ? (uint8_t*)block_at(block) : nullptr;
   if (places_[block] < 0 && !find) return nullptr;
-  return (uint8_t*)at(take(block));
+  return (uint8_t*)block_at(take(block));
 }
 
 void KvStore::release(int block) {

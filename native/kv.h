@@ -19,14 +19,14 @@ class KvStore {
   // Reserve bytes of every block for a layer, from `at` on. Returns where in a block the next layer's bytes begin.
   // window 0: the layer sees all. A second plan on the same store claims the same bytes again.
   size_t claim(size_t at, size_t bytes, int window);
-  // Once a step, before any layer stores: give the blocks of its rows places. Throws std::invalid_argument where a
-  // row would see a block that was freed.
+  // Give the blocks of a step's rows places, once, before any layer stores. Throws std::invalid_argument where a row
+  // would see a block that was freed.
   void prepare(const Step& step);
-  // A sequence's blocks by position / kKvBlock, as indices for `at`. Of a store with a window those before the
+  // A sequence's blocks by position / kKvBlock, as indices for `block_at`. Of a store with a window those before the
   // chunk in which the rows of this step begin to see are not valid; those in that chunk, which no row sees,
   // stand for some block that one does.
   const int32_t* table(const Step& step, int sequence) const;
-  uint16_t* at(int place) const { return (uint16_t*)(memory_.data() + (size_t)place * bytes_); }
+  uint16_t* block_at(int place) const { return (uint16_t*)(memory_.data() + (size_t)place * bytes_); }
   size_t bytes() const { return bytes_; }
   // Copy the source block to the target; a source without a place frees the target's.
   void copy(int source, int target);

@@ -49,7 +49,7 @@ float read_number(KvFormat f, const KvHead& at, const uint8_t* head, const Place
 }  // namespace
 
 void store_key(const Kernels& k, KvFormat f, const float* numbers, int head_dim, uint8_t* head, int token) {
-  const int n = padded(head_dim);
+  const int n = padded_dim(head_dim);
   if (f == KvFormat::f16) {
     uint16_t half[kMostHeadDim];
     k.to_half(numbers, n, half);
@@ -77,7 +77,7 @@ void store_key(const Kernels& k, KvFormat f, const float* numbers, int head_dim,
 }
 
 void store_value(const Kernels& k, KvFormat f, const float* numbers, int head_dim, uint8_t* head, int token) {
-  const int n = padded(head_dim), scales = scales_of(n);
+  const int n = padded_dim(head_dim), scales = scales_of(n);
   if (f == KvFormat::f16) return k.to_half(numbers, n, (uint16_t*)head + token * n);
   const Coded x(k, f, numbers, n);
   const KvHead at = value_head(f, head_dim);

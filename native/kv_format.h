@@ -25,7 +25,7 @@ constexpr bool is_packed(KvFormat f) { return f >= KvFormat::q5_1; }
 constexpr bool has_minimum(KvFormat f) { return f == KvFormat::q5_1; }
 
 constexpr int kMostHeadDim = 1024;
-constexpr int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 constexpr int scales_of(int dims) { return (dims + kQuant - 1) / kQuant; }
 
 // Where the parts after the codes begin, in bytes.
@@ -37,8 +37,8 @@ constexpr KvHead kv_head(KvFormat f, int dims) {
   const int codes = is_packed(f) ? numbers / 2 : numbers, scales = codes + (f == KvFormat::q5_1 ? numbers / 8 : 0);
   return {codes, scales, scales + halves, scales + halves * (has_minimum(f) ? 2 : 1)};
 }
-constexpr KvHead key_head(KvFormat f, int head_dim) { return kv_head(f, is_packed(f) ? padded(head_dim) : head_dim); }
-constexpr KvHead value_head(KvFormat f, int head_dim) { return kv_head(f, padded(head_dim)); }
+constexpr KvHead key_head(KvFormat f, int head_dim) { return kv_head(f, is_packed(f) ? padded_dim(head_dim) : head_dim); }
+constexpr KvHead value_head(KvFormat f, int head_dim) { return kv_head(f, padded_dim(head_dim)); }
 
 // Bytes of a KV block's tokens for each dimension.
 constexpr int dim_bytes(KvFormat f) { return kv_head(f, kQuant).end / kQuant; }

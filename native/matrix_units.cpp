@@ -55,10 +55,10 @@ bool agrees(const Kernels& k, Format f) {
   std::vector<ActBlock> acts(rows * blocks);
   for (int r = 0; r < rows; r++)
     kernels_generic()->quantise(x.data() + r * blocks * kQuant, blocks * kQuant, act_row(acts.data(), blocks, r, rows));
-  alignas(64) float ours[rows * kLanes], theirs[rows * kLanes];
-  k.tiles[f](panel.data(), blocks, {acts.data(), 0, 1}, Ahead::kNone, ours);
-  kernels_generic()->tile[f][0](panel.data(), blocks, acts.data(), 0, Ahead::kNone, theirs);
-  return !memcmp(ours, theirs, sizeof ours);
+  alignas(64) float actual[rows * kLanes], expected[rows * kLanes];
+  k.tiles[f](panel.data(), blocks, {acts.data(), 0, 1}, Ahead::kNone, actual);
+  kernels_generic()->tile[f][0](panel.data(), blocks, acts.data(), 0, Ahead::kNone, expected);
+  return !memcmp(actual, expected, sizeof actual);
 }
 
 Kernels with_tiles(Kernels k, void (*add)(Kernels&)) {
@@ -81,11 +81,11 @@ struct Amx {
 
 // Asked once, when the tiers are first looked at.
 const Amx& amx() {
-  static const Amx found;
-  return found;
+  static const Amx units;
+  return units;
 }
 
-bool asked = false;
+bool was_asked = false;
 
 #endif
 
@@ -93,10 +93,10 @@ bool asked = false;
 
 #if defined(__x86_64__)
 const Kernels* kernels_amx() {
-  asked = true;
+  was_asked = true;
   return *amx().refusal ? nullptr : &amx().table;
 }
-const char* amx_refusal() { return asked ? amx().refusal : ""; }
+const char* amx_refusal() { return was_asked ? amx().refusal : ""; }
 #else
 const Kernels* kernels_amx() { return nullptr; }
 const char* amx_refusal() { return ""; }

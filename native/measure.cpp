@@ -84,7 +84,7 @@ __attribute__((target("avx512f"))) double dots_amx(int) {
   return 32768.0 * kTurns * 4;
 }
 
-// As dots_avx512, of half as many numbers: 64 operations.
+// The same as dots_avx512 with half as many numbers: 64 operations.
 __attribute__((target("avx2,avxvnni"))) double dots_avxvnni(int) {
   __m256i sum[kChains] = {}, w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
   for (int i = 0; i < kChains; i++) asm volatile("" : "+x"(sum[i]));
@@ -94,10 +94,10 @@ __attribute__((target("avx2,avxvnni"))) double dots_avxvnni(int) {
   return 64.0 * kTurns * kChains;
 }
 
-// Four of those as small codes allow it: products added up in 16 bits, then once in 32.
+// Four of those, for small codes: products are added up in 16 bits, then once in 32.
 __attribute__((target("avx2"))) double dots_avx2(int) {
   __m256i sum[kChains] = {}, w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
-  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i unit_pairs = _mm256_set1_epi16(1);
   for (int turn = 0; turn < kTurns; turn++)
     for (int i = 0; i < kChains; i++) {
       __m256i pairs = _mm256_setzero_si256();
@@ -105,7 +105,7 @@ __attribute__((target("avx2"))) double dots_avx2(int) {
         asm volatile("" : "+x"(w));  // or the product would be taken once for all
         pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w, x));
       }
-      sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs, ones));
+      sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs, unit_pairs));
     }
   for (int i = 0; i < kChains; i++) asm volatile("" : : "x"(sum[i]));
   return 256.0 * kTurns * kChains;
@@ -135,20 +135,20 @@ double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
   constexpr int tiles = 2, rows = tiles * kTileRows[0], sweeps = 32;
   const bool floats = is_float(weight.format);
   const size_t stride = floats ? weight.cols : weight.cols / kQuant;
-  const std::vector<float> ones(weight.cols, 1.0f);
+  const std::vector<float> unit_row(weight.cols, 1.0f);
   std::vector<float> x(floats ? rows * stride : 0, 1.0f);
-  std::vector<ActBlock> quantised(floats ? 0 : rows * stride);
+  std::vector<ActBlock> act_rows(floats ? 0 : rows * stride);
   for (int r = 0; !floats && r < rows; r++)
-    kernels.quantise(ones.data(), weight.cols, act_row(quantised.data(), stride, r, rows));
+    kernels.quantise(unit_row.data(), weight.cols, act_row(act_rows.data(), stride, r, rows));
   const auto rows_of = [&](int tile) {
     const size_t first = tile * kTileRows[0] * stride;
-    return floats ? (const void*)(x.data() + first) : quantised.data() + first;
+    return floats ? (const void*)(x.data() + first) : act_rows.data() + first;
   };
   return rate(pool, [&](int) {
     alignas(64) float out[rows * kLanes];
     for (int i = 0; i < sweeps; i++)
       if (kernels.tiles[weight.format])
-        kernels.tiles[weight.format](weight.data, (int)stride, {quantised.data(), stride * kTileRows[0], tiles},
+        kernels.tiles[weight.format](weight.data, (int)stride, {act_rows.data(), stride * kTileRows[0], tiles},
                                      Ahead::kNone, out);
       else
         for (int t = 0; t < tiles; t++)

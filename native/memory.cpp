@@ -64,8 +64,8 @@ void Memory::drop_pages(const uint8_t* first, size_t bytes) const {
 }
 // Pages that others' bytes are in, too, stay: they may be read soon.
 void Memory::drop_exactly(const uint8_t* first, size_t bytes) const {
-  constexpr size_t most = 64 << 10;  // of a page
-  const size_t at = (first - data_ + most - 1) / most * most, end = (first - data_ + bytes) / most * most;
+  constexpr size_t page = 64 << 10;  // the largest of any system
+  const size_t at = (first - data_ + page - 1) / page * page, end = (first - data_ + bytes) / page * page;
   if (is_file() && at < end) platform::drop_pages(file_, data_, at, end);
 }
 void Memory::expect_no_order(const uint8_t* first, size_t bytes) const {

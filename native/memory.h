@@ -18,8 +18,8 @@ class Memory {
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   bool is_file() const { return file_ >= 0; }
-  // Into the file. Not where it is mapped: there a disk that fails or is full would end the process. Returns 0,
-  // or the number of the error.
+  // Write into the file, not where it is mapped: there a disk that fails or is full would end the process. Returns
+  // 0, or the number of the error.
   int write(size_t at, const uint8_t* from, size_t bytes) const;
   // Give back the memory in which the system keeps this part of the file, and perhaps some before it.
   void drop_pages(const uint8_t* first, size_t bytes) const;

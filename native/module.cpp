@@ -69,7 +69,7 @@ Packed pack_into(Arena& arena, Pool& pool, const std::string& format, Bytes sour
 
 Numbers decode(const Packed& packed, int first, int last) {
   if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
-  return made(last - first, packed.cols, [&](float* out) {
+  return new_array(last - first, packed.cols, [&](float* out) {
     for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
   });
 }
@@ -107,7 +107,7 @@ NB_MODULE(_native, m) {
       .def("__exit__", [](const PlainBlock& b, nb::handle, nb::handle, nb::handle) { b.exit(); },
            "kind"_a.none(), "error"_a.none(), "traceback"_a.none());
 
-  nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::most);
+  nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::max_threads);
 
   nb::class_<Packed>(m, "Packed")
       .def_ro("rows", &Packed::rows)

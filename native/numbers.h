@@ -21,20 +21,20 @@ class Reader {
   }
   int integer() { return whole<int>(0x1p31); }
   bool boolean() { return number() != 0; }
-  // Of a list: each item has a number at least.
+  // How many items a list has; each has a number at least.
   size_t count() {
     const double n = number();
     if (!(n >= 0 && n <= (double)(end_ - at_))) throw std::invalid_argument("a list has more items than there are numbers");
     return (size_t)n;
   }
-  // Of a list that has so many items always.
+  // The same for a list that always has so many items.
   void expect(size_t items) {
     if (count() != items) throw std::invalid_argument("a list has not as many items as it must have");
   }
-  template <class Each> auto list(Each each) {
-    std::vector<decltype(each())> items;
+  template <class Each> auto list(Each read_item) {
+    std::vector<decltype(read_item())> items;
     size_t left = count();
-    for (items.reserve(left); left; left--) items.push_back(each());
+    for (items.reserve(left); left; left--) items.push_back(read_item());
     return items;
   }
   std::vector<double> doubles() { return list([&] { return number(); }); }
@@ -65,9 +65,9 @@ class Writer {
   void put(double number) { numbers_.push_back(number); }
   void uint64(uint64_t word) { put((double)(word >> 32)), put((double)(word & 0xffffffff)); }
   template <class Optional> void optional(const Optional& value) { value ? put((double)*value) : put(__builtin_nan("")); }
-  template <class List, class Each> void list(const List& items, Each each) {
+  template <class List, class Each> void list(const List& items, Each write_item) {
     put((double)items.size());
-    for (const auto& item : items) each(item);
+    for (const auto& item : items) write_item(item);
   }
   template <class List> void list(const List& items) {
     list(items, [&](auto item) { put((double)item); });

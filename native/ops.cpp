@@ -25,7 +25,7 @@ void Embed::run(Step& step, int thread) {
   const Batch& b = step.batch;
   const int32_t* by = by_ == By::kToken ? b.tokens : by_ == By::kPosition ? b.positions : b.types;
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    table_.decode_row(by ? by[i] : 0, step.at(out_, i));
+    table_.decode_row(by ? by[i] : 0, step.row_at(out_, i));
 }
 
 EmbedStored::EmbedStored(const Plan& plan, StoredTable table, int cols, View out)
@@ -40,19 +40,19 @@ void EmbedStored::prepare(Step& step) {  // before the threads start, since it m
 
 void EmbedStored::run(Step& step, int thread) {
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    decode_stored_row(table_.format, rows_.data() + i * row_bytes_, cols_, step.at(out_, i));
+    decode_stored_row(table_.format, rows_.data() + i * row_bytes_, cols_, step.row_at(out_, i));
 }
 
 void Gather::run(Step& step, int thread) {
   for (int i = thread; i < step.batch.logits; i += step.pool.size())
-    memcpy(step.at(out_, i), step.at(in_, step.batch.logit_rows[i]), sizeof(float) * width_);
+    memcpy(step.row_at(out_, i), step.row_at(in_, step.batch.logit_rows[i]), sizeof(float) * width_);
 }
 
 void Reorder::run(Step& step, int thread) {
   const int rows = count(step, rows_);
   for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++) {
-    const float* x = step.at(in_, i);
-    float* y = step.at(out_, i);
+    const float* x = step.row_at(in_, i);
+    float* y = step.row_at(out_, i);
     for (size_t k = 0; k < order_.size(); k++) y[k] = x[order_[k]];
   }
 }
@@ -60,10 +60,10 @@ void Reorder::run(Step& step, int thread) {
 void Join::run(Step& step, int thread) {
   const int rows = count(step, rows_);
   for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++) {
-    float* y = step.at(out_, i);
+    float* y = step.row_at(out_, i);
     for (int g = 0; g < groups_; g++)
       for (const Part& part : {a_, b_}) {
-        memcpy(y, step.at(part.from, i) + (size_t)g * part.size, sizeof(float) * part.size);
+        memcpy(y, step.row_at(part.from, i) + (size_t)g * part.size, sizeof(float) * part.size);
         y += part.size;
       }
   }
@@ -75,8 +75,8 @@ void Rotate::prepare(Step& step) {
 
 void Rotate::run(Step& step, int thread) {
   for (int i = thread; i < step.batch.rows; i += step.pool.size()) {
-    memcpy(step.at(out_, i), step.at(in_, i), sizeof(float) * heads_ * head_dim_);
-    for (int h = 0; h < heads_; h++) angles_->rotate(step.at(out_, i) + h * head_dim_, step.batch.positions[i]);
+    memcpy(step.row_at(out_, i), step.row_at(in_, i), sizeof(float) * heads_ * head_dim_);
+    for (int h = 0; h < heads_; h++) angles_->rotate(step.row_at(out_, i) + h * head_dim_, step.batch.positions[i]);
   }
 }
 
@@ -115,9 +115,9 @@ void Normalise::run(Step& step, int thread) {
   const bool all = !is_shared(step);
   const int first = all ? 0 : begin_of(rows, step, thread), last = all ? rows : begin_of(rows, step, thread + 1);
   for (int i = first; i < last; i++) {
-    const float* x = step.at(in_, i);
+    const float* x = step.row_at(in_, i);
     if (!norm_.weight.empty()) {
-      float* y = out_.floats.buffer < 0 ? step.scratch(thread) : step.at(out_.floats, i);
+      float* y = out_.floats.buffer < 0 ? step.scratch(thread) : step.row_at(out_.floats, i);
       normalise(step, x, y);
       x = y;
     }
@@ -134,14 +134,14 @@ void Normalise::run(Step& step, int thread) {
 void Elementwise::run(Step& step, int thread) {
   constexpr int part = 1024;
   const auto& [of, kind, a, b, number, width, out, spread] = args_;
-  float one[part];
+  float spread_row[part];
   const int rows = count(step, of), per_row = (width + part - 1) / part;
   for (int i = begin_of(rows * per_row, step, thread); i < begin_of(rows * per_row, step, thread + 1); i++) {
     const int row = i / per_row, at = i % per_row * part;
-    const float* second = b.buffer < 0 ? nullptr : step.at(b, row) + at;
+    const float* second = b.buffer < 0 ? nullptr : step.row_at(b, row) + at;
     const int n = std::min(part, width - at);
-    if (spread) std::fill_n(one, n, *step.at(a, row));
-    step.k.map(kind, spread ? one : step.at(a, row) + at, second, number, n, step.at(out, row) + at);
+    if (spread) std::fill_n(spread_row, n, *step.row_at(a, row));
+    step.k.map(kind, spread ? spread_row : step.row_at(a, row) + at, second, number, n, step.row_at(out, row) + at);
   }
 }
 
@@ -212,9 +212,9 @@ const Linear::Part& Linear::part_of(int& panel) const {
 }
 
 // How many panels from this one on are multiplied together; 0: each by itself.
-int Linear::beside(const Step& step, const Part& part, int panel, int most, int rows) const {
+int Linear::panels_together(const Step& step, const Part& part, int panel, int limit, int rows) const {
   if (finish_.gate || rows < kFloatRows || !step.k.floats[part.weight.format]) return 0;
-  return std::min({most, part.weight.panels() - panel, kFloatPanels});
+  return std::min({limit, part.weight.panels() - panel, kFloatPanels});
 }
 
 // A whole number of kFloatRows rows.
@@ -223,7 +223,7 @@ void Linear::together(Step& step, const Part& part, int panel, int count, int ro
   const Packed& w = part.weight;
   const FloatPanels m{w.data + panel * w.panel, w.panel, count, out, kStretch * kLanes};
   for (int i = 0; i < count; i++) ask_for(step, part, panel + i, row, rows);
-  step.k.floats[w.format](m, w.cols, step.at(in_.floats, row) + part.column, step.width(in_.floats.buffer), rows);
+  step.k.floats[w.format](m, w.cols, step.row_at(in_.floats, row) + part.column, step.width(in_.floats.buffer), rows);
   for (int i = 0; i < count; i++) {
     amend(part, panel + i, rows, out + i * m.out_apart);
     finish(step, part, panel + i, row, rows, out + i * m.out_apart);
@@ -238,13 +238,13 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
     const Part& part = part_of(panel);
     const int whole = (end - begin) / kFloatRows * kFloatRows;
     if (p == done)
-      if (const int count = beside(step, part, panel, last - p, end - begin))
+      if (const int count = panels_together(step, part, panel, last - p, end - begin))
         together(step, part, panel, count, begin, whole), done += count;
     const int from = done > p ? begin + whole : begin;
     done = std::max(done, p + 1);
     for (int row = from; row < end;) {
-      const int most = kTileRows[tile_of(end - row)];
-      const int rows = is_many(step, part, end - row) ? (end - row) / most * most : most;
+      const int tile_rows = kTileRows[tile_of(end - row)];
+      const int rows = is_many(step, part, end - row) ? (end - row) / tile_rows * tile_rows : tile_rows;
       const Ahead ahead = row == from ? step.ahead : Ahead::kNone;  // then the panel is in the cache
       ask_for(step, part, panel, row, rows);
       compute(step, thread, part, panel, row, rows, ahead, out);
@@ -263,7 +263,7 @@ bool Linear::is_many(const Step& step, const Part& part, int rows) {
   return rows >= step.k.tiles_from && step.k.tiles[part.weight.format];
 }
 
-// Of a tile or of several of 16 rows.
+// Multiply one tile, or several of 16 rows.
 void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                      float* out) const {
   const Packed& w = part.weight;
@@ -280,14 +280,14 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
     step.k.tiles[w.format](p, n, {acts(row), apart, rows / kTileRows[0]}, ahead, out);
   } else {
     for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
-      const void* x = floats ? (const void*)(step.at(in_.floats, row + r) + part.column) : acts(row + r);
+      const void* x = floats ? (const void*)(step.row_at(in_.floats, row + r) + part.column) : acts(row + r);
       step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
     }
   }
   amend(part, panel, rows, out);
 }
 
-// In a form that compilers turn into vectors, whether or not the two lie apart.
+// Written so that compilers turn it into vectors, whether or not the two overlap.
 static void add_lanes(float* y, const float* x) {
   float sum[kLanes];
   for (int i = 0; i < kLanes; i++) sum[i] = y[i] + x[i];
@@ -306,13 +306,13 @@ void Linear::amend(const Part& part, int panel, int rows, float* out) {
 
 // The lines that finish will write, while the products are computed: those of many rows are in no near cache.
 void Linear::ask_for(const Step& step, const Part& part, int panel, int row, int rows) const {
-  for (int r = 0; r < rows; r++) __builtin_prefetch(step.at(part.out, row + r) + panel * kLanes, 1);
+  for (int r = 0; r < rows; r++) __builtin_prefetch(step.row_at(part.out, row + r) + panel * kLanes, 1);
 }
 
 void Linear::finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const {
   const int n = std::min(kLanes, part.weight.rows - panel * kLanes);
   for (int r = 0; r < rows; r++) {
-    float* y = step.at(part.out, row + r) + panel * kLanes;
+    float* y = step.row_at(part.out, row + r) + panel * kLanes;
     const float* x = out + r * kLanes;
     if (n < kLanes)
       for (int i = 0; i < n; i++) y[i] = finish_.adds ? y[i] + x[i] : x[i];

@@ -25,7 +25,7 @@ inline void copy(ActRow from, int blocks, ActRow to) {
   for (int i = 0; i < blocks; i++) to.first[i * to.apart] = from.first[i * from.apart];
 }
 
-// For each row of the batch the row of a matrix that its token, or its position, names; or always the first.
+// Looks up, for each row of the batch, a matrix's row by token, position or type; or always the first.
 class Embed : public Op {
  public:
   enum class By { kToken, kPosition, kType };
@@ -71,7 +71,7 @@ class Gather : public Op {
   int width_;
 };
 
-// Of each of some groups the numbers of a row of a, then those of a row of b.
+// Joins rows group by group: the numbers of a, then those of b.
 class Join : public Op {
  public:
   struct Part { View from; int size; };  // numbers of a group
@@ -186,7 +186,7 @@ class Linear : public Op {
   const Part& part_of(int& panel) const;
   static bool is_many(const Step& step, const Part& part, int rows);
   void panels(Step& step, int thread, int first, int last, int begin, int end);
-  int beside(const Step& step, const Part& part, int panel, int most, int rows) const;
+  int panels_together(const Step& step, const Part& part, int panel, int limit, int rows) const;
   void together(Step& step, const Part& part, int panel, int count, int row, int rows);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                float* out) const;
@@ -279,7 +279,7 @@ class Attend : public Op {
 
 constexpr int kMostTaps = 16;
 
-// Of each number of a row one weight for each tap, the oldest token's first: (taps, width).
+// A weight for each tap and each number of a row, the oldest token's first: (taps, width).
 struct ConvWeights {
   std::vector<float> weight, bias;  // bias empty: none
   int width, taps;
@@ -293,7 +293,7 @@ class Conv : public Op {
   void run(Step& step, int thread) override;
 
  private:
-  int before() const { return weights_.taps - 1; }
+  int state_rows() const { return weights_.taps - 1; }
   const float* input(const Step& step, int segment, int row) const;
 
   const View in_, out_;
@@ -361,7 +361,7 @@ class Mamba : public HeadStates {
  public:
   struct Views { View vkq, dt, out; };
   struct Shape { int groups, heads, keys, values; };
-  // Of each head: a, what is added to its step, what of a value goes to the output.
+  // Each head's a, what is added to its step, and the share of a value that goes to the output.
   struct Weights { std::vector<float> a, dt, skip; };
   Mamba(Plan& plan, Views at, Shape shape, Weights weights);
   void prepare(Step& step) override;

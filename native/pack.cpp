@@ -163,13 +163,13 @@ std::vector<uint16_t> patterns(const std::string& name) {
 void pack_rows(Pool& pool, const Packed& packed, const RowBytes& source, int first, int rows, uint8_t* out) {
   const Format f = packed.format;
   const size_t row_bytes = source_bytes(f, 1, packed.cols), panel_rows = kLanes * row_bytes;
-  const int some = kLanes * (int)std::max<size_t>(source.at_once / panel_rows, 1);
+  const int chunk = kLanes * (int)std::max<size_t>(source.at_once / panel_rows, 1);
   out += first / kLanes * packed.panel;
   std::atomic<int> next{0};
   pool.run([&](int) {
     static thread_local std::vector<uint8_t> buffer;
-    for (int row; (row = next.fetch_add(some, std::memory_order_relaxed)) < rows;) {
-      const int end = std::min(row + some, rows);
+    for (int row; (row = next.fetch_add(chunk, std::memory_order_relaxed)) < rows;) {
+      const int end = std::min(row + chunk, rows);
       const uint8_t* from = source.find(row * row_bytes, (end - row) * row_bytes, buffer);
       for (; row < end; row += kLanes, from += panel_rows)
         kKinds[f].pack_panel(from, std::min(end - row, kLanes), packed.cols, out + row / kLanes * packed.panel);

@@ -40,15 +40,15 @@ void Plan::add(std::unique_ptr<Op> op) {
 }
 
 std::vector<const KeptExperts*> Plan::kept_experts() const {
-  std::vector<const KeptExperts*> found;
+  std::vector<const KeptExperts*> experts;
   for (const auto& op : ops_)
-    if (op->kept()) found.push_back(op->kept());
-  return found;
+    if (op->kept_experts()) experts.push_back(op->kept_experts());
+  return experts;
 }
 
 std::shared_ptr<Angles> Plan::angles(Rotation rotation) {
-  for (const auto& known : angles_)
-    if (known->rotation() == rotation) return known;
+  for (const auto& shared : angles_)
+    if (shared->rotation() == rotation) return shared;
   return angles_.emplace_back(std::make_shared<Angles>(std::move(rotation)));
 }
 
@@ -57,11 +57,11 @@ void Angles::reach(int position) {
   if (table_.size() < (position + 1) * row) table_.resize((position + 1) * row);  // whole rows, or as before
   for (; reached_ <= position; reached_++) {
     float* to = table_.data() + reached_ * row;
-    const double grown = 1 + rotation_.growth * log1p((reached_ + rotation_.offset) / rotation_.period);
+    const double growth = 1 + rotation_.growth * log1p((reached_ + rotation_.offset) / rotation_.period);
     for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
-      *to++ = (float)(grown * rotation_.attention_factor * cos(angle));
-      *to++ = (float)(grown * rotation_.attention_factor * sin(angle));
+      *to++ = (float)(growth * rotation_.attention_factor * cos(angle));
+      *to++ = (float)(growth * rotation_.attention_factor * sin(angle));
     }
   }
 }
@@ -102,9 +102,9 @@ KvPlace Plan::claim_kv(int layer, size_t keys, size_t values, int window) {
 }
 
 KvPlace Plan::kv_of(int layer) const {
-  const auto found = kv_places_.find(layer);
-  if (found == kv_places_.end()) throw std::invalid_argument("attention: that layer stores no keys and values");
-  return found->second;
+  const auto place = kv_places_.find(layer);
+  if (place == kv_places_.end()) throw std::invalid_argument("attention: that layer stores no keys and values");
+  return place->second;
 }
 
 size_t Plan::claim_state(size_t floats) {
@@ -113,7 +113,7 @@ size_t Plan::claim_state(size_t floats) {
   return at;
 }
 
-[[noreturn]] static void bad(const char* what) { throw std::invalid_argument(std::string("batch: ") + what); }
+[[noreturn]] static void bad(const char* message) { throw std::invalid_argument(std::string("batch: ") + message); }
 
 void Plan::check(const Batch& b) const {
   for (int i = 0; i < b.rows; i++) {
@@ -164,16 +164,16 @@ void Plan::check_states(const Step& step) const {
 }
 
 void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t count) const {
-  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("copy_blocks: ") + what); };
-  const auto known = [&](int32_t block) { return block >= 0 && block < options_.kv_blocks; };
-  std::vector<bool> named(options_.kv_blocks);
+  const auto bad = [](const char* message) { throw std::invalid_argument(std::string("copy_blocks: ") + message); };
+  const auto is_block = [&](int32_t block) { return block >= 0 && block < options_.kv_blocks; };
+  std::vector<bool> seen(options_.kv_blocks);
   for (size_t i = 0; i < count; i++) {
-    if (!known(sources[i]) || !known(targets[i])) bad("an id names no KV block");
-    named[sources[i]] = true;
+    if (!is_block(sources[i]) || !is_block(targets[i])) bad("an id names no KV block");
+    seen[sources[i]] = true;
   }
   for (size_t i = 0; i < count; i++) {
-    if (named[targets[i]]) bad("a target is also a source, or named twice");
-    named[targets[i]] = true;
+    if (seen[targets[i]]) bad("a target is also a source, or named twice");
+    seen[targets[i]] = true;
   }
 }
 
@@ -209,7 +209,7 @@ void Plan::copy_states(const int32_t* sources, const int32_t* targets, size_t co
 uint8_t* Plan::state_memory(int slot, bool find) {
   if (slot < 0 || slot >= states_->slots()) throw std::invalid_argument("state_memory: the number names no slot");
   if (find && !states_->is_empty()) states_->take(slot);
-  return (uint8_t*)states_->at(slot);
+  return (uint8_t*)states_->state_at(slot);
 }
 
 std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool windows) {
@@ -225,10 +225,10 @@ void Plan::reserve(int rows, int logits) {
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
     size_t n = (int)i == output_.buffer ? std::max(logits, 1) : std::max(rows, 1);
-    if (b.quantised) n = std::max(n, (size_t)Step::kThreadLocalRows * pool->most());
+    if (b.quantised) n = std::max(n, (size_t)Step::kThreadLocalRows * pool->max_threads());
     if (b.memory.size() < n * b.row_bytes()) b.memory = Memory(n * b.row_bytes());
   }
-  if (!scratch_.size()) scratch_ = Memory(sizeof(float) * scratch_floats_ * pool->most());
+  if (!scratch_.size()) scratch_ = Memory(sizeof(float) * scratch_floats_ * pool->max_threads());
 }
 
 Step Plan::step_of(const Batch& batch, bool whole) {
@@ -248,10 +248,10 @@ Step Plan::step_of(const Batch& batch, bool whole) {
           prefetch_.begin(batch.rows, batch.logits), whole};
 }
 
-const float* Plan::run(const Batch& given, size_t first, size_t last) {
-  check(given);
+const float* Plan::run(const Batch& original, size_t first, size_t last) {
+  check(original);
   if (first > last || last > ops_.size()) throw std::invalid_argument("run: the plan has no such ops");
-  Batch batch = given;
+  Batch batch = original;
   if (!batch.limits) batch.limits = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
@@ -265,7 +265,7 @@ const float* Plan::run(const Batch& given, size_t first, size_t last) {
 }
 
 void Plan::take(const Step& step, const float* numbers) const {
-  if (step.batch.rows) memcpy(step.at(input_, 0), numbers, sizeof(float) * step.batch.rows * width_of(input_));
+  if (step.batch.rows) memcpy(step.row_at(input_, 0), numbers, sizeof(float) * step.batch.rows * width_of(input_));
 }
 
 const float* Plan::run_on(const float* numbers, int rows) {
@@ -281,7 +281,7 @@ const float* Plan::run_on(const float* numbers, int rows) {
 
 const float* Plan::execute(Step& step, size_t first, size_t last) {
   for (size_t i = first; i < last; i++) ops_[i]->prepare(step);
-  if (step.batch.rows == 0) return step.at(output_, 0);
+  if (step.batch.rows == 0) return step.row_at(output_, 0);
   const auto started = std::chrono::steady_clock::now();
   const auto job = [&](int thread) {
     for (size_t i = first; i < last; i++) {
@@ -293,7 +293,7 @@ const float* Plan::execute(Step& step, size_t first, size_t last) {
   };
   pool->run(std::ref(job));  // a copy of it would be allocated
   prefetch_.end(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
-  return step.at(output_, 0);
+  return step.row_at(output_, 0);
 }
 
 void Plan::check_numbers(View at, int rows, int width) const {

@@ -94,13 +94,13 @@ struct Step {
   Ahead ahead;  // what is prefetched of the weights
   bool whole = true;  // all ops run in one call; else a later piece may have another number of threads
 
-  // Of few rows every thread makes its own quant blocks: cheaper than waiting for one thread to make them.
+  // Every thread makes its own quant blocks of few rows: that is cheaper than to wait for one thread.
   static constexpr int kThreadLocalRows = 2;
   bool is_thread_local(int rows) const { return whole && rows <= kThreadLocalRows; }
 
   int width(int buffer) const { return buffers[buffer].width; }
   float* scratch(int thread) const { return scratches.base + thread * scratches.floats; }
-  float* at(View v, int row) const {
+  float* row_at(View v, int row) const {
     const Buffer& b = buffers[v.buffer];
     return b.floats() + (size_t)row * b.width + v.column;
   }
@@ -128,9 +128,9 @@ class WorkQueue {
 class Op {
  public:
   virtual ~Op() = default;
-  // Once a step, before the threads start.
+  // Called once a step, before the threads start.
   virtual void prepare(Step&) {}
-  // By every thread.
+  // Called by every thread.
   virtual void run(Step& step, int thread) = 0;
   // Whether a barrier must follow: not where each thread's result is its own.
   virtual bool is_shared(const Step&) const { return true; }
@@ -142,13 +142,13 @@ class Op {
   virtual size_t scratch() const { return 0; }
   // Bytes of the weights that every step reads.
   virtual size_t weight_bytes() const { return 0; }
-  // These come from a file in every step (see Plan::set_resident_budget): read them in one stream, whatever the
-  // threads, which is what a system reads ahead of; and give back the memory that they take once they were used.
+  // The weights come from a file in every step (see Plan::set_resident_budget): read them in one stream, however many
+  // threads there are, since a system reads ahead of one; and give back their memory after use.
   virtual void set_streaming() {}
   virtual void drop_pages() const {}
-  // Of experts in a file: this share of them can stay in memory.
+  // This share of the experts, which are in a file, can stay in memory.
   virtual void keep_share(double) {}
-  virtual const KeptExperts* kept() const { return nullptr; }
+  virtual const KeptExperts* kept_experts() const { return nullptr; }
 };
 
 class Plan {
@@ -162,7 +162,7 @@ class Plan {
       : pool(std::move(pool)), kernels(kernels), options_(options), prefetch_(options.prefetch),
         whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)),
         states_(std::make_shared<StateStore>(options.kv_blocks + options.draft_states)) {}
-  // Beside another plan: with its threads, tier, context, keys and values, and states, which its layers must claim again.
+  // An empty plan with another's threads, tier, context, keys and values, and states, which its layers must claim again.
   explicit Plan(const Plan* other)
       : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
         whole_(other->whole_), windowed_(other->windowed_), states_(other->states_) {}
@@ -187,7 +187,7 @@ class Plan {
   // what the next step wants first: it would read the whole file each time.
   // experts: the share of them that can stay in memory beside it
   void set_resident_budget(size_t bytes, double experts) { resident_budget_ = bytes, experts_share_ = experts; }
-  // Of each op with experts of which not all stay in memory.
+  // One for each op with experts of which not all stay in memory.
   std::vector<const KeptExperts*> kept_experts() const;
 
   int add_buffer(int width, bool quantised);
@@ -221,8 +221,8 @@ class Plan {
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch) { return run(batch, 0, ops_.size()); }
-  // Its ops first … last - 1 alone: pieces of one run follow each other with the same batch, and between
-  // them what was computed may be read and written over.
+  // Run only ops first … last - 1: the pieces of a run follow each other with the same batch, and between them
+  // what was computed may be read and written over.
   const float* run(const Batch& batch, size_t first, size_t last);
   size_t length() const { return ops_.size(); }
   // The ops over rows of numbers that are given as the input, (rows, its width): of a plan that neither

@@ -30,9 +30,9 @@ using Where = std::tuple<int, int>;  // buffer, column
 View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
 KvFormat kv_format(const std::string& name) {
   constexpr const char* kNames[] = {"f16", "q8_0", "q5_1", "q4_0"};
-  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
-  if (found == std::end(kNames)) throw std::invalid_argument("keys and values are not stored as " + name);
-  return (KvFormat)(found - std::begin(kNames));
+  const auto match = std::find(std::begin(kNames), std::end(kNames), name);
+  if (match == std::end(kNames)) throw std::invalid_argument("keys and values are not stored as " + name);
+  return (KvFormat)(match - std::begin(kNames));
 }
 KvFormats kv_formats(const std::string& kv) {  // "q8_0", or "q8_0,q4_0": of keys, of values
   const size_t comma = kv.find(',');
@@ -106,7 +106,7 @@ Numbers run_on(Plan& plan, Given x) {
 }
 
 Numbers read_buffer(const Plan& plan, Where from, int rows, int width) {
-  return made(rows, width, [&](float* out) { plan.read(view(from), rows, width, out); });
+  return new_array(rows, width, [&](float* out) { plan.read(view(from), rows, width, out); });
 }
 
 void write_buffer(Plan& plan, Where to, Given numbers) {
@@ -200,9 +200,9 @@ void bind_class(nb::module_& m) {
       .def("set_resident_budget", &Plan::set_resident_budget, "bytes"_a, "experts"_a = 1.0,
            "See plan.h; to be set before ops are added.")
       .def_prop_ro("kept_experts", [](const Plan& p) {
-        std::vector<std::tuple<std::vector<int64_t>, int64_t, int64_t>> found;
-        for (const KeptExperts* each : p.kept_experts()) found.emplace_back(each->chosen(), each->found(), each->read());
-        return found;
+        std::vector<std::tuple<std::vector<int64_t>, int64_t, int64_t>> counts;
+        for (const KeptExperts* experts : p.kept_experts()) counts.emplace_back(experts->choices(), experts->hits(), experts->misses());
+        return counts;
       }, "Of each op whose experts are not all kept: how often each was chosen; how many were in memory, how many not.")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")

@@ -9,12 +9,12 @@ namespace cutaway::platform {
 int processors();        // that this process may use
 uint64_t this_process();  // another number in a forked child
 
-// Of ARM processors: dot products of bytes, products of matrices of bytes. Elsewhere never called.
+// Whether an ARM processor has dot products of bytes, or products of matrices of bytes. Not called elsewhere.
 bool has_dot();
 bool has_i8mm();
 
-// Of x86 processors with matrix units: whether the system lets this process, and those it forks, use them. To be asked
-// before threads start: each one's state grows by 8 kB.
+// Whether the system lets this process, and those it forks, use an x86 processor's matrix units. Ask before threads
+// start: each one's state grows by 8 kB.
 bool allow_tiles();
 
 // Zeroed memory, in pages of 2 MB where the system has them. Throws std::bad_alloc.
@@ -29,7 +29,7 @@ struct Stamp {  // other numbers once a file was written to; a size below 0 wher
 Stamp stamp(int file);
 int duplicate(int file);  // one that no other program inherits; negative where there can be none
 void close(int file);
-// To be read; nullptr where it cannot be.
+// Maps a file to be read; nullptr where it cannot be.
 uint8_t* map(int file, size_t bytes);
 void unmap(uint8_t* at, size_t bytes);
 int write(int file, size_t at, const uint8_t* from, size_t bytes);  // 0, or the number of the error

@@ -69,9 +69,9 @@ void Pool::stop() {
   if (owner_ != platform::this_process()) {
     // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
     // and neither may what they slept on: it waits for them to leave, which they never will.
-    auto own = std::make_unique<Workers>();
+    auto fresh = std::make_unique<Workers>();
     (void)workers_.release();
-    workers_ = std::move(own);
+    workers_ = std::move(fresh);
     return;
   }
   {
@@ -115,7 +115,7 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
   if (work == Work::kEven) adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
-// After a job, never within one: what prepares the next relies on size().
+// Called after a job, never within one: what prepares the next relies on size().
 //
 // Where another program shares a processor, its thread comes late by half of a job, and half the
 // threads alone would take as long. Below that, backing off costs more than it saves.

@@ -21,14 +21,14 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int size() const { return active_; }  // threads of the running job, or of the next
-  int most() const { return size_; }
+  int max_threads() const { return size_; }
   // Uneven work: threads wait for each other however idle the machine is, so the pool learns nothing
   // from it about other programs.
   enum class Work { kEven, kUneven };
   // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0. What one of them throws ends the
   // others at their next barrier, and is thrown here; the next job runs as if nothing had been.
   void run(const std::function<void(int)>& job, Work work = Work::kEven);
-  // To be called by every thread of a running job.
+  // Every thread of a running job calls it.
   void barrier();
   // All that thread `id` does, from the job after the `seen`th on. The pool starts its threads itself, but in a browser.
   void work(int id, uint64_t seen);

@@ -42,7 +42,7 @@ const QuantFormat* quant_format(std::string_view name) {
 
 int64_t quantise(Pool& pool, Format from, const uint8_t* source, int64_t count, const QuantFormat& to,
                  const float* importance, int64_t columns, uint8_t* out) {
-  // With importance no chunk crosses the end of a row.
+  // No chunk crosses the end of a row where there is importance.
   const int64_t row = importance ? columns : count, chunks = (row + kChunk - 1) / kChunk;
   std::atomic<int64_t> next{0}, bad{count};
   pool.run([&](int) {

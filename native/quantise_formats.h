@@ -12,7 +12,7 @@ struct Importance {
   const float* of;
   float row_mean_square;
 
-  Importance from(int column) const { return {of ? of + column : nullptr, row_mean_square}; }
+  Importance at_column(int column) const { return {of ? of + column : nullptr, row_mean_square}; }
 };
 
 // Writes whole quant blocks. Returns the first number of the first that holds one that is not finite or
@@ -31,7 +31,7 @@ extern const QuantFormat kSmallFormats[8], kWideFormats[5], kTableFormats[3];
 template <int numbers, int bytes, bool (*write)(const float*, Importance, uint8_t*)>
 int one_by_one(const float* x, Importance importance, int count, uint8_t* out) {
   for (int i = 0; i < count; i += numbers, out += bytes)
-    if (!is_finite(largest(x + i, numbers)) || !write(x + i, importance.from(i), out)) return i;
+    if (!is_finite(largest(x + i, numbers)) || !write(x + i, importance.at_column(i), out)) return i;
   return count;
 }
 

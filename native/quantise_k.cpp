@@ -51,12 +51,12 @@ bool search_affine(const float* x, const float* weights, int top, Tries tries, b
     Floats lanes[size], lane_weights[size];
     Ints codes[size];
     side_by_side<size>(x + g * size, lanes), side_by_side<size>(weights + g * size, lane_weights);
-    const Affine found = affine<size>(lanes, lane_weights, top, tries, absolute);
-    for (int i = 0; i < size; i++) codes[i] = found.code(lanes[i], top);
+    const Affine best = affine<size>(lanes, lane_weights, top, tries, absolute);
+    for (int i = 0; i < size; i++) codes[i] = best.code(lanes[i], top);
     put_codes<size>(codes, groups.codes + g * size);
     for (int lane = 0; lane < kSide; lane++) {
-      groups.scale[g + lane] = found.scale[lane], groups.low[g + lane] = found.low[lane];
-      if (!is_finite(found.scale[lane]) || !is_finite(found.low[lane])) return false;
+      groups.scale[g + lane] = best.scale[lane], groups.low[g + lane] = best.low[lane];
+      if (!is_finite(best.scale[lane]) || !is_finite(best.low[lane])) return false;
     }
   }
   return true;
@@ -67,12 +67,12 @@ bool search_symmetric(const float* x, const float* weights, int top, Groups<16>&
     Floats lanes[16], lane_weights[16];
     Ints codes[16];
     side_by_side<16>(x + g * 16, lanes), side_by_side<16>(weights + g * 16, lane_weights);
-    const Symmetric found = symmetric<16>(lanes, lane_weights, top);
-    for (int i = 0; i < 16; i++) codes[i] = found.code(lanes[i], top);
+    const Symmetric best = symmetric<16>(lanes, lane_weights, top);
+    for (int i = 0; i < 16; i++) codes[i] = best.code(lanes[i], top);
     put_codes<16>(codes, groups.codes + g * 16);
     for (int lane = 0; lane < kSide; lane++) {
-      groups.scale[g + lane] = found.scale[lane];
-      if (!is_finite(found.scale[lane])) return false;
+      groups.scale[g + lane] = best.scale[lane];
+      if (!is_finite(best.scale[lane])) return false;
     }
   }
   return true;
@@ -80,9 +80,9 @@ bool search_symmetric(const float* x, const float* weights, int top, Groups<16>&
 
 // The largest scale, or minimum: 0 where none is above it.
 float most_of(const float* x, int count) {
-  float most = 0.0f;
-  for (int i = 0; i < count; i++) most = x[i] > most ? x[i] : most;
-  return most;
+  float top = 0.0f;
+  for (int i = 0; i < count; i++) top = x[i] > top ? x[i] : top;
+  return top;
 }
 
 // The first of the largest magnitude, with its sign.
@@ -181,11 +181,11 @@ float q3_scales(const float* x, Groups<16>& groups, uint8_t* scales) {
     Floats lanes[16];
     Ints codes[16];
     side_by_side<16>(x + g * 16, lanes);
-    const Floats found = three_bits(lanes, codes);
+    const Floats group_scales = three_bits(lanes, codes);
     put_codes<16>(codes, groups.codes + g * 16);
     for (int lane = 0; lane < kSide; lane++) {
-      groups.scale[g + lane] = found[lane];
-      if (!is_finite(found[lane])) return 0x1p127f;  // which no half holds
+      groups.scale[g + lane] = group_scales[lane];
+      if (!is_finite(group_scales[lane])) return 0x1p127f;  // which no half holds
     }
   }
   const float extreme = extreme_of(groups.scale), factor = -32.0f / extreme;
@@ -202,9 +202,9 @@ float q3_scales(const float* x, Importance importance, Groups<16>& groups, uint8
   if (!search_symmetric(x, weights, 4, groups)) return 0x1p127f;  // which no half holds
   Floats lanes[16], lane_weights[16];
   for (int g = 0; g < 16; g++) lanes[g] = all(groups.scale[g]), lane_weights[g] = all(groups.weight[g]);
-  const Symmetric found = symmetric<16>(lanes, lane_weights, 32);
-  for (int g = 0; g < 16; g++) scales[g] = (uint8_t)found.code(lanes[g], 32)[0];
-  return found.scale[0];
+  const Symmetric best = symmetric<16>(lanes, lane_weights, 32);
+  for (int g = 0; g < 16; g++) scales[g] = (uint8_t)best.code(lanes[g], 32)[0];
+  return best.scale[0];
 }
 
 bool q3_k(const float* x, Importance importance, uint8_t* out) {
@@ -246,13 +246,13 @@ bool scales_and_minima(const float* x, Importance importance, int top, Tries tri
     sum_weights(weights, groups);
     d = positive(groups.scale, groups.weight, 8, 63, scales), m = positive(minima, groups.weight, 8, 63, lows);
   } else {
-    const float most = most_of(groups.scale, 8), most_low = most_of(minima, 8);
-    const float factor = most > 0 ? 63.0f / most : 0.0f, factor_low = most_low > 0 ? 63.0f / most_low : 0.0f;
+    const float top = most_of(groups.scale, 8), top_low = most_of(minima, 8);
+    const float factor = top > 0 ? 63.0f / top : 0.0f, factor_low = top_low > 0 ? 63.0f / top_low : 0.0f;
     for (int g = 0; g < 8; g++) {
       scales[g] = std::min<uint8_t>(63, (uint8_t)nearest(factor * groups.scale[g]));
       lows[g] = std::min<uint8_t>(63, (uint8_t)nearest(factor_low * minima[g]));
     }
-    d = most / 63.0f, m = most_low / 63.0f;
+    d = top / 63.0f, m = top_low / 63.0f;
   }
   if (top == 31)  // what is negative would be a large byte; Q4_K leaves it so
     for (int g = 0; g < 8; g++) scales[g] = std::min<uint8_t>(63, scales[g]), lows[g] = std::min<uint8_t>(63, lows[g]);

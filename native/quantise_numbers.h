@@ -13,14 +13,14 @@ inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float magnitude(float x) { return float_of(bits_of(x) & 0x7FFFFFFF); }
 inline bool is_finite(float x) { return (bits_of(x) & 0x7F800000) != 0x7F800000; }
 
-// Without branches, so that loops over it become vectors. Exact, subnormals included.
+// It has no branches, so that loops over it become vectors. Exact, subnormals included.
 inline float from_half(uint16_t h) {
   const float scaled = float_of((uint32_t)(h & 0x7FFF) << 13) * 0x1p112f;
   const uint32_t special = scaled >= 65536.0f ? 0x7F800000 : 0;
   return float_of(bits_of(scaled) | special | (uint32_t)(h & 0x8000) << 16);
 }
 
-// To nearest, ties to even: the addition rounds at the last bit of the half.
+// Rounds to nearest, ties to even: the addition rounds at the last bit of the half.
 inline uint16_t to_half(float x) {
   const uint32_t twice = bits_of(x) << 1, sign = bits_of(x) >> 16 & 0x8000;
   const float scaled = magnitude(x) * 0x1p112f * 0x1p-110f;
@@ -34,7 +34,7 @@ inline uint16_t to_bf16(float x) { return (uint16_t)((bits_of(x) + 0x7FFF + (bit
 // Ties to even for |x| up to 2^22; beyond that, and for NaN, whatever ggml's nearest_int gives.
 inline int nearest(float x) { return (int)(bits_of(x + 12582912.0f) & 0x7FFFFF) - 0x400000; }
 // Ties away from zero, as roundf; for |x| below 2^22.
-inline int rounded(float x) {
+inline int round_away(float x) {
   const int whole = (int)magnitude(x);
   const int up = whole + (magnitude(x) - (float)whole >= 0.5f);
   return x < 0 ? -up : up;
@@ -55,9 +55,9 @@ inline float half_of(float x) { return from_half(to_half(x)); }
 
 // The largest magnitude. As integers the bits of magnitudes are in their order.
 inline float largest(const float* x, int count) {
-  int most = 0;
-  for (int i = 0; i < count; i++) most = std::max(most, (int)(bits_of(x[i]) & 0x7FFFFFFF));
-  return float_of((uint32_t)most);
+  int bits = 0;
+  for (int i = 0; i < count; i++) bits = std::max(bits, (int)(bits_of(x[i]) & 0x7FFFFFFF));
+  return float_of((uint32_t)bits);
 }
 
 // Added one after another, which is what the reference does.

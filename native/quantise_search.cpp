@@ -18,10 +18,10 @@ Affine affine(const Floats* x, const Floats* weights, int top, Tries tries, bool
   }
   bottom = pick(bottom > 0, Floats{}, bottom);
   const Ints flat = high <= bottom;
-  const auto error_of = [&](const Affine& tried) {
+  const auto error_of = [&](const Affine& candidate) {
     Floats error{};
     for (int i = 0; i < n; i++) {
-      const Floats off = tried.scale * floats(tried.code(x[i], top)) + tried.low - x[i];
+      const Floats off = candidate.scale * floats(candidate.code(x[i], top)) + candidate.low - x[i];
       error += weights[i] * (absolute ? magnitude(off) : off * off);
     }
     return error;
@@ -32,25 +32,25 @@ Affine affine(const Floats* x, const Floats* weights, int top, Tries tries, bool
   const Floats first_error = least;
   for (int t = 0; t <= tries.last; t++) {
     // The minimum that is best so far is where codes begin.
-    Affine tried{{}, {}, (tries.first + tries.step * (float)t + (float)top) / (high - best.low), best.low};
+    Affine candidate{{}, {}, (tries.first + tries.step * (float)t + (float)top) / (high - best.low), best.low};
     Floats sum_l{}, sum_l2{}, sum_xl{};
     for (int i = 0; i < n; i++) {
-      const Floats l = floats(tried.code(x[i], top)), wl = weights[i] * l;
+      const Floats l = floats(candidate.code(x[i], top)), wl = weights[i] * l;
       sum_l += wl, sum_l2 += wl * l, sum_xl += wl * x[i];
     }
     const Floats determinant = sum_w * sum_l2 - sum_l * sum_l;
-    tried.scale = (sum_w * sum_xl - sum_x * sum_l) / determinant;
-    tried.low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant;
-    const Ints above = tried.low > 0;
-    tried.low = pick(above, Floats{}, tried.low);
-    tried.scale = pick(above, sum_xl / sum_l2, tried.scale);
-    const Floats error = error_of(tried);
+    candidate.scale = (sum_w * sum_xl - sum_x * sum_l) / determinant;
+    candidate.low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant;
+    const Ints above = candidate.low > 0;
+    candidate.low = pick(above, Floats{}, candidate.low);
+    candidate.scale = pick(above, sum_xl / sum_l2, candidate.scale);
+    const Floats error = error_of(candidate);
     const Ints better = (determinant > 0) & (error < least);
     least = pick(better, error, least);
-    best.scale = pick(better, tried.scale, best.scale);
-    best.low = pick(better, tried.low, best.low);
-    best.factor = pick(better, tried.factor, best.factor);
-    best.bottom = pick(better, tried.bottom, best.bottom);
+    best.scale = pick(better, candidate.scale, best.scale);
+    best.low = pick(better, candidate.low, best.low);
+    best.factor = pick(better, candidate.factor, best.factor);
+    best.bottom = pick(better, candidate.bottom, best.bottom);
   }
   best.scale = pick(flat, Floats{}, unless_beyond(first_error, best.scale));
   best.low = pick(flat, bottom, best.low);
@@ -65,12 +65,12 @@ namespace {
 // The first of the largest magnitude, with its sign; 0 where all are nothing.
 template <int n>
 Floats extreme(const Floats* x) {
-  Floats most{}, extreme{};
+  Floats top{}, extreme{};
   for (int i = 0; i < n; i++) {
-    const Ints larger = magnitude(x[i]) > most;
-    most = pick(larger, magnitude(x[i]), most), extreme = pick(larger, x[i], extreme);
+    const Ints larger = magnitude(x[i]) > top;
+    top = pick(larger, magnitude(x[i]), top), extreme = pick(larger, x[i], extreme);
   }
-  return pick(most < kNothing, Floats{}, extreme);
+  return pick(top < kNothing, Floats{}, extreme);
 }
 
 }  // namespace
@@ -79,19 +79,19 @@ template <int n>
 Symmetric symmetric(const Floats* x, const Floats* weights, int top) {
   const Floats outermost = extreme<n>(x);
   Symmetric best{{}, (float)-top / outermost};
-  Floats most{}, first{};  // how well the best fits; the first sum
+  Floats best_fit{}, first{};  // how well the best fits; the first sum
   for (int step = -10; step <= 9; step++) {
     if (step == 0) continue;
     Floats factor = -((float)top + 0.1f * (float)step) / outermost, sum_lx{}, sum_l2{};
     if (step == -10) factor = best.factor;
     for (int i = 0; i < n; i++) {
-      const Floats l = floats(within(nearest(factor * x[i]), -top, top - 1));
+      const Floats l = floats(clamp(nearest(factor * x[i]), -top, top - 1));
       sum_lx += weights[i] * x[i] * l, sum_l2 += weights[i] * l * l;
     }
     if (step == -10) first = sum_l2 + sum_lx;
     const Floats scale = sum_lx / sum_l2;
-    const Ints better = (sum_l2 > 0) & (step == -10 ? Ints{} - 1 : sum_lx * sum_lx > most * sum_l2);
-    most = pick(better, scale * sum_lx, most);
+    const Ints better = (sum_l2 > 0) & (step == -10 ? Ints{} - 1 : sum_lx * sum_lx > best_fit * sum_l2);
+    best_fit = pick(better, scale * sum_lx, best_fit);
     best.scale = pick(better, scale, best.scale);
     best.factor = pick(better, factor, best.factor);
   }
@@ -107,7 +107,7 @@ Floats three_bits(const Floats (&x)[16], Ints (&codes)[16]) {
   const Floats outermost = extreme<16>(x), factor = -4.0f / outermost;
   Floats sum_lx{}, sum_l2{};
   for (int i = 0; i < 16; i++) {
-    codes[i] = within(nearest(factor * x[i]), -4, 3);
+    codes[i] = clamp(nearest(factor * x[i]), -4, 3);
     const Floats l = floats(codes[i]), w = x[i] * x[i];
     sum_lx += w * x[i] * l, sum_l2 += w * l * l;
   }
@@ -118,7 +118,7 @@ Floats three_bits(const Floats (&x)[16], Ints (&codes)[16]) {
     for (int i = 0; i < 16; i++) {
       const Floats l = floats(codes[i]), w = x[i] * x[i];
       Floats lx = sum_lx - w * x[i] * l, l2 = sum_l2 - w * l * l;
-      const Ints code = within(nearest(x[i] * l2 / lx), -4, 3);
+      const Ints code = clamp(nearest(x[i] * l2 / lx), -4, 3);
       Ints better = (lx > 0) & (code != codes[i]);
       lx += w * x[i] * floats(code), l2 += w * floats(code) * floats(code);
       better &= (l2 > 0) & (lx * lx * sum_l2 > sum_lx * sum_lx * l2);
@@ -133,16 +133,16 @@ Floats three_bits(const Floats (&x)[16], Ints (&codes)[16]) {
 }
 
 float positive(const float* x, const float* weights, int count, int top, uint8_t* codes) {
-  float most = 0.0f;
-  for (int i = 0; i < count; i++) most = most > x[i] ? most : x[i];
+  float largest = 0.0f;
+  for (int i = 0; i < count; i++) largest = largest > x[i] ? largest : x[i];
   std::fill_n(codes, count, uint8_t{0});
-  if (most < kNothing) return 0.0f;
+  if (largest < kNothing) return 0.0f;
   const auto code = [&](float factor, int i) { return std::min(top, nearest(factor * x[i])); };
-  float best = (float)top / most, least = 0.0f;
+  float best = (float)top / largest, least = 0.0f;
   for (int step = -5; step <= 4; step++) {
     if (step == 0) continue;
     const bool first = step == -5;  // which keeps codes as bytes, should one be negative
-    const float factor = first ? best : (0.1f * (float)step + (float)top) / most, scale = 1.0f / factor;
+    const float factor = first ? best : (0.1f * (float)step + (float)top) / largest, scale = 1.0f / factor;
     float error = 0.0f;
     for (int i = 0; i < count; i++) {
       const int l = first ? (uint8_t)code(factor, i) : code(factor, i);
@@ -162,10 +162,10 @@ float positive(const float* x, const float* weights, int count, int top, uint8_t
       const float w = weights[i], l = codes[i];
       float lx = sum_lx - w * x[i] * l, l2 = sum_l2 - w * l * l;
       if (!(lx > 0 && l2 > 0)) continue;
-      const int tried = std::min(top, nearest(x[i] * l2 / lx));
-      if (tried == codes[i]) continue;
-      lx += w * x[i] * (float)tried, l2 += w * (float)tried * (float)tried;
-      if (lx * lx * sum_l2 > sum_lx * sum_lx * l2) codes[i] = (uint8_t)tried, sum_lx = lx, sum_l2 = l2;
+      const int candidate = std::min(top, nearest(x[i] * l2 / lx));
+      if (candidate == codes[i]) continue;
+      lx += w * x[i] * (float)candidate, l2 += w * (float)candidate * (float)candidate;
+      if (lx * lx * sum_l2 > sum_lx * sum_lx * l2) codes[i] = (uint8_t)candidate, sum_lx = lx, sum_l2 = l2;
     }
   return sum_l2 > 0.0f ? sum_lx / sum_l2 : 0.0f;
 }

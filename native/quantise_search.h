@@ -18,11 +18,11 @@ constexpr float kNothing = 1e-15f;  // a group whose largest number is smaller i
 
 inline Floats all(float x) { return Floats{x, x, x, x}; }
 inline Floats floats(Ints x) { return __builtin_convertvector(x, Floats); }
-inline Floats pick(Ints which, Floats yes, Floats no) { return (Floats)((which & (Ints)yes) | (~which & (Ints)no)); }
-inline Ints pick(Ints which, Ints yes, Ints no) { return (which & yes) | (~which & no); }
+inline Floats pick(Ints mask, Floats yes, Floats no) { return (Floats)((mask & (Ints)yes) | (~mask & (Ints)no)); }
+inline Ints pick(Ints mask, Ints yes, Ints no) { return (mask & yes) | (~mask & no); }
 inline Floats magnitude(Floats x) { return (Floats)((Ints)x & 0x7FFFFFFF); }
 inline Ints nearest(Floats x) { return ((Ints)(x + 12582912.0f) & 0x7FFFFF) - 0x400000; }
-inline Ints within(Ints x, int low, int high) {
+inline Ints clamp(Ints x, int low, int high) {
   x = pick(x < low, Ints{} + low, x);
   return pick(x > high, Ints{} + high, x);
 }
@@ -45,7 +45,7 @@ constexpr Tries kWeighted{-0.9f, 0.05f, 36};  // with an importance matrix
 struct Affine {
   Floats scale, low, factor, bottom;
 
-  Ints code(Floats x, int top) const { return within(nearest(factor * (x - bottom)), 0, top); }
+  Ints code(Floats x, int top) const { return clamp(nearest(factor * (x - bottom)), 0, top); }
 };
 // top: the largest code; absolute: the error is summed as it is, not squared.
 template <int n>
@@ -57,7 +57,7 @@ struct Symmetric {
 
   // The code plus top, as it is stored; 0 where the group is nothing.
   Ints code(Floats x, int top) const {
-    return pick(factor == 0, Ints{}, within(nearest(factor * x), -top, top - 1) + top);
+    return pick(factor == 0, Ints{}, clamp(nearest(factor * x), -top, top - 1) + top);
   }
 };
 template <int n>

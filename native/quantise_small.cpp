@@ -19,18 +19,18 @@ void pack(const uint8_t* codes, uint8_t* out, uint8_t* high = nullptr) {
 
 bool q8_0(const float* x, Importance, uint8_t* out) {
   const float d = largest(x, kSmall) / 127.0f, id = inverse(d);
-  for (int i = 0; i < kSmall; i++) out[2 + i] = (uint8_t)rounded(x[i] * id);
+  for (int i = 0; i < kSmall; i++) out[2 + i] = (uint8_t)round_away(x[i] * id);
   return put_half(out, d);
 }
 
 // Q4_0 and Q5_0: codes less half of their range, times a scale.
 template <int bits>
-bool around_zero(const float* x, uint8_t* out) {
+bool quantise_symmetric(const float* x, uint8_t* out) {
   constexpr float half = 1 << (bits - 1);
-  const float most = largest(x, kSmall);
+  const float peak = largest(x, kSmall);
   float extreme = 0.0f;  // the first of the largest magnitude, with its sign
-  for (int i = 0; most > 0 && extreme == 0; i++)
-    if (magnitude(x[i]) == most) extreme = x[i];
+  for (int i = 0; peak > 0 && extreme == 0; i++)
+    if (magnitude(x[i]) == peak) extreme = x[i];
   const float d = extreme / -half, id = inverse(d);
   uint8_t codes[kSmall];
   for (int i = 0; i < kSmall; i++) codes[i] = (uint8_t)std::min((1 << bits) - 1, (int)(x[i] * id + (half + 0.5f)));
@@ -39,7 +39,7 @@ bool around_zero(const float* x, uint8_t* out) {
 }
 
 // The bits of a float as an integer that grows with it; its own inverse.
-int ordered(int bits) { return bits ^ (bits >> 31 & 0x7FFFFFFF); }
+int sort_key(int bits) { return bits ^ (bits >> 31 & 0x7FFFFFFF); }
 
 // Q4_1 and Q5_1: codes times a scale, and a minimum.
 template <int bits>
@@ -47,10 +47,10 @@ bool from_minimum(const float* x, uint8_t* out) {
   constexpr int top = (1 << bits) - 1;
   int low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
   for (int i = 0; i < kSmall; i++) {
-    const int key = ordered((int)bits_of(x[i]));
+    const int key = sort_key((int)bits_of(x[i]));
     low = std::min(low, key), high = std::max(high, key);
   }
-  float min = float_of((uint32_t)ordered(low)), max = float_of((uint32_t)ordered(high));
+  float min = float_of((uint32_t)sort_key(low)), max = float_of((uint32_t)sort_key(high));
   if (min == 0) min = *std::find(x, x + kSmall, 0.0f);  // the first of zeros of either sign
   if (max == 0) max = 0.0f;
   const float d = (max - min) / (float)top, id = inverse(d);
@@ -61,10 +61,10 @@ bool from_minimum(const float* x, uint8_t* out) {
   return true;
 }
 
-// With an importance matrix the scale is searched for, four quant blocks side by side; what is missing
-// to four is zeros.
+// The scale is searched for where there is an importance matrix, in four quant blocks side by side; zeros fill up
+// the last four.
 template <int bits, bool has_minimum, int bytes>
-int searched(const float* x, Importance importance, int count, uint8_t* out) {
+int search_scales(const float* x, Importance importance, int count, uint8_t* out) {
   constexpr int four = kSide * kSmall, top = has_minimum ? (1 << bits) - 1 : 1 << (bits - 1);
   for (int start = 0; start < count; start += four) {
     const int blocks = std::min(kSide, (count - start) / kSmall);
@@ -76,13 +76,13 @@ int searched(const float* x, Importance importance, int count, uint8_t* out) {
     side_by_side<kSmall>(numbers, lanes), side_by_side<kSmall>(weights, lane_weights);
     Ints lane_codes[kSmall];
     if constexpr (has_minimum) {
-      const Affine found = affine<kSmall>(lanes, lane_weights, top, kWeighted, false);
-      scale = found.scale, low = found.low;
-      for (int i = 0; i < kSmall; i++) lane_codes[i] = found.code(lanes[i], top);
+      const Affine best = affine<kSmall>(lanes, lane_weights, top, kWeighted, false);
+      scale = best.scale, low = best.low;
+      for (int i = 0; i < kSmall; i++) lane_codes[i] = best.code(lanes[i], top);
     } else {
-      const Symmetric found = symmetric<kSmall>(lanes, lane_weights, top);
-      scale = found.scale;
-      for (int i = 0; i < kSmall; i++) lane_codes[i] = found.code(lanes[i], top);
+      const Symmetric best = symmetric<kSmall>(lanes, lane_weights, top);
+      scale = best.scale;
+      for (int i = 0; i < kSmall; i++) lane_codes[i] = best.code(lanes[i], top);
     }
     for (int b = 0; b < blocks; b++, out += bytes) {
       const bool finite = is_finite(largest(numbers + b * kSmall, kSmall)) && put_half(out, scale[b]);
@@ -98,12 +98,12 @@ int searched(const float* x, Importance importance, int count, uint8_t* out) {
 template <int bits, bool has_minimum, int bytes>
 bool plain(const float* x, Importance, uint8_t* out) {
   if constexpr (has_minimum) return from_minimum<bits>(x, out);
-  else return around_zero<bits>(x, out);
+  else return quantise_symmetric<bits>(x, out);
 }
 
 template <int bits, bool has_minimum, int bytes>
 int write(const float* x, Importance importance, int count, uint8_t* out) {
-  if (importance.of) return searched<bits, has_minimum, bytes>(x, importance, count, out);
+  if (importance.of) return search_scales<bits, has_minimum, bytes>(x, importance, count, out);
   return one_by_one<kSmall, bytes, plain<bits, has_minimum, bytes>>(x, importance, count, out);
 }
 

@@ -39,7 +39,7 @@ int iq4_nl(const float* x, Importance importance, int count, uint8_t* out) {
     const int blocks = std::min(kSide, (count - start) / kGroup);
     float numbers[kSide * kGroup] = {}, weights[kSide * kGroup] = {};
     memcpy(numbers, x + start, 4 * (size_t)(blocks * kGroup));
-    for (int i = 0; i < blocks * kGroup; i += kGroup) weigh(numbers + i, importance.from(start + i), kGroup, weights + i);
+    for (int i = 0; i < blocks * kGroup; i += kGroup) weigh(numbers + i, importance.at_column(start + i), kGroup, weights + i);
     const Floats scale = scales_of(numbers, weights);
     for (int b = 0; b < blocks; b++, out += 18) {
       const float* group = numbers + b * kGroup;
@@ -55,13 +55,13 @@ bool iq4_xs(const float* x, Importance importance, uint8_t* out) {
   static_assert(half == kSide * kGroup);
   float weights[groups * kGroup], scales[groups];
   weigh(x, importance, groups * kGroup, weights);
-  float most = 0.0f, extreme = 0.0f;
+  float peak = 0.0f, extreme = 0.0f;
   for (int g = 0; g < groups; g += kSide) {
-    const Floats found = scales_of(x + g * kGroup, weights + g * kGroup);
+    const Floats group_scales = scales_of(x + g * kGroup, weights + g * kGroup);
     for (int lane = 0; lane < kSide; lane++) {
-      const float scale = scales[g + lane] = found[lane];
+      const float scale = scales[g + lane] = group_scales[lane];
       if (!is_finite(scale)) return false;
-      if (magnitude(scale) > most) most = magnitude(scale), extreme = scale;
+      if (magnitude(scale) > peak) peak = magnitude(scale), extreme = scale;
     }
   }
   const float d = -extreme / 32, factor = d == 0 ? 0.0f : 1.0f / d;
@@ -91,9 +91,9 @@ int floor_log2(float x) {
 }
 
 bool mxfp4(const float* x, Importance, uint8_t* out) {
-  const float most = largest(x, kGroup);
+  const float peak = largest(x, kGroup);
   // Below 2^-125 the reference leaves the exponent's range; here the smallest exponent stays.
-  const int exponent = most > 0 ? std::max(floor_log2(most) + 125, 0) : 0;
+  const int exponent = peak > 0 ? std::max(floor_log2(peak) + 125, 0) : 0;
   // Half of 2^(exponent - 127), since the values are doubled.
   const float d = exponent < 2 ? float_of(0x00200000u << exponent) : float_of((uint32_t)(exponent - 1) << 23);
   uint8_t codes[kGroup];

@@ -11,7 +11,7 @@ namespace cutaway {
 
 Conv::Conv(Plan& plan, View in, View out, ConvWeights weights)
     : in_(in), out_(out), weights_(std::move(weights)), states_(plan.states()),
-      at_(plan.claim_state((size_t)before() * weights_.width)) {
+      at_(plan.claim_state((size_t)state_rows() * weights_.width)) {
   const auto& [weight, bias, width, taps] = weights_;
   if (width <= 0 || taps < 2 || taps > kMostTaps || weight.size() != (size_t)width * taps ||
       (!bias.empty() && bias.size() != (size_t)width))
@@ -20,12 +20,12 @@ Conv::Conv(Plan& plan, View in, View out, ConvWeights weights)
 
 // The inputs before each sequence's rows are copied here: its state may be overwritten while other rows read it.
 void Conv::prepare(Step& step) {
-  const size_t floats = (size_t)before() * weights_.width;
+  const size_t floats = (size_t)state_rows() * weights_.width;
   before_.assign(step.segments.size() * floats, 0.0f);
   segment_of_.resize(step.batch.rows);
   for (size_t s = 0; s < step.segments.size(); s++) {
     const auto& segment = step.segments[s];
-    if (segment.from >= 0) memcpy(before_.data() + s * floats, states_.at(segment.from) + at_, floats * sizeof(float));
+    if (segment.from >= 0) memcpy(before_.data() + s * floats, states_.state_at(segment.from) + at_, floats * sizeof(float));
     std::fill_n(segment_of_.begin() + segment.first, segment.rows, (int)s);
   }
 }
@@ -33,8 +33,8 @@ void Conv::prepare(Step& step) {
 // The input of a row of the batch, or of one of those before its sequence's first.
 const float* Conv::input(const Step& step, int segment, int row) const {
   const int first = step.segments[segment].first;
-  if (row >= first) return step.at(in_, row);
-  return before_.data() + ((size_t)(segment + 1) * before() + row - first) * weights_.width;
+  if (row >= first) return step.row_at(in_, row);
+  return before_.data() + ((size_t)(segment + 1) * state_rows() + row - first) * weights_.width;
 }
 
 void Conv::run(Step& step, int thread) {
@@ -45,15 +45,15 @@ void Conv::run(Step& step, int thread) {
   for (int i = (int)(items * thread / threads); i < (int)(items * (thread + 1) / threads); i++) {
     const int row = i / parts, at = i % parts * part;
     const float* rows[kMostTaps];
-    for (int t = 0; t < taps; t++) rows[t] = input(step, segment_of_[row], row - before() + t) + at;
+    for (int t = 0; t < taps; t++) rows[t] = input(step, segment_of_[row], row - state_rows() + t) + at;
     step.k.conv(rows, weight.data() + at, width, bias.empty() ? nullptr : bias.data() + at, taps,
-                std::min(part, width - at), step.at(out_, row) + at);
+                std::min(part, width - at), step.row_at(out_, row) + at);
   }
   for (int i = thread; i < (int)step.stored.size(); i += threads) {
     const auto [row, slot] = step.stored[i];
-    float* to = states_.at(slot) + at_;
-    for (int t = 0; t < before(); t++)
-      memcpy(to + (size_t)t * width, input(step, segment_of_[row], row - before() + 1 + t), sizeof(float) * width);
+    float* to = states_.state_at(slot) + at_;
+    for (int t = 0; t < state_rows(); t++)
+      memcpy(to + (size_t)t * width, input(step, segment_of_[row], row - state_rows() + 1 + t), sizeof(float) * width);
   }
 }
 
@@ -81,7 +81,7 @@ void HeadStates::run(Step& step, int thread) {
 // Some columns over all rows of a sequence; state: where they are kept meanwhile.
 void HeadStates::compute(Step& step, const Step::Segment& segment, const Columns& columns, float* state) {
   const size_t at = state_ + (size_t)columns.head * keys_ * values_ + columns.first;
-  const float* before = segment.from < 0 ? nullptr : states_.at(segment.from) + at;
+  const float* before = segment.from < 0 ? nullptr : states_.state_at(segment.from) + at;
   for (int i = 0; i < keys_; i++)
     if (before) memcpy(state + i * kColumns, before + (size_t)i * values_, sizeof(float) * columns.count);
     else std::fill_n(state + i * kColumns, columns.count, 0.0f);
@@ -91,7 +91,7 @@ void HeadStates::compute(Step& step, const Step::Segment& segment, const Columns
     change(step, row, columns, state);
     for (; stored != step.stored.end() && stored->row == row; stored++)
       for (int i = 0; i < keys_; i++)
-        memcpy(states_.at(stored->slot) + at + (size_t)i * values_, state + i * kColumns, sizeof(float) * columns.count);
+        memcpy(states_.state_at(stored->slot) + at + (size_t)i * values_, state + i * kColumns, sizeof(float) * columns.count);
   }
 }
 
@@ -111,7 +111,7 @@ void DeltaNet::prepare(Step& step) {
 // A query and a key of length 1, the query divided by the root of how many numbers it has.
 void DeltaNet::make_units(Step& step, int row, int k_head) {
   const int n = keys_, all = shape_.k_heads * n;
-  const float* x = step.at(at_.qkv, row) + k_head * n;
+  const float* x = step.row_at(at_.qkv, row) + k_head * n;
   float* unit = units_.data() + (size_t)row * 2 * all + k_head * n;
   step.k.unit(x, 1 / sqrtf((float)n), n, unit);
   step.k.unit(x + all, 1, n, unit + all);
@@ -121,7 +121,7 @@ void DeltaNet::begin(Step& step, int thread) {
   const int threads = step.pool.size(), k_heads = shape_.k_heads;
   for (int i = thread; i < step.batch.rows * k_heads; i += threads) make_units(step, i / k_heads, i % k_heads);
   for (int row = thread; row < step.batch.rows; row += threads)
-    step.k.keep_and_learn(step.at(at_.a, row), dt_.data(), a_.data(), step.at(at_.b, row), heads_,
+    step.k.keep_and_learn(step.row_at(at_.a, row), dt_.data(), a_.data(), step.row_at(at_.b, row), heads_,
                           keep_.data() + (size_t)row * heads_, learn_.data() + (size_t)row * heads_);
 }
 
@@ -133,7 +133,7 @@ void DeltaNet::change(Step& step, int row, const Columns& columns, float* state)
   const size_t gate = (size_t)row * heads_ + head;
   const DeltaToken token{unit, unit + all, keep_[gate], learn_[gate], keys_, kColumns};
   const int at = head * values_ + first;
-  step.k.delta(token, state, count, step.at(at_.qkv, row) + 2 * all + at, step.at(at_.out, row) + at);
+  step.k.delta(token, state, count, step.row_at(at_.qkv, row) + 2 * all + at, step.row_at(at_.out, row) + at);
 }
 
 Mamba::Mamba(Plan& plan, Views at, Shape shape, Weights weights)
@@ -152,18 +152,18 @@ void Mamba::prepare(Step& step) {
 
 void Mamba::begin(Step& step, int thread) {
   for (int row = thread; row < step.batch.rows; row += step.pool.size())
-    step.k.keep_and_step(step.at(at_.dt, row), weights_.dt.data(), weights_.a.data(), heads_,
+    step.k.keep_and_step(step.row_at(at_.dt, row), weights_.dt.data(), weights_.a.data(), heads_,
                          keep_.data() + (size_t)row * heads_, step_.data() + (size_t)row * heads_);
 }
 
 void Mamba::change(Step& step, int row, const Columns& columns, float* state) {
   const auto [head, first, count] = columns;
-  const float* v = step.at(at_.vkq, row);
+  const float* v = step.row_at(at_.vkq, row);
   const float* k = v + heads_ * values_ + head / (heads_ / shape_.groups) * keys_;
   const size_t i = (size_t)row * heads_ + head;
   const MambaToken token{k + shape_.groups * keys_, k, keep_[i], step_[i], weights_.skip[head], keys_, kColumns};
   const int at = head * values_ + first;
-  step.k.mamba(token, state, count, v + at, step.at(at_.out, row) + at);
+  step.k.mamba(token, state, count, v + at, step.row_at(at_.out, row) + at);
 }
 
 }  // namespace cutaway

@@ -17,29 +17,29 @@ double log_sum(const Kernels& k, const float* logits, size_t vocab) {
 }
 
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob) {
-  Drawn drawn{};
-  const auto failed = [&](Drawn::Status why) { return drawn.status = why, drawn; };
+  Drawn draw{};
+  const auto failed = [&](Drawn::Status status) { return draw.status = status, draw; };
   RowStats stats;
   k.row_stats(logits, vocab, &stats);
-  drawn.logits_hash = stats.hash;
+  draw.logits_hash = stats.hash;
   if (!is_finite(stats)) return failed(Drawn::Status::kNotFinite);
   Candidates c(k, scratch, logits, vocab, stats);
   std::optional<Observer> observer;
   if (row.observe) observer.emplace(k, logits, row, c);
   const double log_sum = logprob ? c.log_sum() : 0;
   for (const Stage& stage : row.chain->stages) {
-    if (observer) observer->before_stage(stage, c);
+    if (observer) observer->begin_stage(stage, c);
     c.apply(stage, row, observer ? observer->report() : nullptr);
     if (c.size() == 0) return failed(Drawn::Status::kNothingAllowed);
-    if (!c.in_range()) return failed(Drawn::Status::kOutOfRange);
-    if (observer) observer->after_stage(c);
+    if (!c.is_in_range()) return failed(Drawn::Status::kOutOfRange);
+    if (observer) observer->end_stage(c);
   }
-  drawn.sampled_id = c.id(c.draw(row));
-  drawn.token_id = row.forced.value_or(drawn.sampled_id);
-  drawn.survivors = c.size();
-  drawn.logprob = logits[drawn.token_id] - log_sum;
-  if (observer) drawn.observed = observer->finish(drawn.token_id, c);
-  return drawn;
+  draw.sampled_id = c.id(c.draw(row));
+  draw.token_id = row.forced.value_or(draw.sampled_id);
+  draw.survivors = c.size();
+  draw.logprob = logits[draw.token_id] - log_sum;
+  if (observer) draw.observed = observer->finish(draw.token_id, c);
+  return draw;
 }
 
 ReadRow read_row(const Kernels& k, const float* logits, size_t vocab, int32_t next, size_t top) {

@@ -25,7 +25,7 @@ struct StageKind {
   bool heats = false;  // the temperature: what is done to logits before it, and what after
 };
 
-// By its name in sampling/stages.py. Throws std::invalid_argument where there is none.
+// Finds a stage by its name in sampling/stages.py. Throws std::invalid_argument where there is none.
 const StageKind* stage_kind(const char* name);
 
 struct Stage {

@@ -39,7 +39,7 @@ Candidates::Candidates(const Kernels& k, Scratch& s, const float* logits, size_t
   s_.reserve(n);
 }
 
-bool Candidates::in_range() const { return magnitude_ <= kLargest; }
+bool Candidates::is_in_range() const { return magnitude_ <= kLargest; }
 
 double Candidates::mass() {
   if (mass_ < 0) mass_ = k_.exp_sum(z_, n_, top_);
@@ -58,9 +58,9 @@ double Candidates::entropy() {
 }
 
 std::vector<double> Candidates::weights() {
-  std::vector<double> out(n_);
-  k_.exp_each(z_, n_, top_, out.data());
-  return out;
+  std::vector<double> shares(n_);
+  k_.exp_each(z_, n_, top_, shares.data());
+  return shares;
 }
 
 void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) {
@@ -85,12 +85,12 @@ size_t Candidates::find(int64_t id) const {
   return at != end && *at == id ? (size_t)(at - s_.ids.begin()) : n_;
 }
 
-float* Candidates::at(int64_t id) {
+float* Candidates::logit_at(int64_t id) {
   const size_t index = find(id);
   return index < n_ ? s_.logits.data() + index : nullptr;
 }
 
-void Candidates::changed(double factor, double more) {
+void Candidates::note_change(double factor, double more) {
   magnitude_ = magnitude_ * factor + more;
   top_ = k_.max_of(z_, n_);
 }
@@ -125,13 +125,13 @@ uint64_t* Candidates::best(const float* z, size_t n, size_t k) {
   return keys;
 }
 
-void Candidates::top_k(double wanted, StageReport* report) {
-  if (wanted >= (double)n_) return;
-  const size_t k = (size_t)wanted;
+void Candidates::top_k(double count, StageReport* report) {
+  if (count >= (double)n_) return;
+  const size_t k = (size_t)count;
   keep_to(best(z_, n_, k)[k - 1], report);
 }
 
-// After a filter that may have removed the highest logit.
+// Called after a filter that may have removed the highest logit.
 void Candidates::find_top() {
   if (n_ == 0) return;
   const float top = k_.max_of(z_, n_);
@@ -150,61 +150,61 @@ void Candidates::keep_within(double depth, StageReport* report) {
 void Candidates::keep_to(uint64_t last, StageReport* report) {
   uint32_t* index = s_.index.data();
   const size_t m = k_.collect(z_, n_, logit_of(last), index);
-  size_t kept = 0;
+  size_t survivors = 0;
   for (size_t i = 0; i < m; i++) {
-    index[kept] = index[i];
-    kept += key_of(z_[index[i]], index[i]) <= last;
+    index[survivors] = index[i];
+    survivors += key_of(z_[index[i]], index[i]) <= last;
   }
-  keep(kept, report);
+  keep(survivors, report);
 }
 
 // The m candidates at s_.index stay.
 void Candidates::keep(size_t m, StageReport* report) {
   if (m == n_) return;
   if (m == 0) return void(n_ = 0);  // nothing to report of a row that fails
-  const double kept = report ? fill(m, report) : -1;
+  const double kept_mass = report ? fill(m, report) : -1;
   for (size_t i = 0; i < m; i++) {  // in place: an index is never below i
     const uint32_t from = s_.index[i];
     s_.logits[i] = z_[from];
     s_.ids[i] = id(from);
   }
-  z_ = s_.logits.data(), n_ = m, all_ = false, mass_ = kept;
+  z_ = s_.logits.data(), n_ = m, all_ = false, mass_ = kept_mass;
 }
 
-// What it means that only the m candidates at s_.index stay; their mass.
+// Report what it means that only the m candidates at s_.index stay; returns their mass.
 double Candidates::fill(size_t m, StageReport* report) {
   float* floats = s_.floats.data();
   for (size_t i = 0; i < m; i++) floats[i] = z_[s_.index[i]];
   report->min_kept_logit = *std::min_element(floats, floats + m) + 0.0f;  // one zero, not two
-  const double kept = k_.exp_sum(floats, m, top_);
-  double gone = mass() - kept;
-  removed(m, floats);
-  if (gone < mass() * kLittle) gone = k_.exp_sum(floats, n_ - m, top_);
-  report->removed_mass = gone / mass();
+  const double kept_mass = k_.exp_sum(floats, m, top_);
+  double removed_mass = mass() - kept_mass;
+  copy_removed(m, floats);
+  if (removed_mass < mass() * kLittle) removed_mass = k_.exp_sum(floats, n_ - m, top_);
+  report->removed_mass = removed_mass / mass();
   top_removed(m, report);
-  return kept;
+  return kept_mass;
 }
 
-// The likeliest of those who are not among the m at s_.index; their logits are in s_.floats.
+// Report the likeliest of those who are not among the m at s_.index; their logits are in s_.floats.
 void Candidates::top_removed(size_t m, StageReport* report) {
-  const size_t named = std::min(n_ - m, kTopRemoved);
-  uint64_t* keys = best(s_.floats.data(), n_ - m, named);
-  std::sort(keys, keys + named);
-  const uint32_t* kept = s_.index.data();
-  for (size_t i = 0; i < named; i++) {
+  const size_t count = std::min(n_ - m, kTopRemoved);
+  uint64_t* keys = best(s_.floats.data(), n_ - m, count);
+  std::sort(keys, keys + count);
+  const uint32_t* survivors = s_.index.data();
+  for (size_t i = 0; i < count; i++) {
     const uint32_t place = (uint32_t)keys[i];  // among the removed; add the kept that lie before
     size_t before = 0;
     for (size_t end = m; before < end;) {
       const size_t middle = (before + end) / 2;
-      if (kept[middle] - middle <= place) before = middle + 1;
+      if (survivors[middle] - middle <= place) before = middle + 1;
       else end = middle;
     }
     report->top_removed.push_back(id(place + (uint32_t)before));
   }
 }
 
-// The logits of those who are not among the m at s_.index.
-void Candidates::removed(size_t m, float* out) const {
+// Copy the logits of those who are not among the m at s_.index.
+void Candidates::copy_removed(size_t m, float* out) const {
   size_t from = 0;
   for (size_t i = 0; i < m; i++) {
     out = std::copy(z_ + from, z_ + s_.index[i], out);

@@ -32,7 +32,7 @@ class Candidates {
   float logit(size_t index) const { return z_[index]; }
   uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
   size_t find(int64_t id) const;  // its index; size() where it is not in
-  bool in_range() const;  // whether no logit that the stages made is too large for float32
+  bool is_in_range() const;  // whether no logit that the stages made is too large for float32
   void apply(const Stage& stage, const Row& row, StageReport* report);
   // The index of the chosen one.
   size_t draw(const Row& row);
@@ -47,18 +47,18 @@ class Candidates {
 
  // -- for the stages ------------------------------------------------------------------------------
 
-  // Logits that may be written; call changed() afterwards.
+  // Logits that may be written; call note_change() afterwards.
   float* copy_row();
-  float* at(int64_t id);  // of one that is in, after copy_row(); else null
-  // No logit is now larger than before times `factor`, plus `more`, in magnitude.
-  void changed(double factor, double more);
+  float* logit_at(int64_t id);  // of one that is in, after copy_row(); else null
+  // Note that no logit's magnitude is larger than before, times `factor`, plus `more`.
+  void note_change(double factor, double more);
   std::vector<int32_t>& counts() { return s_.counts; }  // (vocab): zero, and to be left so
   void divide(float by);
   void top_k(double k, StageReport* report);
   void top_p(double p, StageReport* report);
-  // Those whose logit is at least the highest plus `depth`, which is 0 or less.
+  // Keep those whose logit is at least the highest plus `depth`, which is 0 or less.
   void keep_within(double depth, StageReport* report);
-  // Those of whom in(index) holds; none may be left.
+  // Keep those for whom in(index) is true; none may be left.
   template <typename In> void keep_if(In in, StageReport* report) {
     size_t m = 0;
     for (size_t i = 0; i < n_; i++) {
@@ -68,7 +68,7 @@ class Candidates {
     keep_these(m, report);
   }
   uint32_t* index() { return s_.index.data(); }
-  // The m at index(), ascending, which need not be the best.
+  // Keep the m at index(), ascending, which need not be the best.
   void keep_these(size_t m, StageReport* report) { keep(m, report), find_top(); }
   double mass();  // Σ exp(logit - highest)
   // mass(), and Σ exp(logit - highest) · (highest - logit).
@@ -99,7 +99,7 @@ class Candidates {
   void find_top();
   double fill(size_t m, StageReport* report);
   void top_removed(size_t m, StageReport* report);
-  void removed(size_t m, float* out) const;
+  void copy_removed(size_t m, float* out) const;
   size_t luckiest(const Row& row);
 
   const Kernels& k_;

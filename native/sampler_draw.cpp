@@ -21,12 +21,12 @@ std::vector<Likely> Candidates::likeliest(size_t count) {
   uint64_t* keys = best(z_, n_, count);
   std::sort(keys, keys + count);
   const double sum = log_sum();
-  std::vector<Likely> found;
+  std::vector<Likely> best_first;
   for (size_t i = 0; i < count; i++) {
     const size_t index = (uint32_t)keys[i];
-    found.push_back({id(index), z_[index] - sum});
+    best_first.push_back({id(index), z_[index] - sum});
   }
-  return found;
+  return best_first;
 }
 
 size_t Candidates::draw(const Row& row) {
@@ -54,8 +54,8 @@ size_t Candidates::luckiest(const Row& row) {
   const bool exhaustive = n_ < kFew || fabs((double)top_) > kSharp;
   if (!exhaustive) {
     float* bounds = s_.floats.data();
-    const float most = k_.bounds(z_, words, n_, top_, bounds);
-    k_.collect(bounds, n_, most, index);
+    const float bound = k_.bounds(z_, words, n_, top_, bounds);
+    k_.collect(bounds, n_, bound, index);
     m = k_.collect(bounds, n_, (float)(score(index[0]) - top_ - kSlack), index);
   }
   size_t best = exhaustive ? 0 : index[0];

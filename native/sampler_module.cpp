@@ -40,7 +40,7 @@ void add_stage(Chain& chain, const std::string& name, nb::sequence numbers, nb::
   chain.stages.push_back(std::move(stage));
 }
 
-// For the stages that look at the text so far.
+// Give a chain the prompt, for the stages that look at the text so far.
 void set_prompt(Chain& chain, nb::sequence prompt) {
   chain.history = true;
   chain.prompt = ids_of(prompt);
@@ -68,7 +68,7 @@ std::vector<uint32_t> mask_of(nb::handle item, size_t vocab) {
   return {bits.data(), bits.data() + bits.size()};
 }
 
-// Of a RowDraw of cutaway.sampling.
+// Reads a RowDraw of cutaway.sampling.
 Row row_of(nb::handle draw, size_t vocab) {
   const Chain& chain = nb::cast<const Chain&>(draw.attr("compiled").attr("native"));
   Row row{&chain, nb::cast<uint64_t>(draw.attr("seed")), nb::cast<uint64_t>(draw.attr("place")), {}, {}, {}, {}};
@@ -114,13 +114,13 @@ nb::bytes candidates_of(const std::vector<Candidate>& candidates) {
   return bytes_of(rows);
 }
 
-nb::object observed_of(const Drawn& drawn) {
-  if (!drawn.observed) return nb::none();
-  const Observation& o = *drawn.observed;
+nb::object observed_of(const Drawn& draw) {
+  if (!draw.observed) return nb::none();
+  const Observation& o = *draw.observed;
   nb::list stages;
   for (const StageReport& r : o.stages)
     stages.append(nb::make_tuple(r.survivors, r.removed_mass, numbers(r.top_removed), r.log_sum, r.min_kept_logit));
-  return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, drawn.logprob, o.final_rank, o.final_logprob,
+  return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, draw.logprob, o.final_rank, o.final_logprob,
                         o.final_log_sum, candidates_of(o.candidates), stages, numbers(o.logit_histogram),
                         bytes_of(o.after_chain));
 }
@@ -138,14 +138,14 @@ constexpr size_t kWorthSharing = 1 << 15;  // logits; to wake a thread takes som
 template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
   const WithoutGil release;
   const PlainArithmetic plain;
-  std::vector<decltype(make(rows))> made(rows);
-  std::vector<std::exception_ptr> failed(rows);  // no thread may leave a job before its end
+  std::vector<decltype(make(rows))> results(rows);
+  std::vector<std::exception_ptr> failures(rows);  // no thread may leave a job before its end
   std::atomic<size_t> next{0};
   const auto attempt = [&](size_t i) {
     try {
-      made[i] = make(i);
+      results[i] = make(i);
     } catch (...) {
-      failed[i] = std::current_exception();
+      failures[i] = std::current_exception();
     }
   };
   const auto work = [&](int) {
@@ -153,9 +153,9 @@ template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
   };
   if (pool && rows > 1) pool->run(work, Pool::Work::kUneven);
   else work(0);
-  for (const auto& failure : failed)
+  for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
-  return made;
+  return results;
 }
 
 // Where every second thread would have nothing to do, a row is two jobs.
@@ -163,26 +163,26 @@ std::vector<Drawn> draw_rows(const Kernels& k, const Logits& logits, const std::
   const size_t vocab = logits.shape(1), n = rows.size();
   const auto at = [&](size_t i) { return logits.data() + i * vocab; };
   const bool plain = std::all_of(rows.begin(), rows.end(), [](const Row& r) { return !r.observe; });
-  if (!pool || !plain || 2 * n > (size_t)pool->most() || vocab < kWorthSharing)
+  if (!pool || !plain || 2 * n > (size_t)pool->max_threads() || vocab < kWorthSharing)
     return each_row(pool, n, [&](size_t i) { return sample_row(k, at(i), vocab, rows[i]); });
   std::vector<double> sums(n);
-  auto drawn = each_row(pool, 2 * n, [&](size_t i) {
+  auto draws = each_row(pool, 2 * n, [&](size_t i) {
     if (i >= n) return sums[i - n] = log_sum(k, at(i - n), vocab), Drawn{};
     return sample_row(k, at(i), vocab, rows[i], false);
   });
-  drawn.resize(n);
+  draws.resize(n);
   for (size_t i = 0; i < n; i++)
-    if (drawn[i].status == Drawn::Status::kDrawn) drawn[i].logprob = at(i)[drawn[i].token_id] - sums[i];
-  return drawn;
+    if (draws[i].status == Drawn::Status::kDrawn) draws[i].logprob = at(i)[draws[i].token_id] - sums[i];
+  return draws;
 }
 
 nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool* pool) {
   const size_t vocab = vocab_of(logits, rows.size());
   const Kernels& kernels = *choose_kernels(tier.c_str());
-  std::vector<Row> wanted;
-  for (nb::handle item : rows) wanted.push_back(row_of(item, vocab));
+  std::vector<Row> requests;
+  for (nb::handle item : rows) requests.push_back(row_of(item, vocab));
   nb::list out;
-  for (Drawn& drawn : draw_rows(kernels, logits, wanted, pool)) out.append(nb::cast(std::move(drawn)));
+  for (Drawn& draw : draw_rows(kernels, logits, requests, pool)) out.append(nb::cast(std::move(draw)));
   return out;
 }
 
@@ -208,7 +208,7 @@ void bind_sampler(nb::module_& m) {
       .def("set_prompt", &set_prompt, "prompt"_a)
       .def_ro("history", &Chain::history);
   nb::class_<Drawn>(m, "Drawn")
-      .def_prop_ro("status", [](const Drawn& drawn) { return (int)drawn.status; },
+      .def_prop_ro("status", [](const Drawn& draw) { return (int)draw.status; },
                    "0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.")
       .def_ro("token_id", &Drawn::token_id)
       .def_ro("sampled_id", &Drawn::sampled_id)

@@ -21,12 +21,12 @@ Observer::Observer(const Kernels& k, const float* logits, const Row& row, Candid
 
 Candidate& Observer::follow(uint32_t id) {
   auto& all = seen_.candidates;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& it) { return it.id == id; });
-  return found != all.end() ? *found : all.emplace_back(Candidate{id, logits_[id], logits_[id]});
+  const auto match = std::find_if(all.begin(), all.end(), [&](const Candidate& it) { return it.id == id; });
+  return match != all.end() ? *match : all.emplace_back(Candidate{id, logits_[id], logits_[id]});
 }
 
 // Until the end a candidate's `delta` is its logit, as the stages before the temperature made it.
-void Observer::before_stage(const Stage& stage, const Candidates& c) {
+void Observer::begin_stage(const Stage& stage, const Candidates& c) {
   if (!stage.kind->heats || heated_) return;
   heated_ = true;
   if (stage_ == 0) return;  // nothing was applied to the row yet
@@ -34,7 +34,7 @@ void Observer::before_stage(const Stage& stage, const Candidates& c) {
   for (size_t i = 0; i < c.size(); i++) cold_.emplace_back(c.id(i), c.logit(i));
 }
 
-void Observer::after_stage(const Candidates& c) {
+void Observer::end_stage(const Candidates& c) {
   for (Candidate& it : seen_.candidates) {
     if (it.removed_by) continue;
     const size_t at = c.find(it.id);
@@ -48,12 +48,12 @@ void Observer::after_stage(const Candidates& c) {
 // has survived every stage.
 void Observer::place(uint32_t token, const Candidates& c) {
   auto& all = seen_.candidates;
-  const size_t known = all.size();
+  const size_t count = all.size();
   const auto at = &follow(token) - all.data();
-  if (all.size() > known) {
+  if (all.size() > count) {
     const auto cold = std::lower_bound(cold_.begin(), cold_.end(), std::pair{token, -INFINITY});
-    if (cold != cold_.end()) all[known].delta = cold->second;
-    else if (!heated_) all[known].delta = c.logit(c.find(token));
+    if (cold != cold_.end()) all[count].delta = cold->second;
+    else if (!heated_) all[count].delta = c.logit(c.find(token));
   }
   const auto top = (ptrdiff_t)top_;
   if (at > top) std::rotate(all.begin() + top, all.begin() + at, all.begin() + at + 1);

@@ -13,8 +13,8 @@ class Observer {
 
   // Where the next stage writes its report; null where the ledger is not wanted.
   StageReport* report() { return row_.observe->stages ? &seen_.stages.emplace_back() : nullptr; }
-  void before_stage(const Stage& stage, const Candidates& c);
-  void after_stage(const Candidates& c);
+  void begin_stage(const Stage& stage, const Candidates& c);
+  void end_stage(const Candidates& c);
   // c: the survivors. token: what the row was turned into.
   Observation finish(uint32_t token, Candidates& c);
 

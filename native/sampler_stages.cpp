@@ -14,16 +14,16 @@ namespace cutaway {
 namespace {
 
 void logit_bias(Candidates& c, const Stage& stage, const Row&, StageReport*) {
-  double most = 0;
+  double largest = 0;
   c.copy_row();
   for (const auto& [id, by] : stage.bias) {
-    if (float* z = c.at(id)) *z += by;
-    most = std::max(most, fabs((double)by));
+    if (float* z = c.logit_at(id)) *z += by;
+    largest = std::max(largest, fabs((double)by));
   }
-  c.changed(1, most);
+  c.note_change(1, largest);
 }
 
-float penalised(const Stage& stage, float z, int32_t times) {
+float penalise(const Stage& stage, float z, int32_t times) {
   const float repetition = (float)stage.numbers[0];
   z = z > 0 ? z / repetition : z * repetition;
   if (times == 0) return z;
@@ -33,19 +33,19 @@ float penalised(const Stage& stage, float z, int32_t times) {
 
 void penalties(Candidates& c, const Stage& stage, const Row& row, StageReport*) {
   c.copy_row();
-  const auto known = [&](int64_t id) { return id >= 0 && (size_t)id < c.vocab(); };
+  const auto is_token = [&](int64_t id) { return id >= 0 && (size_t)id < c.vocab(); };
   auto& counts = c.counts();
-  for (int64_t id : row.output) if (known(id)) counts[(size_t)id]++;
+  for (int64_t id : row.output) if (is_token(id)) counts[(size_t)id]++;
   for (int64_t id : row.chain->prompt_ids)
-    if (known(id) && !counts[(size_t)id])
-      if (float* z = c.at(id)) *z = penalised(stage, *z, 0);
+    if (is_token(id) && !counts[(size_t)id])
+      if (float* z = c.logit_at(id)) *z = penalise(stage, *z, 0);
   for (int64_t id : row.output) {
-    if (!known(id) || !counts[(size_t)id]) continue;
-    if (float* z = c.at(id)) *z = penalised(stage, *z, counts[(size_t)id]);
+    if (!is_token(id) || !counts[(size_t)id]) continue;
+    if (float* z = c.logit_at(id)) *z = penalise(stage, *z, counts[(size_t)id]);
     counts[(size_t)id] = 0;
   }
   const double factor = (float)stage.numbers[0], times = (double)row.output.size();
-  c.changed(std::max(factor, 1 / factor), fabs(stage.numbers[1]) + fabs(stage.numbers[2]) * times);
+  c.note_change(std::max(factor, 1 / factor), fabs(stage.numbers[1]) + fabs(stage.numbers[2]) * times);
 }
 
 // lengths[n]: how many tokens before tokens[n], going back from n - 1, equal the last ones of all.
@@ -79,18 +79,18 @@ void dry(Candidates& c, const Stage& stage, const Row& row, StageReport*) {
     const size_t length = std::min(lengths[n], limit);
     if (length && !breakers.count(recent[n])) longest[recent[n]] = std::max(longest[recent[n]], length);
   }
-  double most = 0;
+  double largest = 0;
   c.copy_row();
   for (const auto& [id, length] : longest) {
-    float* z = c.at(id);
+    float* z = c.logit_at(id);
     if (!z || length < allowed) continue;
     double strength = 1;
     for (size_t k = allowed; k < length && strength * base <= kMaxRepeat && strength * base != strength; k++)
       strength *= base;
     const float by = (float)(multiplier * strength);
-    *z -= by, most = std::max(most, (double)by);
+    *z -= by, largest = std::max(largest, (double)by);
   }
-  c.changed(1, most);
+  c.note_change(1, largest);
 }
 
 // The tokens whose bits are set in the mask.
@@ -121,18 +121,18 @@ void typical(Candidates& c, const Stage& stage, const Row&, StageReport* report)
   const auto [mass, depth] = c.mass_and_depth();
   const double mean = depth / mass, target = stage.numbers[0] * mass, top = c.highest();
   const auto weights = c.weights();
-  std::vector<Scored> scored(c.size());
-  for (size_t i = 0; i < c.size(); i++) scored[i] = {fabs((top - c.logit(i)) - mean), (uint32_t)i};
+  std::vector<Scored> scores(c.size());
+  for (size_t i = 0; i < c.size(); i++) scores[i] = {fabs((top - c.logit(i)) - mean), (uint32_t)i};
   double reached = 0;
   size_t done = 0;
-  for (size_t want = 256; done < scored.size() && reached < target; want *= 4) {  // no more is sorted than needed
-    const auto end = scored.begin() + (ptrdiff_t)std::min(done + want, scored.size());
-    std::partial_sort(scored.begin() + (ptrdiff_t)done, end, scored.end());
-    while (scored.begin() + (ptrdiff_t)done != end && reached < target) reached += weights[scored[done++].index];
+  for (size_t want = 256; done < scores.size() && reached < target; want *= 4) {  // no more is sorted than needed
+    const auto end = scores.begin() + (ptrdiff_t)std::min(done + want, scores.size());
+    std::partial_sort(scores.begin() + (ptrdiff_t)done, end, scores.end());
+    while (scores.begin() + (ptrdiff_t)done != end && reached < target) reached += weights[scores[done++].index];
   }
-  std::vector<bool> in(c.size(), false);
-  for (size_t i = 0; i < done; i++) in[scored[i].index] = true;
-  c.keep_if([&](size_t i) { return in[i]; }, report);
+  std::vector<bool> kept_indices(c.size(), false);
+  for (size_t i = 0; i < done; i++) kept_indices[scores[i].index] = true;
+  c.keep_if([&](size_t i) { return kept_indices[i]; }, report);
 }
 
 void top_n_sigma(Candidates& c, const Stage& stage, const Row&, StageReport* report) {

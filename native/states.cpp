@@ -32,7 +32,7 @@ void StateStore::take(int slot) {
   place = next_++;
 }
 
-float* StateStore::at(int slot) {
+float* StateStore::state_at(int slot) {
   const int place = places_[slot];
   if (place < 0) return nullptr;
   return (float*)memory_[place / per_piece_].data() + place % per_piece_ * floats_;
@@ -49,7 +49,7 @@ void StateStore::prepare(const Step& step) {
 void StateStore::copy(int source, int target) {
   if (places_[source] < 0) return release(target);
   take(target);
-  if (source != target) memcpy(at(target), at(source), bytes());
+  if (source != target) memcpy(state_at(target), state_at(source), bytes());
 }
 
 void StateStore::release(int slot) {

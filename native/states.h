@@ -19,11 +19,11 @@ class StateStore {
   // Reserve so many floats of every state for a layer, from `at` on. Returns where the next layer's begin. A second
   // plan on the same store claims the same again.
   size_t claim(size_t at, size_t floats);
-  // Once a step, before any layer stores: give the slots that are stored to places. Throws std::invalid_argument where
-  // a sequence would go on from a state that was freed.
+  // Give the slots that a step stores to places, once, before any layer stores. Throws std::invalid_argument where a
+  // sequence would continue from a state that was freed.
   void prepare(const Step& step);
   // A slot's floats; null where it has no place.
-  float* at(int slot);
+  float* state_at(int slot);
   int slots() const { return (int)places_.size(); }
   size_t bytes() const { return floats_ * sizeof(float); }
   bool is_empty() const { return floats_ == 0; }

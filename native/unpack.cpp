@@ -37,7 +37,7 @@ float code_value(const uint8_t* block, int lane, int k) {
   return (float)(l.offset < 0 ? code : code - (1 << l.offset));
 }
 
-// Of the sub-block that has its byte at p; d is the half before it.
+// The scale of the sub-block that has its byte at p; d is the half before it.
 template <Format F>
 float scale_value(const uint8_t* p, float d) {
   constexpr Layout l = kLayouts[F];

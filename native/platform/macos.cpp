@@ -11,9 +11,9 @@ namespace cutaway::platform {
 namespace {
 
 bool has(const char* feature) {
-  int found = 0;
-  size_t size = sizeof found;
-  return sysctlbyname(feature, &found, &size, nullptr, 0) == 0 && found;
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(feature, &value, &size, nullptr, 0) == 0 && value;
 }
 
 }  // namespace

@@ -68,10 +68,10 @@ int read(int file, size_t at, uint8_t* to, size_t bytes) {
 }
 
 Stamp stamp(int file) {
-  struct stat found;
-  if (fstat(file, &found) != 0) return {-1, 0};
-  const timespec written = time_of_writing(found);
-  return {(int64_t)found.st_size, (int64_t)written.tv_sec * 1'000'000'000 + written.tv_nsec};
+  struct stat status;
+  if (fstat(file, &status) != 0) return {-1, 0};
+  const timespec time = time_of_writing(status);
+  return {(int64_t)status.st_size, (int64_t)time.tv_sec * 1'000'000'000 + time.tv_nsec};
 }
 
 void expect_no_order(uint8_t* mapped, size_t first, size_t end) {

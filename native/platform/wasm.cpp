@@ -11,7 +11,7 @@
 #include "../platform.h"
 #include "../pool.h"
 
-// To be given by who runs the module: does not return (in JavaScript it throws an Error with this message).
+// Whoever runs the module provides this. It does not return: in JavaScript it throws an Error with this message.
 extern "C" __attribute__((import_module("cutaway"), import_name("refuse"))) [[noreturn]] void cutaway_refuse(const char* message, size_t bytes);
 
 // There is no catch in what is compiled to WebAssembly, so that throwing is to leave it.

@@ -23,8 +23,8 @@ int number_of(DWORD error) { return error == ERROR_DISK_FULL || error == ERROR_H
 }  // namespace
 
 int processors() {
-  DWORD_PTR ours, all;
-  if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all) && ours) return std::popcount((uint64_t)ours);
+  DWORD_PTR own_processors, all_processors;
+  if (GetProcessAffinityMask(GetCurrentProcess(), &own_processors, &all_processors) && own_processors) return std::popcount((uint64_t)own_processors);
   return (int)std::thread::hardware_concurrency();
 }
 
@@ -43,9 +43,9 @@ uint8_t* allocate(size_t bytes) {
 void release(uint8_t* at, size_t) { VirtualFree(at, 0, MEM_RELEASE); }
 
 int duplicate(int file) {
-  const int own = _dup(file);
-  if (own >= 0) SetHandleInformation(handle_of(own), HANDLE_FLAG_INHERIT, 0);
-  return own;
+  const int copy = _dup(file);
+  if (copy >= 0) SetHandleInformation(handle_of(copy), HANDLE_FLAG_INHERIT, 0);
+  return copy;
 }
 void close(int file) { _close(file); }
 
@@ -84,11 +84,11 @@ int read(int file, size_t at, uint8_t* to, size_t bytes) {
 }
 
 Stamp stamp(int file) {
-  BY_HANDLE_FILE_INFORMATION found;
-  if (!GetFileInformationByHandle(handle_of(file), &found)) return {-1, 0};
+  BY_HANDLE_FILE_INFORMATION info;
+  if (!GetFileInformationByHandle(handle_of(file), &info)) return {-1, 0};
   const auto number = [](DWORD high, DWORD low) { return (int64_t)((uint64_t)high << 32 | low); };
-  return {number(found.nFileSizeHigh, found.nFileSizeLow),
-          number(found.ftLastWriteTime.dwHighDateTime, found.ftLastWriteTime.dwLowDateTime)};
+  return {number(info.nFileSizeHigh, info.nFileSizeLow),
+          number(info.ftLastWriteTime.dwHighDateTime, info.ftLastWriteTime.dwLowDateTime)};
 }
 
 void expect_bytes(int, size_t, size_t) {}  // read when they are wanted

@@ -69,8 +69,8 @@ INLINE F load_u4(const uint8_t* p) {
           _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_and_si128(_mm_srli_epi16(v, 4), low)))};
 }
 INLINE __m256 bits_8(uint8_t byte) {
-  const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(byte), each), each);
+  const __m256i bit_masks = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(byte), bit_masks), bit_masks);
   return _mm256_and_ps(_mm256_castsi256_ps(set), _mm256_set1_ps(1));
 }
 INLINE F load_u1(const uint8_t* p) { return {bits_8(p[0]), bits_8(p[1])}; }
@@ -108,7 +108,7 @@ template <int SHIFT> INLINE __m256 from_table_8(const float* table, __m128i byte
   __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), v);
   return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(v, 28)));
 }
-// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+// Looks up 16 entries of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
 template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   __m128i v = _mm_loadu_si128((const __m128i*)p);
   return {from_table_8<SHIFT>(table, v), from_table_8<SHIFT>(table, _mm_srli_si128(v, 8))};

@@ -64,7 +64,7 @@ INLINE F load_fp8(const uint8_t* p) {
   __m256i v = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)p)), 8);
   return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(v, 1), _mm256_set1_epi16((short)0xbf80)));
 }
-// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+// Looks up 16 entries of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
 template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
   return _mm512_permutexvar_ps(_mm512_srli_epi32(v, SHIFT), load(table));

@@ -90,7 +90,7 @@ INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent
   LANES r.v[i] = half_to_float((uint16_t)((p[i] & 128) << 8 | (p[i] & 127) << 7));
   return r;
 }
-// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+// Looks up 16 entries of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
 template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   F r;
   LANES r.v[i] = table[p[i] >> SHIFT & 15];

@@ -21,7 +21,7 @@ INLINE F mul(F a, F b) { EACH a.v[i] = vmulq_f32(a.v[i], b.v[i]); return a; }
 INLINE F div(F a, F b) { EACH a.v[i] = vdivq_f32(a.v[i], b.v[i]); return a; }
 INLINE F fma(F a, F b, F c) { EACH c.v[i] = vfmaq_f32(c.v[i], a.v[i], b.v[i]); return c; }
 INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
-// As on x86: where the comparison fails, a NaN included, the second operand.
+// The second operand where the comparison fails, a NaN included, as on x86.
 INLINE F max(F a, F b) { EACH a.v[i] = vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
 INLINE F min(F a, F b) { EACH a.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
 INLINE F select_lt(F a, F b, F yes, F no) {
@@ -76,12 +76,12 @@ INLINE F load_i8(const uint8_t* p) {
 INLINE F load_e8m0(const uint8_t* p) {
   const uint8x16_t all = vld1q_u8(p);
   const uint16x8_t half[2] = {vmovl_u8(vget_low_u8(all)), vmovl_u8(vget_high_u8(all))};
-  const int32x4_t one = vdupq_n_s32(1);
+  const int32x4_t unit = vdupq_n_s32(1);
   F r;
   EACH {
     const uint16x8_t h = half[i / 2];
     const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(i % 2 ? vget_high_u16(h) : vget_low_u16(h)));
-    r.v[i] = vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), vshlq_n_s32(vaddq_s32(e, one), 21)));
+    r.v[i] = vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, unit), 23), vshlq_n_s32(vaddq_s32(e, unit), 21)));
   }
   return r;
 }
@@ -101,7 +101,7 @@ INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent
   }
   return r;
 }
-// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+// Looks up 16 entries of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
 template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   float wide[16];
   for (int i = 0; i < 16; i++) wide[i] = table[p[i] >> SHIFT & 15];
@@ -181,8 +181,8 @@ template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8
       const int8_t *one = x + r * apart, *two = one + apart;
       int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};  // of two output rows: by one, by two, by one, by two
       for (int h = 0; h < 2; h++) {
-        const int8x16_t both = vcombine_s8(vld1_s8(one + 8 * h), vld1_s8(two + 8 * h));
-        for (int o = 0; o < 2; o++) sum[o] = vmmlaq_s32(sum[o], p.k[h][o], both);
+        const int8x16_t pair = vcombine_s8(vld1_s8(one + 8 * h), vld1_s8(two + 8 * h));
+        for (int o = 0; o < 2; o++) sum[o] = vmmlaq_s32(sum[o], p.k[h][o], pair);
       }
       dot[r].v[i] = vaddq_s32(dot[r].v[i], vuzp1q_s32(sum[0], sum[1]));
       dot[r + 1].v[i] = vaddq_s32(dot[r + 1].v[i], vuzp2q_s32(sum[0], sum[1]));

@@ -17,8 +17,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))  // of a lambda
 #define PRAGMA(words) _Pragma(#words)
-// Before a loop whose numbers then stay in registers; Clang knows it too. The generic tier has no such registers, and would
-// take twice as long to compile.
+// Put before a loop, it keeps the loop's numbers in registers; Clang knows it too. The generic tier has no such registers,
+// and would take twice as long to compile.
 #if defined(CUTAWAY_AVX512) || defined(CUTAWAY_AVX2) || defined(CUTAWAY_AVXVNNI) || defined(CUTAWAY_NEON) || \
     defined(CUTAWAY_I8MM) || defined(CUTAWAY_WASM)
 #define UNROLL(times) PRAGMA(GCC unroll times)

@@ -32,9 +32,9 @@ INLINE v128_t wide(v128_t x) { return wasm_f64x2_promote_low_f32x4(x); }
 
 INLINE v128_t sum_to_odd(v128_t p, v128_t c) {
   const v128_t s = wasm_f64x2_add(p, c), of_c = wasm_f64x2_sub(s, p);
-  const v128_t lost = wasm_f64x2_add(wasm_f64x2_sub(p, wasm_f64x2_sub(s, of_c)), wasm_f64x2_sub(c, of_c));
+  const v128_t residue = wasm_f64x2_add(wasm_f64x2_sub(p, wasm_f64x2_sub(s, of_c)), wasm_f64x2_sub(c, of_c));
   const v128_t zero = wasm_f64x2_splat(0), one = wasm_i64x2_splat(1);
-  const v128_t more = wasm_f64x2_gt(lost, zero), less = wasm_f64x2_lt(lost, zero);  // neither of a NaN
+  const v128_t more = wasm_f64x2_gt(residue, zero), less = wasm_f64x2_lt(residue, zero);  // neither of a NaN
   // Away from zero where s and what it lacks have one sign; by one, or by minus one.
   const v128_t minus = wasm_v128_xor(less, wasm_i64x2_shr(s, 63));
   const v128_t step = wasm_v128_or(minus, one);
@@ -86,7 +86,7 @@ INLINE F fma(F a, F b, F c) { return fma_of_doubles(a, b, c); }
 #endif
 INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 
-// As on x86: where the comparison fails, a NaN included, the second operand.
+// The second operand where the comparison fails, a NaN included, as on x86.
 INLINE F max(F a, F b) { EACH a.v[i] = wasm_f32x4_pmax(b.v[i], a.v[i]); return a; }
 INLINE F min(F a, F b) { EACH a.v[i] = wasm_f32x4_pmin(b.v[i], a.v[i]); return a; }
 INLINE F select_lt(F a, F b, F yes, F no) {
@@ -105,7 +105,7 @@ INLINE float max16(F x) {
   return lanes[0];
 }
 
-// Its exponent becomes a float's by a product that is exact, of subnormals too; infinity and NaN have the largest.
+// An exact product makes its exponent a float's, for subnormals too; infinity and NaN have the largest.
 INLINE v128_t widen_half(v128_t h) {  // four of 32 bits
   const v128_t magnitude = wasm_i32x4_shl(wasm_v128_and(h, wasm_i32x4_splat(0x7fff)), 13);
   const v128_t sign = wasm_i32x4_shl(wasm_v128_and(h, wasm_i32x4_splat(0x8000)), 16);
@@ -185,7 +185,7 @@ INLINE F load_fp8(const uint8_t* p) {  // divided by 256: as a half its exponent
   for (int i = 0; i < 16; i++) halves[i] = (uint16_t)((p[i] & 128) << 8 | (p[i] & 127) << 7);
   return load_half(halves);
 }
-// Of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
+// Looks up 16 entries of a table of 16, by the 4 bits from SHIFT on of 16 bytes.
 template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
   float wide[16];
   for (int i = 0; i < 16; i++) wide[i] = table[p[i] >> SHIFT & 15];

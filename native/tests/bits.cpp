@@ -60,7 +60,7 @@ int check_format(Format f, int tokens, Wiring wiring, KvFormats kv) {
     for (const Way& way : ways(tokens, first.empty() || has_tiles)) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
       TinyModel model(std::make_shared<Pool>(std::min(way.threads, kTestThreads)), choose_kernels(tier.c_str()), f, tokens, blocks, wiring, kv);
-      const auto logits = forced(model, way.tokens, way.rows, way.threads == 2);
+      const auto logits = force_tokens(model, way.tokens, way.rows, way.threads == 2);
       if (first.empty()) first = logits;
       if (const int count = differing(first, logits)) {
         wrong++;
@@ -94,20 +94,20 @@ int check_quantise() {
                            "IQ4_XS", "MXFP4", "F16", "BF16", "F32"}) {
     const QuantFormat& to = *quant_format(name);
     std::vector<uint8_t> first(kCount / to.numbers * to.bytes), again = first;
-    Pool one(1), three(kTestThreads);
+    Pool single(1), three(kTestThreads);
     for (const float* of : {(const float*)nullptr, (const float*)weights.data()}) {
       const int64_t columns = of ? kCount : 0;
-      wrong += quantise(one, F32, source, kCount, to, of, columns, first.data()) != -1;
+      wrong += quantise(single, F32, source, kCount, to, of, columns, first.data()) != -1;
       wrong += quantise(three, F32, source, kCount, to, of, columns, again.data()) != -1 || first != again;
       uint64_t hash = 0xcbf29ce484222325u;
       for (uint8_t byte : first) hash = (hash ^ byte) * 0x100000001b3u;
       printf("quantised to %s%s %016llx\n", name, of ? ", weighted," : "", (unsigned long long)hash);
     }
-    const float kept = numbers[9000];
+    const float saved = numbers[9000];
     numbers[9000] = __builtin_nanf("");
-    const int64_t found = quantise(three, F32, source, kCount, to, nullptr, 0, again.data());
-    wrong += found < 9000 - 255 || found > 9000;
-    numbers[9000] = kept;
+    const int64_t position = quantise(three, F32, source, kCount, to, nullptr, 0, again.data());
+    wrong += position < 9000 - 255 || position > 9000;
+    numbers[9000] = saved;
   }
   if (wrong) printf("quantising: %d checks failed\n", wrong);
   return wrong;

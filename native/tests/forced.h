@@ -9,7 +9,7 @@
 namespace cutaway {
 
 // Teacher-forced logits of a text, `rows` tokens a call, beside a second sequence when `together`.
-inline std::vector<float> forced(TinyModel& model, int tokens, int rows, bool together) {
+inline std::vector<float> force_tokens(TinyModel& model, int tokens, int rows, bool together) {
   const int blocks = (tokens + kKvBlock - 1) / kKvBlock, vocab = model.s.vocab;
   std::vector<int32_t> tables(2 * blocks);
   for (int i = 0; i < blocks; i++) tables[i] = together ? 2 * i + 1 : i, tables[blocks + i] = 2 * i;

@@ -101,9 +101,9 @@ inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int co
 }
 
 inline std::vector<double> frequencies(int head_dim) {
-  std::vector<double> found;
-  for (int i = 0; i < head_dim; i += 2) found.push_back(pow(10000.0, -(double)i / head_dim));
-  return found;
+  std::vector<double> angles;
+  for (int i = 0; i < head_dim; i += 2) angles.push_back(pow(10000.0, -(double)i / head_dim));
+  return angles;
 }
 
 // hidden 256, 6 heads of 24 on 2 KV heads would leave a ragged width; 8 of 32 suit every format.
@@ -116,7 +116,7 @@ enum class Wiring { kLlama, kOther, kRecurrent };
 // Owns what a plan refers to.
 struct TinyModel {
   std::vector<std::unique_ptr<Matrix>> matrices;
-  std::vector<float> ones;
+  std::vector<float> unit_weights;
   std::unique_ptr<Plan> plan;
   Shape s;
   Format format;
@@ -124,7 +124,7 @@ struct TinyModel {
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
             Wiring wiring = Wiring::kLlama, KvFormats kv = {KvFormat::f16, KvFormat::f16})
-      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
+      : unit_weights(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
         format(f), random{(uint64_t)f + 1} {
     if (wiring == Wiring::kOther) build_other();
     else build(wiring == Wiring::kRecurrent);
@@ -137,7 +137,7 @@ struct TinyModel {
   }
 
   void norm(Rows rows, View in, View floats, int act) {
-    std::vector<float> weight(ones.begin(), ones.begin() + s.hidden);
+    std::vector<float> weight(unit_weights.begin(), unit_weights.begin() + s.hidden);
     const Places out = is_float(format) ? Places{floats} : Places{.act = act};
     plan->add(std::make_unique<Normalise>(rows, in, s.hidden, Norm{weight, {}, 1e-5f, s.hidden}, out));
   }
@@ -168,7 +168,7 @@ struct TinyModel {
     else
       plan->add(std::make_unique<Mamba>(*plan, Mamba::Views{out, gates, y}, Mamba::Shape{k_heads, heads, keys, n / heads},
                                         Mamba::Weights{of_heads, of_heads, of_heads}));
-    const Norm norm{std::vector<float>(ones.begin(), ones.begin() + n), {}, 1e-5f, n / 2};  // each group its own
+    const Norm norm{std::vector<float>(unit_weights.begin(), unit_weights.begin() + n), {}, 1e-5f, n / 2};  // each group its own
     plan->add(std::make_unique<Normalise>(Rows::kAll, y, n, norm, is_float(format) ? Places{y} : Places{.act = act}));
     linear(Rows::kAll, y, act, {.adds = true}, {{matrix(n, n), x, {}}});
   }

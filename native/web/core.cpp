@@ -15,7 +15,7 @@ namespace {
 
 struct Model {
   std::unique_ptr<Arena> arena;
-  Named named;
+  Named tables;
   std::shared_ptr<Pool> pool;
   std::vector<std::unique_ptr<Plan>> plans;  // the model's; beside it one whose tensors can be read, and the head
   std::vector<int32_t> table;  // the text's KV blocks, in order
@@ -27,8 +27,8 @@ Writer result;
 // Whether it is greedy, its stages (name, numbers of its rule, bias (id, by), ids), the prompt's ids where a stage looks at the
 // text, else none.
 Chain read_chain(Reader& r) {
-  Chain made{};
-  made.greedy = r.boolean();
+  Chain chain{};
+  chain.greedy = r.boolean();
   for (size_t left = r.count(); left; left--) {
     r.expect(4);
     Stage stage{stage_kind(r.string().c_str()), {}, {}, {}};
@@ -40,19 +40,19 @@ Chain read_chain(Reader& r) {
       return std::pair{id, (float)r.number()};
     });
     stage.ids = r.ids();
-    made.stages.push_back(std::move(stage));
+    chain.stages.push_back(std::move(stage));
   }
-  made.history = r.boolean();
-  made.prompt = r.ids();
-  made.prompt_ids = made.prompt;
-  std::sort(made.prompt_ids.begin(), made.prompt_ids.end());
-  made.prompt_ids.erase(std::unique(made.prompt_ids.begin(), made.prompt_ids.end()), made.prompt_ids.end());
-  return made;
+  chain.history = r.boolean();
+  chain.prompt = r.ids();
+  chain.prompt_ids = chain.prompt;
+  std::sort(chain.prompt_ids.begin(), chain.prompt_ids.end());
+  chain.prompt_ids.erase(std::unique(chain.prompt_ids.begin(), chain.prompt_ids.end()), chain.prompt_ids.end());
+  return chain;
 }
 
-void write_observed(const Observation& o, const Drawn& drawn) {
+void write_observed(const Observation& o, const Drawn& draw) {
   const auto ids = [](const std::vector<uint32_t>& list) { result.list(list); };
-  for (double number : {o.maximum, o.log_sum, o.entropy, (double)o.rank, drawn.logprob}) result.put(number);
+  for (double number : {o.maximum, o.log_sum, o.entropy, (double)o.rank, draw.logprob}) result.put(number);
   result.optional(o.final_rank), result.optional(o.final_logprob), result.put(o.final_log_sum);
   result.list(o.candidates, [](const Candidate& c) {
     result.put(c.id), result.put(c.logit), result.put((double)c.rank), result.put(c.delta);
@@ -83,7 +83,7 @@ EXPORT(weights)(size_t bytes) -> uint8_t* {
 EXPORT(build)(const double* numbers, size_t count) -> void {
   Reader r(numbers, count);
   const int context = r.integer(), threads = r.integer(), blocks = (context + kKvBlock - 1) / kKvBlock;
-  model.named.matrices = r.list([&] {
+  model.tables.matrices = r.list([&] {
     r.expect(4);
     const std::string format = r.string();
     const int rows = r.integer(), cols = r.integer();
@@ -97,7 +97,7 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
   for (size_t plans = r.count(); plans; plans--) {
     model.plans.push_back(model.plans.empty() ? std::make_unique<Plan>(model.pool, choose_kernels(""), options)
                                               : std::make_unique<Plan>(model.plans[0].get()));
-    add_calls(*model.plans.back(), r, model.named);
+    add_calls(*model.plans.back(), r, model.tables);
   }
 }
 
@@ -125,7 +125,7 @@ EXPORT(read)(int plan, int buffer, int width, float* out) -> void { model.plans.
 
 // Rows of a matrix as floats.
 EXPORT(decode)(int matrix, int first, int last, float* out) -> void {
-  const Packed& packed = model.named.matrices.at((size_t)matrix);
+  const Packed& packed = model.tables.matrices.at((size_t)matrix);
   if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
   for (int row = first; row < last; row++, out += packed.cols) packed.decode_row(row, out);
 }
@@ -165,11 +165,11 @@ EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const 
   row.observe = Observe{(size_t)r.integer(), {}, true, false};
   for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
   for (int64_t id : r.ids()) row.forced = (uint32_t)id;
-  const Drawn drawn = sample_row(*model.plans[0]->kernels, logits, (size_t)model.plans[0]->vocab(), row);
+  const Drawn draw = sample_row(*model.plans[0]->kernels, logits, (size_t)model.plans[0]->vocab(), row);
   result.clear();
-  result.put((double)drawn.status), result.put(drawn.token_id), result.put(drawn.sampled_id);
-  result.put((double)drawn.survivors), result.uint64(drawn.logits_hash);
-  if (drawn.observed) write_observed(*drawn.observed, drawn);
+  result.put((double)draw.status), result.put(draw.token_id), result.put(draw.sampled_id);
+  result.put((double)draw.survivors), result.uint64(draw.logits_hash);
+  if (draw.observed) write_observed(*draw.observed, draw);
   return result.numbers().data();
 }
 EXPORT(result_length)() -> size_t { return result.numbers().size(); }

@@ -15,7 +15,7 @@ enum Kind { kAnyBits, kNearOne, kWhatIsLost, kKinds };
 
 F numbers(Noise& noise, bool is_any) {
   uint32_t bits[16];
-  for (uint32_t& each : bits) each = is_any ? noise.next() : 0x3f800000 | (noise.next() & 0x80000fff);
+  for (uint32_t& word : bits) word = is_any ? noise.next() : 0x3f800000 | (noise.next() & 0x80000fff);
   F x;
   memcpy(&x, bits, sizeof x);
   return x;
@@ -36,12 +36,12 @@ bool is_fused(Noise& noise, Kind kind) {
   return is_same(fma(a, b, c), fma_of_doubles(a, b, c));
 }
 
-bool is_dot_exact(Noise& noise, uint8_t most) {
+bool is_dot_exact(Noise& noise, uint8_t largest) {
   W w[4];
   int8_t x[16];
   uint8_t codes[sizeof w];
-  for (uint8_t& each : codes) each = most == 127 ? noise.next() & 127 : most;
-  for (int8_t& each : x) each = most == 127 ? (int8_t)noise.next() : -128;
+  for (uint8_t& code : codes) code = largest == 127 ? noise.next() & 127 : largest;
+  for (int8_t& number : x) number = largest == 127 ? (int8_t)noise.next() : -128;
   memcpy(w, codes, sizeof w);
   const I zero = splat_i(0), fast = dot16<7>(zero, w, x), slow = dot16_of_pairs(zero, w, x);
   for (int i = 0; i < 4; i++)
@@ -52,7 +52,7 @@ bool is_dot_exact(Noise& noise, uint8_t most) {
 }  // namespace
 }  // namespace cutaway::CUTAWAY_TIER
 
-// To be called twice at least: browsers compile what runs often once more, in another way.
+// Call it at least twice: browsers compile what runs often a second time, in another way.
 extern "C" __attribute__((export_name("probe"))) int probe(int times) {
   using namespace cutaway::CUTAWAY_TIER;
   Noise noise{(uint64_t)times};
