@@ -6,6 +6,7 @@ import pytest
 from cutaway.compute import backends
 from cutaway.compute.backends import Batch
 from cutaway.compute.backends.gpu import GpuBackend
+from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 
@@ -27,6 +28,28 @@ STEPS = (20, 1, 2, 40, 1)
     + [("olmoe", "q4_0")],  # many rows' experts are sorted where matrices are quantised
 )
 def test_its_logits_are_those_of_the_cpu(device, monkeypatch, name, quantize, tmp_path):
+    compare(device, monkeypatch, name, quantize, tmp_path)
+
+
+def test_experts_lie_in_several_buffers(device, monkeypatch, tmp_path):
+    """And each kernel computes the items of those in its own, alone."""
+    put = DeviceWeights._put
+
+    def put_into_small_buffers(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device, "binding", 1 << 15)
+            return put(*arguments)
+
+    monkeypatch.setattr(DeviceWeights, "_put", put_into_small_buffers)
+    gpu = compare(device, monkeypatch, "olmoe", "q4_0", tmp_path)
+    experts = {
+        d.weights for d in gpu.program.dispatches if ("EXPERTS", "true") in d.kernel.constants
+    }
+    assert len(experts) > 1
+
+
+def compare(device, monkeypatch, name, quantize, tmp_path):
+    """Compute STEPS on both; return the backend of the GPU."""
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
     random_models.save(name, tmp_path / "model")
     model = LoadedModel.open(str(tmp_path / "model"), Setup(quantize=quantize), weights=False)
@@ -43,3 +66,4 @@ def test_its_logits_are_those_of_the_cpu(device, monkeypatch, name, quantize, tm
         batch = Batch(tokens, positions, one, table, rows)
         assert cpu.run(batch).tobytes() == gpu.run(batch).tobytes(), f"{count} rows at {start}"
         start = 0 if name.endswith("deberta") else start + count  # which reads a text in one step
+    return gpu

@@ -34,7 +34,7 @@ def add_attention(
     norms  of each head's queries or keys, before they are rotated; see ``can_normalise``
     """
     shape = call.shape
-    q, k, v, out = call.views
+    q, _, _, out = call.views
     home, values_after = program.memory.find_layer(shape.layer if shape.reads < 0 else shape.reads)
     keys, values = (shaders.KV_FORMATS.index(name) for name in program.kv_formats)
     formats = (("KEYS", f"{keys}u"), ("VALUES", f"{values}u"))
@@ -43,16 +43,9 @@ def add_attention(
         "block_bytes": home.stride, "keys": home.at, "values": home.at + values_after,
         "window": int(shape.window > 0),
     }  # fmt: skip
-    stored_kinds = 0 if shape.reads >= 0 else 1 if shape.value_dim else 2
     if _has_store(call):
-        numbers = common | program.view("rotated", q) | program.view("v", v)
-        numbers |= program.rotation(call.rotation)
-        before = {norm.out.floats: norm for norm in norms}
-        for name, view in (("q", q), ("k", k)):
-            norm = before[view].norm if view in before else calls.Norm()
-            numbers |= program.view(name, before[view].x if view in before else view)
-            numbers |= {f"{name}_norm": program.add_table(norm.weight)}
-            numbers |= {f"{name}_eps": float_bits(norm.eps)}
+        numbers = common | _numbers_of_store(program, call, norms)
+        stored_kinds = 0 if shape.reads >= 0 else 1 if shape.value_dim else 2
         grid = Grid(shape.heads + stored_kinds * shape.kv_heads)
         program.add(Kernel("store", formats), numbers, grid, memory=home.buffer)
     numbers = common | program.view("q", q) | program.view("out", out)
@@ -63,24 +56,43 @@ def add_attention(
     x = shape.kv_heads * divide_up(shape.heads // shape.kv_heads, heads)
     for when, tile in (("split", 1), ("joined", 1), ("tiled", rows)):
         numbers = numbers | {"tiles": program.list_tiles(tile)}
-        constants = {
-            "HEADS": heads, "ROWS": tile, "DIM": shape.head_dim, "SLICES": divide_up(width, 256),
-            "DIMS": 1 << (min(width, 256) - 1).bit_length(),
-        }  # fmt: skip
-        kernel = Kernel(
-            "attend",
-            (
-                *formats,
-                ("LATENT", str(shape.value_dim > 0).lower()),
-                ("SPLIT", str(when == "split").lower()),
-                *((name, f"{value}u") for name, value in constants.items()),
-            ),
-        )
+        kernel = Kernel("attend", (*formats, *_constants(shape, heads, tile, when == "split")))
         grid = Grid(x, tile, z="chunks" if when == "split" else "", when=when)
         program.add(kernel, numbers, grid, memory=home.buffer)
     program.add(
         Kernel("merge", formats), numbers, Grid(shape.heads, when="split"), memory=home.buffer
     )
+
+
+def _numbers_of_store(
+    program: Program, call: calls.AttendCall, norms: Sequence[calls.Normalise]
+) -> Numbers:
+    """Where queries, keys and values are, and how the first two are normed and rotated."""
+    q, k, v, _ = call.views
+    numbers = program.view("rotated", q) | program.view("v", v) | program.rotation(call.rotation)
+    before = {norm.out.floats: norm for norm in norms}
+    for name, view in (("q", q), ("k", k)):
+        norm = before[view].norm if view in before else calls.Norm()
+        numbers |= program.view(name, before[view].x if view in before else view)
+        numbers |= {f"{name}_norm": program.add_table(norm.weight)}
+        numbers |= {f"{name}_eps": float_bits(norm.eps)}
+    return numbers
+
+
+def _constants(
+    shape: calls.AttendShape, heads: int, rows: int, is_split: bool
+) -> list[tuple[str, str]]:
+    """Return the constants of attend.wgsl for tiles of so many heads and rows."""
+    width = divide_up(shape.value_dim or shape.head_dim, 16) * 16
+    sizes = {
+        "HEADS": heads, "ROWS": rows, "DIM": shape.head_dim, "SLICES": divide_up(width, 256),
+        "DIMS": 1 << (min(width, 256) - 1).bit_length(),
+    }  # fmt: skip
+    switches = {"LATENT": shape.value_dim > 0, "SPLIT": is_split}
+    return [
+        *((name, str(value).lower()) for name, value in switches.items()),
+        *((name, f"{value}u") for name, value in sizes.items()),
+    ]
 
 
 def can_normalise(call: calls.AttendCall, norms: Sequence[calls.Normalise]) -> bool:
@@ -108,10 +120,10 @@ def _has_store(call: calls.AttendCall) -> bool:
 def _tile(shape: calls.AttendShape) -> tuple[int, int]:
     """Return how many heads of how many rows a workgroup has, which read the same keys."""
     room = _SHARED_WORDS // (shape.head_dim + 256 + 16)
-    most = min(_MOST_HEADS, room)
+    most_items = min(_MOST_HEADS, room)
     group = shape.heads // shape.kv_heads
-    heads = divide_up(group, divide_up(group, most))
-    return heads, most // heads
+    heads = divide_up(group, divide_up(group, most_items))
+    return heads, most_items // heads
 
 
 def _span(shape: calls.AttendShape) -> Numbers:

@@ -81,9 +81,9 @@ def list_tiles(segments: Sequence[Segment], sizes: Sequence[int]) -> Ints:
     A tile is rows of one segment: the first and how many, at most the size. Size 1 has no list.
     """
     starts, words = list[int](), list[int]()
-    for most in sizes:
+    for size in sizes:
         starts.append(len(sizes) + len(words))
-        for first, rows, _ in segments if most > 1 else ():
-            for done in range(0, rows, most):
-                words += (first + done, min(most, rows - done))
+        for first, rows, _ in segments if size > 1 else ():
+            for done in range(0, rows, size):
+                words += (first + done, min(size, rows - done))
     return np.array([*starts, *words], np.int32)

@@ -14,7 +14,7 @@ from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.attention import add_attention
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.experts import add_experts
-from cutaway.compute.backends.gpu.fusing import Joined, join
+from cutaway.compute.backends.gpu.fusing import Fusion, fuse
 from cutaway.compute.backends.gpu.matrices import add_linear, list_quants
 from cutaway.compute.backends.gpu.memory import DeviceMemory
 from cutaway.compute.backends.gpu.program import (
@@ -43,32 +43,32 @@ def compile_plan(
     its result can be edited before others read it
     """
     program = Program(weights, memory, kv, bounds)
-    for joined in join(plan, program) if fuses else map(Joined, plan):
-        _add(program, joined)
-        if not isinstance(joined.call, calls.AddBuffer | calls.SetInput | calls.SetOutput):
+    for fusion in fuse(plan, program) if fuses else map(Fusion, plan):
+        _add(program, fusion)
+        if not isinstance(fusion.call, calls.AddBuffer | calls.SetInput | calls.SetOutput):
             program.ends.append(len(program.dispatches))
     output = program.output[0]
     program.tensors[output] = program.tensors[output]._replace(rows="logits")
     return program
 
 
-def _add(program: Program, joined: Joined) -> None:
+def _add(program: Program, fusion: Fusion) -> None:
     """Add a call with those that its kernel computes, too."""
-    call, quantising = joined.call, joined.quantising
+    call, quantising = fusion.call, fusion.quantising
     act = quantising.out.act if quantising else -1
     match call:
         case calls.AttendCall():
-            add_attention(program, call, act, joined.norms)
+            add_attention(program, call, act, fusion.norms)
         case calls.LinearCall():
             add_linear(program, call, act)
             if quantising:  # for many rows apart
                 _normalise(program, quantising, few=(shaders.FEW_ROWS[-1] + 1, NONE))
         case calls.Normalise():
-            _normalise(program, call, joined.ending)
+            _normalise(program, call, fusion.ending)
         case calls.ConvCall():
-            add_conv(program, call, joined.ending)
+            add_conv(program, call, fusion.ending)
         case calls.ExpertsCall():
-            add_experts(program, call, joined.ending)
+            add_experts(program, call, fusion.ending)
         case _:
             _ADDERS[type(call)](program, call)
 

@@ -24,6 +24,7 @@ from cutaway.errors import OutOfMemoryError
 
 _SORTED_ROWS = 16  # the fewest rows whose items are sorted by expert
 _TILE = 32  # of sort.wgsl
+_EXPERTS = ("EXPERTS", "true")
 _GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
 
 
@@ -70,10 +71,10 @@ def _add_inward(
         act = program.share_tensor("middle acts", choice.used * width, quantised=True).tensor
     pairs = [[*expert.gate, expert.up] for expert in call.experts]
     if all(_buffer_of(program, pair) is not None for pair in pairs):
-        is_joined = len(pairs[0]) == 2 and not shaders.is_float(up.format) and width % 32 == 0
-        joined = act if is_joined else -1
-        _add_chosen(program, x, pairs, inward, middle, kind=choice.activation, act=joined)
-        fewest = _SORTED_ROWS * choice.used if is_joined else 1
+        is_fused = len(pairs[0]) == 2 and not shaders.is_float(up.format) and width % 32 == 0
+        fused_act = act if is_fused else -1
+        _add_chosen(program, x, pairs, inward, middle, kind=choice.activation, act=fused_act)
+        fewest = _SORTED_ROWS * choice.used if is_fused else 1
     else:
         beside = program.share_tensor("up", choice.used * width)
         _add_chosen(program, x, [pair[:1] for pair in pairs], inward, middle)
@@ -162,20 +163,18 @@ def _add_chosen(
         panels = divide_up(first.rows, 16)
         groups = panels if len(experts[0]) == 2 else divide_up(panels, 2)
         grid = Grid(groups, items=used, late=bool(items["late"]))
-        constants = (("ROWS", "1u"), ("EXPERTS", "true"))
         if is_float:
-            kernel = Kernel("linear_float", (*constants, ("TEAMS", "1u")), first.format, kind)
+            constants = (("ROWS", "1u"), _EXPERTS, ("TEAMS", "1u"))
+            kernel = Kernel("linear_float", constants, first.format, kind)
             program.add(kernel, numbers, grid, weights=buffer)
             continue
-        fewest = _SORTED_ROWS * used
-        kernel = Kernel(
-            "linear_few", (*constants, ("QUANTISES", str(act >= 0).lower())), first.format, kind
-        )
-        few = grid._replace(x=groups if act < 0 else groups // 2, few=(1, fewest - 1))
-        program.add(kernel, numbers, few, weights=buffer)
-        kernel = Kernel("linear_many", constants[1:], first.format, kind)
-        many = grid._replace(per_row=_TILE, extra=len(experts), few=(fewest, NONE))
-        program.add(kernel, numbers, many, weights=buffer)
+        constants = (("ROWS", "1u"), _EXPERTS, ("QUANTISES", str(act >= 0).lower()))
+        kernel, fewest = Kernel("linear_few", constants, first.format, kind), _SORTED_ROWS * used
+        untiled = grid._replace(x=groups if act < 0 else groups // 2, few=(1, fewest - 1))
+        program.add(kernel, numbers, untiled, weights=buffer)
+        kernel = Kernel("linear_many", (_EXPERTS,), first.format, kind)
+        tiled = grid._replace(per_row=_TILE, extra=len(experts), few=(fewest, NONE))
+        program.add(kernel, numbers, tiled, weights=buffer)
 
 
 def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:

@@ -1,7 +1,7 @@
 """Neighbouring calls that one kernel computes, so that a step has fewer dispatches.
 
-Knows which calls are joined, and where quant blocks then go; matrices, attention, states and
-experts know how their kernels do it. What a joined call wrote for others is still written, but for
+Knows which calls are fused, and where quant blocks then go; matrices, attention, states and
+experts know how their kernels do it. What a fused call wrote for others is still written, but for
 the normed keys, which are read from KV blocks.
 """
 
@@ -14,7 +14,7 @@ from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.calls import Call
 
 
-class Joined(NamedTuple):
+class Fusion(NamedTuple):
     """A call, and the calls around it that its kernel computes, too.
 
     norms       of heads' queries or keys, before an attention
@@ -28,25 +28,26 @@ class Joined(NamedTuple):
     ending: calls.Elementwise | None = None
 
 
-def join(plan: Sequence[Call], program: Program) -> Iterator[Joined]:
-    """Yield a plan's calls, joined; program: what the calls before were added to."""
-    moved = dict[int, int]()  # tensors of quant blocks that were written elsewhere last
+def fuse(plan: Sequence[Call], program: Program) -> Iterator[Fusion]:
+    """Yield a plan's calls, fused; program: what the calls before were added to."""
+    replacements = dict[int, int]()  # for tensors of quant blocks that were last written elsewhere
     at = 0
     while at < len(plan):
         norms = _norms_of_attention(plan, at)
         at += len(norms) + 1
-        call = _read_moved(plan[at - 1], moved)
-        joined = Joined(call, norms)
+        call = _read_replaced(plan[at - 1], replacements)
+        fusion = Fusion(call, norms)
         following = plan[at] if at < len(plan) else None
         if isinstance(following, calls.Normalise) and _can_quantise(program, call, following):
-            joined = joined._replace(quantising=_move(program, call, following, moved))
+            quantising = _replace_output(program, call, following, replacements)
+            fusion = fusion._replace(quantising=quantising)
             at += 1
         elif isinstance(following, calls.Elementwise) and _can_end(program, call, following):
-            joined = joined._replace(ending=following)
+            fusion = fusion._replace(ending=following)
             at += 1
         if isinstance(call, calls.Normalise):
-            moved.pop(call.out.act, None)
-        yield joined
+            replacements.pop(call.out.act, None)
+        yield fusion
 
 
 def _norms_of_attention(plan: Sequence[Call], at: int) -> list[calls.Normalise]:
@@ -72,20 +73,24 @@ def _can_quantise(program: Program, call: Call, following: calls.Normalise) -> b
     if isinstance(call, calls.LinearCall) and matrices.can_quantise(program, call):
         width = program.matrices[call.parts[0].matrix].rows
         is_whole = call.parts[0].out == following.x and width == following.width
-        return is_whole and call.late == following.late
+        reads_own = call.x.act == _own_tensor(program, width)
+        return is_whole and call.late == following.late and not reads_own
     return False
 
 
-def _move(
-    program: Program, call: Call, quantising: calls.Normalise, moved: dict[int, int]
+def _replace_output(
+    program: Program, call: Call, quantising: calls.Normalise, replacements: dict[int, int]
 ) -> calls.Normalise:
     """Return the quantising with its quant blocks elsewhere, if others still read the old ones."""
-    moved.pop(quantising.out.act, None)
+    replacements.pop(quantising.out.act, None)
     if isinstance(call, calls.LinearCall):  # other workgroups read its input until the end
-        width = quantising.width
-        apart = program.share_tensor(f"quantised {width}", width, quantised=True)
-        moved[quantising.out.act] = apart.tensor
-    return quantising._replace(out=_moved(quantising.out, moved))
+        replacements[quantising.out.act] = _own_tensor(program, quantising.width)
+    return quantising._replace(out=_replace_act(quantising.out, replacements))
+
+
+def _own_tensor(program: Program, width: int) -> int:
+    """Return the tensor of the quant blocks of gates of this width."""
+    return program.share_tensor(f"gated {width}", width, quantised=True).tensor
 
 
 def _can_end(program: Program, call: Call, following: calls.Elementwise) -> bool:
@@ -106,15 +111,16 @@ def _can_end(program: Program, call: Call, following: calls.Elementwise) -> bool
     return reads and is_plain
 
 
-def _read_moved(call: Call, moved: dict[int, int]) -> Call:
+def _read_replaced(call: Call, replacements: dict[int, int]) -> Call:
     """Return a call that reads quant blocks where they were written last."""
     if isinstance(call, calls.LinearCall):
-        return call._replace(x=_moved(call.x, moved))
+        return call._replace(x=_replace_act(call.x, replacements))
     if isinstance(call, calls.ExpertsCall):
         arguments = call.arguments
-        return call._replace(arguments=arguments._replace(x=_moved(arguments.x, moved)))
+        x = _replace_act(arguments.x, replacements)
+        return call._replace(arguments=arguments._replace(x=x))
     return call
 
 
-def _moved(places: calls.Places, moved: dict[int, int]) -> calls.Places:
-    return places._replace(act=moved.get(places.act, places.act))
+def _replace_act(places: calls.Places, replacements: dict[int, int]) -> calls.Places:
+    return places._replace(act=replacements.get(places.act, places.act))

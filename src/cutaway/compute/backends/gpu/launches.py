@@ -31,9 +31,9 @@ class StepSize(NamedTuple):
             return "split" if self.chunks > 1 else "joined"
         return "joined" if len(self.runs) == self.rows else "tiled"
 
-    def tiles(self, most: int) -> int:
+    def tiles(self, size: int) -> int:
         """Return how many tiles the rows have, if one has at most this many, of one sequence."""
-        return sum(divide_up(rows, most) for rows in self.runs or (self.rows,))
+        return sum(divide_up(rows, size) for rows in self.runs or (self.rows,))
 
 
 class Launch(NamedTuple):

@@ -75,7 +75,7 @@ fn term_at(block: u32, term: u32, row: u32, output: u32) -> u32 { return ((block
   }
   if (QUANTISES) {
     workgroupBarrier();
-    if (thread < rows) {
+    if (thread < rows && is_there) {
       for (var i = 0u; i < 32u; i++) { block_of_32[i] = terms[thread * WIDE + i].y; }
       quantise(op.quants + ((first_row + thread) * op.quant_blocks + at.x) * 16u);
     }
