@@ -3,7 +3,7 @@
 Kernels check no index, so these ValueErrors are those that native/plan.cpp raises.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -87,3 +87,22 @@ def list_tiles(segments: Sequence[Segment], sizes: Sequence[int]) -> Ints:
             for done in range(0, rows, size):
                 words += (first + done, min(size, rows - done))
     return np.array([*starts, *words], np.int32)
+
+
+def blocks_of(batch: Batch) -> set[int]:
+    """Return the KV blocks that a batch's rows read or write."""
+    limits = batch.positions if batch.limits is None else batch.limits
+    last = np.full(len(batch.block_tables), -1)
+    np.maximum.at(last, batch.sequences, np.maximum(batch.positions, limits) // KV_BLOCK)
+    return {
+        int(block)
+        for table, end in zip(batch.block_tables, last, strict=True)
+        for block in table[: end + 1]
+    }
+
+
+def slots_before(batch: Batch) -> Iterator[int]:
+    """Yield the slots of the states from which a batch's sequences continue."""
+    for row in np.flatnonzero(np.diff(batch.sequences, prepend=-1)):
+        if (before := int(batch.positions[row]) - 1) >= 0:
+            yield int(batch.block_tables[batch.sequences[row], before // KV_BLOCK])

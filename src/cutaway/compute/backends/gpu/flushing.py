@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute import calls
 from cutaway.compute.backends.base import Batch, Logits, put
-from cutaway.compute.backends.gpu.batches import segments_of
+from cutaway.compute.backends.gpu.batches import blocks_of, segments_of, slots_before
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.launches import StepSize
 from cutaway.compute.backends.gpu.program import Program
@@ -96,35 +96,24 @@ class FlushingRunner(DeviceRunner):
             state_after = plan.state_memory(slot, False)
             assert state_after is not None
             memory.write_state(slot, state_after)
-        plan.copy_windows(*_release_pairs(blocks))
+        plan.copy_windows(*_release_pairs([*blocks]))
         plan.copy_states(*_release_pairs([*{*slots, *states}]))
         self._is_on_cpu = True
         return logits
 
-    def _blocks(self, batch: Batch) -> tuple[list[int], list[int]]:
+    def _blocks(self, batch: Batch) -> tuple[set[int], set[int]]:
         """Return the KV blocks that a step reads or writes, and those that it writes."""
         if not any(isinstance(call, calls.AttendCall) for call in self._plan):
-            return [], []
-        limits = batch.positions if batch.limits is None else batch.limits
-        last = np.full(len(batch.block_tables), -1)
-        np.maximum.at(last, batch.sequences, np.maximum(batch.positions, limits) // KV_BLOCK)
-        is_read = np.arange(batch.block_tables.shape[1]) <= last[:, None]
+            return set(), set()
         targets = batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]
-        blocks = np.union1d(batch.block_tables[is_read], targets)
-        return blocks.tolist(), np.unique(targets).tolist()
+        return blocks_of(batch), {*map(int, targets)}
 
     def _states_before(self, batch: Batch) -> States:
         """Copy the states that a step goes on from, since it may store others in their slots."""
         memory = self.program.memory
-        states: States = {}
-        for segment in segments_of(batch) if memory.has_states else ():
-            position = int(batch.positions[segment.first]) - 1
-            if position >= 0:
-                slot = int(batch.block_tables[segment.sequence, position // KV_BLOCK])
-                state = memory.read_state(slot)
-                if state is not None:
-                    states[slot] = state
-        return states
+        slots = {*slots_before(batch)} if memory.has_states else set()
+        states = {slot: memory.read_state(slot) for slot in slots}
+        return {slot: state for slot, state in states.items() if state is not None}
 
     def _slots_after(self, batch: Batch) -> list[int]:
         if not self.program.memory.has_states:

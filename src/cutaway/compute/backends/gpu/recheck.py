@@ -4,14 +4,11 @@ Knows which KV blocks and states a step reads; ``check.py`` names the tensor tha
 """
 
 import os
-from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-
 from cutaway.compute.backends.base import Backend, Batch, Bytes, Logits
+from cutaway.compute.backends.gpu.batches import blocks_of, slots_before
 from cutaway.compute.backends.gpu.check import DeviceBackend, first_difference
-from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.model import Graph
 from cutaway.errors import CutawayError, InputError
 
@@ -52,8 +49,8 @@ class Recheck:
         self._steps += 1
         if self._steps % self._interval or not len(batch.tokens):
             return self._gpu.run_once(batch)
-        blocks = {int(block): self._gpu.read_block(int(block)) for block in _blocks(batch)}
-        states = {slot: self._gpu.read_state(slot) for slot in _slots(batch)}
+        blocks = {int(block): self._gpu.read_block(int(block)) for block in blocks_of(batch)}
+        states = {slot: self._gpu.read_state(slot) for slot in slots_before(batch)}
         self._write(self._cpu, states)
         for block, pieces in blocks.items():
             self._cpu.write_block(block, pieces)
@@ -73,22 +70,3 @@ class Recheck:
             for slot, state in states.items():
                 if state is not None:
                     backend.write_state(slot, state)
-
-
-def _blocks(batch: Batch) -> set[int]:
-    """Return the KV blocks that a batch's rows read or write."""
-    limits = batch.positions if batch.limits is None else batch.limits
-    last = np.full(len(batch.block_tables), -1)
-    np.maximum.at(last, batch.sequences, np.maximum(batch.positions, limits) // KV_BLOCK)
-    return {
-        int(block)
-        for table, end in zip(batch.block_tables, last, strict=True)
-        for block in table[: end + 1]
-    }
-
-
-def _slots(batch: Batch) -> Iterator[int]:
-    """Yield the slots of the states from which a batch's sequences continue."""
-    for row in np.flatnonzero(np.diff(batch.sequences, prepend=-1)):
-        if (before := int(batch.positions[row]) - 1) >= 0:
-            yield int(batch.block_tables[batch.sequences[row], before // KV_BLOCK])
