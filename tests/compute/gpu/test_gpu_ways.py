@@ -120,7 +120,13 @@ def test_texts(both, paths, name, way):
     assert way(gpu) == way(cpu)
 
 
-@pytest.mark.parametrize("name", ["plain", "windowed", "states"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("plain", marks=pytest.mark.slow), "windowed",
+        pytest.param("states", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_texts_that_are_sent_back_to_the_queue(both, paths, name):
     """Blocks are taken from texts, and computed again."""
     told = []
@@ -151,7 +157,7 @@ def test_a_draft_head(both, paths):
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_adapters(both, paths, whole):
     """An adapter of all texts, and one beside texts without it."""
     file = str(paths["adapter"])
