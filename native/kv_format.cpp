@@ -100,7 +100,7 @@ void read_kv(KvFormat f, bool values, const uint8_t* heads, int kv_heads, int he
   for (const uint8_t* head = heads; head < heads + (size_t)at.end * kv_heads; head += at.end)
     for (int token = 0; token < kKvBlock; token++)
       for (int d = 0; d < head_dim; d++)
-        *out++ = read_number(f, at, head, values ? value_place(d, token, padded(head_dim)) : key_place(d, token));
+        *out++ = read_number(f, at, head, values ? value_place(d, token, padded_dim(head_dim)) : key_place(d, token));
 }
 
 }  // namespace cutaway

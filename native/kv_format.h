@@ -45,7 +45,7 @@ constexpr int dim_bytes(KvFormat f) { return kv_head(f, kQuant).end / kQuant; }
 
 struct Kernels;
 
-// One token of a head into the head's part of a KV block; numbers: padded(head_dim) of them.
+// One token of a head into the head's part of a KV block; numbers: padded_dim(head_dim) of them.
 void store_key(const Kernels& k, KvFormat f, const float* numbers, int head_dim, uint8_t* head, int token);
 void store_value(const Kernels& k, KvFormat f, const float* numbers, int head_dim, uint8_t* head, int token);
 

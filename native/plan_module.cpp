@@ -118,13 +118,13 @@ Numbers read_stored_kv(Bytes memory, const std::string& kv, bool values, int kv_
   const KvFormat format = values ? f.values : f.keys;
   if (memory.size() < (values ? value_bytes(format, kv_heads, head_dim) : key_bytes(format, kv_heads, head_dim)))
     throw std::invalid_argument("read_kv: a KV block has more bytes than these");
-  return made(kv_heads * kKvBlock, head_dim, [&](float* out) { read_kv(format, values, memory.data(), kv_heads, head_dim, out); });
+  return new_array(kv_heads * kKvBlock, head_dim, [&](float* out) { read_kv(format, values, memory.data(), kv_heads, head_dim, out); });
 }
 
 Numbers round_all(Given x) {
   const int rows = (int)x.shape(0), cols = (int)x.shape(1);
   if (cols % kQuant) throw std::invalid_argument("round_activations: a row has no whole number of 32");
-  return made(rows, cols, [&](float* out) { round_activations(*choose_kernels(""), x.data(), rows * cols, out); });
+  return new_array(rows, cols, [&](float* out) { round_activations(*choose_kernels(""), x.data(), rows * cols, out); });
 }
 
 template <void (Plan::*copy)(const int32_t*, const int32_t*, size_t)>

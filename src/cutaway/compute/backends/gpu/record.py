@@ -46,7 +46,7 @@ Launched = tuple[Kernel, Sequence[PaperBuffer], int, tuple[int, ...]]
 """A kernel, its bind group, its op, and the workgroups in each dimension."""
 
 
-class Step:
+class DeviceStep:
     """What happens up to a read."""
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class PaperDevice:
         """binding: the most bytes of a buffer; every device has at least the default."""
         self.name, self.fused, self.flushes, self.binding = "paper", "int", False, binding
         self.device = self.queue = _Encoder(self)
-        self.steps: list[Step] = []
-        self._step = Step()
+        self.steps: list[DeviceStep] = []
+        self._step = DeviceStep()
 
     def start(self) -> None:
         """Forget the steps so far: the recording begins here."""
-        self.steps, self._step = [], Step()
+        self.steps, self._step = [], DeviceStep()
 
     def check_room(self, nbytes: int) -> None:
         """See ``Device``; paper has room."""
@@ -107,7 +107,7 @@ class PaperDevice:
         """See ``Device``; a step ends here."""
         self._step.read = buffer, at, nbytes
         self.steps.append(self._step)
-        self._step = Step()
+        self._step = DeviceStep()
         return np.zeros(nbytes, np.uint8)
 
     def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
@@ -170,7 +170,9 @@ class _Numbers(dict[Any, int]):
         return self[key]
 
 
-def recording(before: Sequence[Step], steps: Sequence[Step], fused: Iterable[str]) -> Recording:
+def recording(
+    before: Sequence[DeviceStep], steps: Sequence[DeviceStep], fused: Iterable[str]
+) -> Recording:
     """Return a recording of steps; before: those whose writes are the buffers' first content."""
     data = bytearray()
 
