@@ -132,7 +132,7 @@ def framed(made: Any, begin: str = "", end: str = "") -> Any:
 
 @cache
 def pieces() -> Any:
-    return import_module("support.unigram_tokenizers").trained(SIZE - 10)
+    return import_module("support.unigram_tokenizers").train(SIZE - 10)
 
 
 def unigram(kind: str) -> Any:

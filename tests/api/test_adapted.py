@@ -12,7 +12,7 @@ from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.errors import FormatError, InputError
 from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
-from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
+from support.adapters import LAYER, adapter_of, matrices, random_lora, write_lora, write_merged
 from support.damage import damage
 from support.random_llama import write_tiny_llama
 
@@ -41,7 +41,7 @@ def logits(path, backend, ids=IDS, **how):
 def test_logits_are_those_of_merged_weights(folder, model, backend, names):
     tensors = random_lora(matrices(model, names), rank=3)
     lora = write_lora(folder / "adapter.gguf", tensors, alpha=6.0)  # alpha / rank is 2
-    expected = logits(merged(model, folder / "merged.gguf", tensors, 2.0), "reference")
+    expected = logits(write_merged(model, folder / "merged.gguf", tensors, 2.0), "reference")
     found = logits(model, backend, lora=lora)
     assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()
     assert abs(logits(model, backend) - expected).max() > 0.1
@@ -52,7 +52,7 @@ def test_the_scale_multiplies_and_no_alpha_is_no_factor(folder, model, backend):
     tensors = random_lora(matrices(model, ("attn_v", "ffn_down")))
     lora = write_lora(folder / "plain.gguf", tensors, alpha=None)
     for scale in (1.0, -0.5, 0.0):
-        expected = logits(merged(model, folder / "scaled.gguf", tensors, scale), "reference")
+        expected = logits(write_merged(model, folder / "scaled.gguf", tensors, scale), "reference")
         found = logits(model, backend, lora=f"{lora}:{scale}")
         assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()
 
@@ -111,8 +111,8 @@ def test_several_are_added_in_their_order(folder, model, backend):
     files = [
         write_lora(folder / f"{i}.gguf", one, alpha=None) for i, one in enumerate((first, second))
     ]
-    once = merged(model, folder / "once.gguf", first, 0.5)
-    expected = logits(merged(once, folder / "twice.gguf", second, -1.5), "reference")
+    once = write_merged(model, folder / "once.gguf", first, 0.5)
+    expected = logits(write_merged(once, folder / "twice.gguf", second, -1.5), "reference")
     together = f"{files[0]}:0.5,{files[1]}:-1.5"
     found = logits(model, backend, lora=together)
     assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()

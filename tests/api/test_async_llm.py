@@ -13,7 +13,7 @@ from cutaway.errors import QueueFullError
 from cutaway.trace import Trace, TraceBuffer
 from cutaway.trace.write import line
 from support.async_mock import Lockstep
-from support.opened_async_llm import LONG, opened
+from support.opened_async_llm import LONG, open_llm
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
 
@@ -51,14 +51,14 @@ async def test_generate_gives_what_llm_gives(tiny_path, sync, prompt, n):
     def shape(done):
         return [shape(one) for one in done] if isinstance(done, list) else told(done)
 
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         found = await llm.generate(prompt, n=n, logprobs=2, **SAMPLED)
     assert shape(found) == shape(sync.generate(prompt, n=n, logprobs=2, **SAMPLED))
 
 
 async def test_chat_and_stream_give_what_llm_gives(tiny_path, sync):
     messages = [{"role": "user", "content": "hä"}]
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         said = await llm.chat(messages, **SAMPLED)
         steps = [step async for step in llm.stream("ab", **SAMPLED)]
     assert told(said) == told(sync.chat(messages, **SAMPLED))
@@ -69,7 +69,7 @@ async def test_chat_and_stream_give_what_llm_gives(tiny_path, sync):
 
 
 async def test_many_readers_get_their_own(tiny_path, sync):
-    async with opened(tiny_path, {"max_num_seqs": 3}) as llm:
+    async with open_llm(tiny_path, {"max_num_seqs": 3}) as llm:
         jobs = [llm.generate("ab", **{**SAMPLED, "seed": i}) for i in range(12)]
         every = await asyncio.gather(*jobs)
     for i, done in enumerate(every):
@@ -77,7 +77,7 @@ async def test_many_readers_get_their_own(tiny_path, sync):
 
 
 async def test_a_requests_options_override_those_of_all(tiny_path, sync):
-    async with opened(tiny_path, max_tokens=3, top_k=4) as llm:
+    async with open_llm(tiny_path, max_tokens=3, top_k=4) as llm:
         done = await llm.generate("ab", top_k=7, seed=1)
     assert done.token_ids == sync.generate("ab", top_k=7, seed=1, max_tokens=3).token_ids
     sources = [done.params_source[name] for name in ("max_tokens", "top_k", "seed", "top_p")]
@@ -91,7 +91,7 @@ async def test_traces_are_those_of_llm(tiny_path, sync, tmp_path, n):
     def record(_):
         return lambda *head: buffers.append(TraceBuffer(*head)) or buffers[-1]
 
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         await llm.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "async.jsonl")
         options = llm.parse({**SAMPLED, "n": n}, traced=True)
         await (await llm.submit(prompts, options, record=record)).finish()
@@ -110,7 +110,7 @@ async def test_an_error_of_ones_own_is_ones_own(tiny_path, sync):
     def broken(ids, row):
         raise CutawayError("my own")
 
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         fails = llm.generate("ab", **SAMPLED, processors=(broken,))
         works = llm.generate("ab", **SAMPLED)
         error, done = await asyncio.gather(fails, works, return_exceptions=True)
@@ -123,7 +123,7 @@ async def test_an_error_of_ones_own_is_ones_own(tiny_path, sync):
     [({"top_k": -1}, "top_k"), ({"topk": 1}, "topk"), ({"speculate": "draft:x"}, "speculate")],
 )
 async def test_a_bad_option_of_a_request_is_told(tiny_path, options, named):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         with pytest.raises(InputError, match=named):
             await llm.generate("ab", **options)
         with pytest.raises(InputError, match="n must be 1 to stream"):
@@ -138,7 +138,7 @@ def test_a_bad_option_of_all_requests_is_told_at_once(sync, options):
 
 @pytest.mark.parametrize("n", [1, 2])
 async def test_an_empty_list_of_prompts_is_no_prompt(tiny_path, sync, n):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         with pytest.raises(InputError) as refused:
             await llm.generate([], n=n)
     with pytest.raises(InputError) as caught:
@@ -147,7 +147,7 @@ async def test_an_empty_list_of_prompts_is_no_prompt(tiny_path, sync, n):
 
 
 async def test_drain_lets_texts_end_and_takes_no_more(tiny_path):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         with await llm.submit(["ab"], llm.parse(LONG)) as texts:
             assert await llm.drain()
             assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
@@ -158,7 +158,7 @@ async def test_drain_lets_texts_end_and_takes_no_more(tiny_path):
 
 
 async def test_close_ends_texts_with_an_error(tiny_path):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse(LONG)) as texts:
             llm.close()
@@ -209,7 +209,7 @@ def alone(tiny_path):
 
 
 async def test_a_queue_that_gets_full_half_way_leaves_nothing(tiny_path):
-    async with opened(tiny_path, {"max_waiting": 3}) as llm:
+    async with open_llm(tiny_path, {"max_waiting": 3}) as llm:
         with pytest.raises(QueueFullError):
             await llm.generate(["ab", "b"], n=2, **LONG)
         with pytest.raises(QueueFullError):
@@ -228,7 +228,7 @@ async def test_a_trace_that_cannot_be_begun_takes_all_samples_along(tiny_path, t
             raise CutawayError("no room for a trace")
         return tmp_path / f"{place}.jsonl"
 
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         options = llm.parse({**LONG, "n": 2}, traced=True)
         submitting = asyncio.create_task(llm.submit(["ab", "b"], options, record=record))
@@ -257,7 +257,7 @@ async def test_a_cancelled_guest_is_told_that_nobody_waits(tiny_path):
             assert "nobody waits" in str(error)
             told.set()
 
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         task = asyncio.create_task(llm.run_blocking(ask))
         assert await asyncio.to_thread(begun.wait, 30)
         task.cancel()
@@ -269,7 +269,7 @@ async def test_a_cancelled_guest_is_told_that_nobody_waits(tiny_path):
 
 @pytest.mark.parametrize("steps", [0, 3])
 async def test_cancelling_a_task_that_reads_ends_its_texts(tiny_path, steps):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse({**LONG, "n": 2})) as texts:
             task = asyncio.create_task(texts.finish())
@@ -284,7 +284,7 @@ async def test_cancelling_a_task_that_reads_ends_its_texts(tiny_path, steps):
 
 
 async def test_cancelling_a_task_that_submits_leaves_nothing(tiny_path):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         with await llm.submit(["ab"], llm.parse(LONG)):
             for polls in range(6):  # wherever it waits: a prompt being read, or the engine
@@ -301,7 +301,7 @@ async def test_cancelling_a_task_that_submits_leaves_nothing(tiny_path):
 
 
 async def test_texts_that_are_dropped_end(tiny_path):
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         await llm.submit(["ab"], llm.parse(LONG))
         gc.collect()
@@ -313,7 +313,7 @@ async def test_texts_that_are_dropped_end(tiny_path):
 async def test_texts_that_are_left_say_what_was_read_of_them(tiny_path, alone, tmp_path):
     """Also in their traces, however far the engine is ahead."""
     whole = alone.generate("ab", **LONG)
-    async with opened(tiny_path) as llm:
+    async with open_llm(tiny_path) as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
         await lockstep.step(4)
@@ -340,7 +340,7 @@ async def test_texts_that_are_left_say_what_was_read_of_them(tiny_path, alone, t
 
 
 async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
-    async with opened(tiny_path, speculate=f"draft:{tiny_path}") as llm:
+    async with open_llm(tiny_path, speculate=f"draft:{tiny_path}") as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
         [text] = texts.generations
@@ -356,7 +356,7 @@ async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
 
 
 async def test_waited_tells_the_queue_from_the_rest(tiny_path):
-    async with opened(tiny_path, {"max_num_seqs": 1}) as llm:
+    async with open_llm(tiny_path, {"max_num_seqs": 1}) as llm:
         lockstep, began = Lockstep(llm.engine), perf_counter()
         with await llm.submit(["ab"], llm.parse(LONG)) as first:
             pending = asyncio.create_task(llm.submit(["b"], llm.parse(LONG)))

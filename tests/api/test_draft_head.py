@@ -38,7 +38,7 @@ def good_path(tmp_path_factory):
     made |= {f"blk.{LAYERS}.nextn.eh_proj": eye} | norms | same
     made |= {"token_embd": words, "output": np.roll(words, 1, axis=0)}
     at = tmp_path_factory.mktemp("good") / "good.gguf"
-    return write_tiny_qwen35(at, layers=LAYERS, draft_head=True, made=made)
+    return write_tiny_qwen35(at, layers=LAYERS, draft_head=True, tensors=made)
 
 
 # -- what it computes ------------------------------------------------------------------------------

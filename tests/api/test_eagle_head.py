@@ -53,7 +53,7 @@ def good(tmp_path_factory):
         "midlayer.input_layernorm.weight": np.ones(HIDDEN),
         "lm_head.weight": np.roll(words, 1, axis=0)[ids],
     }  # fmt: skip
-    target = write_tiny_qwen35(at / "good.gguf", layers=LAYERS, made=made)
+    target = write_tiny_qwen35(at / "good.gguf", layers=LAYERS, tensors=made)
     return target, write_eagle(at / "head", head, num_key_value_heads=HEADS)
 
 

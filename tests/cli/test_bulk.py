@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cutaway import InputError
 from cutaway.cli.bulk import Lines, Records
-from support.bulk_runs import PYTHON, by_line, essence, records
+from support.bulk_runs import PYTHON, essence, index_by_line, records
 
 
 def test_each_line_is_answered_as_it_is_alone(bulk, llm):
@@ -26,7 +26,7 @@ def test_each_line_is_answered_as_it_is_alone(bulk, llm):
              {"prompt": "a", "logit_bias": {"5": 100}}]  # fmt: skip
     code, found, said = bulk(lines, "--seed", "1", "--max-tokens", "5", "--temperature", "1")
     assert (code, len(found)) == (0, 5)
-    of = by_line(found)
+    of = index_by_line(found)
     options = {"seed": 1, "max_tokens": 5, "temperature": 1}
     for number, prompt, own in [
         (1, "ab", {}), (2, "b", {"seed": 9}), (3, [1, 9], {}), (5, "a", {"logit_bias": {5: 100}}),
@@ -53,7 +53,7 @@ def test_messages_use_the_chat_template(bulk, llm):
     begun = {"messages": [*messages, {"role": "assistant", "content": "b"}]}
     goes_on = {**begun, "continue_final_message": True}
     _, found, _ = bulk([{"messages": messages}, goes_on], "--max-tokens", "1")
-    of = by_line(found)
+    of = index_by_line(found)
     assert of[1]["prompt_token_ids"] == llm.chat_prompt(messages)
     assert of[2]["prompt_token_ids"] == llm.chat_prompt(**goes_on)
 
@@ -66,7 +66,7 @@ def test_a_line_may_have_a_grammar(bulk):
              {"prompt": "a", "grammar": 'root ::= "z" "z"'}, {"prompt": "a", "regex": "(a"},
              {"prompt": "a", "json_schema": {"format": "iri", "type": "string"}}]  # fmt: skip
     code, found, _ = bulk(lines, "--max-tokens", "40")
-    of = by_line(found)
+    of = index_by_line(found)
     assert code == 1 and json.loads(of[1]["text"]).keys() == {"a"} and " " not in of[1]["text"]
     assert [of[i]["text"] for i in (2, 3, 4)] == ["xxxxxxx", "yy", "zz"]
     assert of[5]["error"].startswith("regex: ") and of[6]["error"].startswith("json_schema: ")
@@ -92,7 +92,7 @@ def test_bad_lines_say_why_and_the_others_are_answered(bulk):
         b'{"prompt": "a", "logit_bias": {"1": 2, "01": 3}}': "token id must be a whole number",
     }  # fmt: skip
     code, found, said = bulk([*lines, b"", b" \r", "ab"], "--max-tokens", "2")
-    of = by_line(found)
+    of = index_by_line(found)
     assert code == 1
     assert (
         f"cutaway: error: {len(lines)} of {len(lines) + 1} lines failed; their records in" in said
@@ -167,7 +167,7 @@ def test_pipes(tiny):
     done = subprocess.run(
         [*PYTHON, "-m", tiny, *files], input=b'"ab"\n\n"b"', capture_output=True, check=True
     )
-    of = by_line([json.loads(line) for line in done.stdout.splitlines()])
+    of = index_by_line([json.loads(line) for line in done.stdout.splitlines()])
     assert set(of) == {1, 3}
     assert done.stderr.count(b"\n") == 1 and b"\r" not in done.stderr
 
@@ -335,7 +335,7 @@ def test_kill_9_at_any_moment_loses_and_repeats_no_line(tiny, llm, tmp_path):
         assert child.returncode == -signal.SIGKILL, said
         kills += 1
     assert kills >= 3
-    of = by_line(records(tmp_path / "out"))
+    of = index_by_line(records(tmp_path / "out"))
     assert set(of) == set(range(1, len(lines) + 1))
     for number, line in enumerate(lines, 1):
         own = {"max_tokens": line["max_tokens"], "seed": 5, "ignore_eos": True}
@@ -351,7 +351,7 @@ def test_ctrl_c_keeps_what_is_written_and_says_how_to_resume(tiny, tmp_path):
     grown(child, tmp_path / "out", 1)
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
-    done = len(by_line(records(tmp_path / "out")))
+    done = len(index_by_line(records(tmp_path / "out")))
     assert child.returncode == 130
     assert (
         f"interrupted: {done} of 2000 lines are done in {tmp_path / 'out'}; run the"

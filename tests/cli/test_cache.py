@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.prefixes import flipped, forge
+from support.prefixes import flip_last_bit, forge
 
 TEXT = "é ab été, " * 30
 RUN = ["--seed", "1", "--max-tokens", "6", "--json"]
@@ -71,7 +71,7 @@ def test_keys_and_values_of_another_text_are_told(cutaway, tiny_path, saved, pla
     assert (code, out.splitlines()[1]) == (0, "1 of 11 blocks computed again: the same")
     code, out, _ = cutaway(*check, "-m", model, "--all", "--json")
     assert (code, json.loads(out)["computed"]) == (0, 11)
-    forge(Path(place), lambda _i, block: flipped(block))
+    forge(Path(place), lambda _i, block: flip_last_bit(block))
     assert cutaway(*check).code == 0
     for more in ([], ["--all"]):
         code, _, err = cutaway(*check, "-m", model, *more)

@@ -58,7 +58,7 @@ def talk(terminal):
 
     def begin(*args):
         chat = terminal("chat", *args, TERM="dumb")
-        chat.until("> ")
+        chat.wait_for("> ")
         return chat
 
     return begin
@@ -119,8 +119,8 @@ class TestChat:
         talk = talk("--tools", file(SLEEPS), "--yes", *FIXED)
         talk.say(ASK.decode().strip(), "asleep")
         talk.process.send_signal(signal.SIGINT)
-        talk.until("(stopped)")
-        talk.until("\n> ")
+        talk.wait_for("(stopped)")
+        talk.wait_for("\n> ")
         talk.type("/exit\n")
         assert talk.end()[0] == 0
 

@@ -18,7 +18,7 @@ from cutaway.cli.denoise import CanvasView
 from cutaway.engine.canvas import SETTING_WORDS, SETTINGS, ForcedCell, Rule
 from cutaway.trace import Trace
 from support.canvas_traces import events_of, file_of
-from support.made_traces import embedded
+from support.made_traces import read_embedded
 
 SEED = ("--seed", "1", "--max-tokens", "12", "--temperature", "1")
 OPTIONS = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
@@ -288,5 +288,5 @@ def test_static_play_begins_with_the_figures(printed, file):
 def test_a_page_holds_the_canvas_as_it_is_on_record(printed, file, tmp_path):
     path, page = file(), tmp_path / "x.html"
     assert printed("trace", "export", path, "--html", page) == ""
-    held, trace = embedded(page.read_text()), Trace.read(path)
+    held, trace = read_embedded(page.read_text()), Trace.read(path)
     assert (held.passes, held.steps, held.end) == (trace.passes, trace.steps, trace.end)

@@ -47,7 +47,7 @@ def saved(tmp_path_factory):
 def on_a_terminal(*words, typed="", **env):
     terminal = Terminal(*words, columns=200, **env)
     if typed:
-        terminal.until("> ")
+        terminal.wait_for("> ")
         terminal.type(typed)
     return terminal.end()
 

@@ -16,7 +16,7 @@ from cutaway import LLM
 from cutaway.errors import CutawayError, InputError, ReplayError
 from cutaway.rerun import check_cut, resume, resume_at
 from cutaway.trace import Trace
-from support.cut_traces import ASKED, altered, cut_at, lines_of, recorded
+from support.cut_traces import KEYWORDS, alter_step, cut_at, lines_of, record
 from support.random_llama import write_tiny_llama
 from support.served import serve
 from support.server_processes import server
@@ -44,7 +44,7 @@ KINDS = [
 def test_a_trace_that_is_cut_anywhere_becomes_that_of_the_whole_run(llm, tmp_path, more, part):
     path = tmp_path / "run.jsonl"
     (tmp_path / "run.2.jsonl").unlink(missing_ok=True)
-    recorded(llm, path, **more)
+    record(llm, path, **more)
     if "n" in more:
         path = tmp_path / "run.2.jsonl"
     less = ("source", "speculation") if {"speculate", "json_schema"} & more.keys() else ()
@@ -60,7 +60,7 @@ def test_a_trace_that_is_cut_anywhere_becomes_that_of_the_whole_run(llm, tmp_pat
 
 def test_one_that_is_cut_again_can_be_resumed_again(llm, tmp_path):
     path = tmp_path / "run.jsonl"
-    recorded(llm, path)
+    record(llm, path)
     whole, before = lines_of(path), path.read_bytes()
     path.write_bytes(before[: len(before) // 3])
     for steps in (1, 25):
@@ -132,14 +132,14 @@ def cut(llm, tmp_path):
 
 
 def test_a_run_that_has_ended_is_refused(llm, tmp_path):
-    recorded(llm, tmp_path / "run.jsonl")
+    record(llm, tmp_path / "run.jsonl")
     with pytest.raises(InputError, match=r"run.jsonl has an end already \(max_tokens\): there is"):
         check_cut(Trace.read(tmp_path / "run.jsonl"))
 
 
 def test_a_gzipped_trace_is_refused(llm, tmp_path):
     path = tmp_path / "run.jsonl.gz"
-    with llm.stream("ab", trace=path, **ASKED) as stream:
+    with llm.stream("ab", trace=path, **KEYWORDS) as stream:
         for _ in range(5):
             next(stream)
         with pytest.raises(InputError, match="trace cannot be continued after a cut: unpack"):
@@ -161,7 +161,7 @@ def test_another_model_is_refused_and_the_file_is_as_it_was(cut, tmp_path):
     [("token_id", "replay: token {} is "), ("fingerprint", "step {} differs from ")],
 )
 def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said, index):
-    index, before = altered(cut, index, name)
+    index, before = alter_step(cut, index, name)
     refusal = pytest.raises(ReplayError, match=said.format(index))
     with refusal, resume(llm, Trace.read(cut)) as stream:
         stream.finish()
@@ -204,7 +204,7 @@ def url(tiny_path):
 @pytest.mark.parametrize("more", SERVER_KINDS)
 def test_the_file_becomes_that_of_the_whole_run(llm, url, tmp_path, more, part):
     whole = tmp_path / "whole.jsonl"
-    done = recorded(llm, whole, **more)
+    done = record(llm, whole, **more)
     path = cut_at(llm, tmp_path / "run.jsonl", part, **more)
     steps = [*resume_at([DEAD, url], Trace.read(path))]
     assert [step.token_id for step in steps] == [*done.token_ids]
@@ -214,7 +214,7 @@ def test_the_file_becomes_that_of_the_whole_run(llm, url, tmp_path, more, part):
 def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path):
     model = write_tiny_llama(tmp_path / "tiny.gguf", context=4096)
     with LLM(model, threads=1, progress=False) as llm:
-        whole = recorded(llm, tmp_path / "whole.jsonl", max_tokens=800)
+        whole = record(llm, tmp_path / "whole.jsonl", max_tokens=800)
         path = cut_at(llm, tmp_path / "run.jsonl", 0.1, max_tokens=800)
     with ExitStack() as stack:
         (first, one), (_, two) = (stack.enter_context(server(model)) for _ in range(2))
@@ -229,7 +229,7 @@ def test_a_server_that_is_killed_is_followed_by_the_next(tmp_path):
 
 
 def test_the_command(cut, llm, url, cutaway):
-    whole = llm.generate("ab ba", **ASKED)
+    whole = llm.generate("ab ba", **KEYWORDS)
     count = len(Trace.read(cut).steps)
     said = cutaway("resume", cut, "--url", DEAD, "--url", url)
     assert said[:2] == (0, whole.text)
@@ -259,7 +259,7 @@ def test_another_model_is_refused(cut, tmp_path):
 @pytest.mark.parametrize("index", [0, -1])
 @pytest.mark.parametrize("name", ["token_id", "fingerprint"])
 def test_a_record_that_a_server_writes_otherwise_is_an_error(cut, url, name, index):
-    index, before = altered(cut, index, name)
+    index, before = alter_step(cut, index, name)
     with pytest.raises(CutawayError, match=rf"token {index} is |step {index} differs from"):
         [*resume_at([DEAD, url], Trace.read(cut))]
     assert cut.read_bytes() == before

@@ -11,7 +11,7 @@ from cutaway import LLM, SamplingParams
 from cutaway.cli.main import main
 from cutaway.errors import InputError, TooLongError
 from cutaway.requests.keywords import KEYWORDS
-from support.reworded import reworded
+from support.reworded import reword
 
 TYPED = [  # what is typed, and the option that the sentence is about
     (["--top-p", "3"], "--top-p"),
@@ -47,7 +47,7 @@ def test_an_option_is_named_whatever_is_said_of_it(capsys, tiny_path, typed, opt
         return code, capsys.readouterr().err.removeprefix("cutaway: error: ")
 
     code, sentence = said()
-    with reworded():
+    with reword():
         again, other = said()
     assert sentence.startswith((f"{option}:", f"{option} ")), sentence
     assert (code, again) == (2, 2)
@@ -76,7 +76,7 @@ def test_an_error_carries_its_field_and_the_index(tiny_path, call, field, index)
     llm = LLM(tiny_path, threads=1, progress=False)
     with pytest.raises(InputError) as plain:
         call(llm)
-    with reworded(), pytest.raises(InputError) as other:
+    with reword(), pytest.raises(InputError) as other:
         call(llm)
     for error in (plain.value, other.value):
         assert (error.field, error.index) == (field, index)

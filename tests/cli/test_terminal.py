@@ -222,7 +222,7 @@ def test_pieces_change_nothing_and_no_character_but_blanks_is_lost(text, columns
 @pytest.mark.model
 def test_a_chat_is_no_wider_than_the_terminal(smollm2_path, terminal):
     chat = terminal("chat", "-m", smollm2_path, "--seed", "3", "--max-tokens", "40", columns=50)
-    header = chat.until("> ")  # a bar while the model loads is drawn again and again after \r
+    header = chat.wait_for("> ")  # a bar while the model loads is drawn again and again after \r
     assert "Ctrl-D quits" in " ".join(header.split())
     answer = chat.say("Tell me about the sea.", then="\n> ").partition("\n")[2]
     assert "max_tokens · seed 3]" in " ".join(answer.split())

@@ -11,7 +11,7 @@ import pytest
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.errors import ClosedError, CutawayError
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, enter, read, read_all, serve, served
+from support.async_mock import Lockstep, enter, read, read_all, serve, with_async_engine
 from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import noise
@@ -32,7 +32,7 @@ def no_complaints(caplog):
 
 
 @pytest.mark.parametrize("how", ["aclose", "drain"])
-@served(an_engine, max_num_seqs=3)
+@with_async_engine(an_engine, max_num_seqs=3)
 async def test_readers_are_told_that_the_engine_closes(running, how):
     tasks = [asyncio.create_task(read(running, ENDLESS)) for _ in range(3)]
     streams = [await enter(running, ENDLESS) for _ in range(2)]
@@ -49,7 +49,7 @@ async def test_readers_are_told_that_the_engine_closes(running, how):
         assert stream.sequences[0].finish_reason == FinishReason.ABORTED
 
 
-@served(an_engine)
+@with_async_engine(an_engine)
 async def test_a_closed_engine_takes_no_more(running):
     await running.aclose()
     for asked in (enter(running, SHORT), running.call(int), read(running, SHORT)):
@@ -81,7 +81,7 @@ def test_draining_waits_for_those_there_are(timeout):
     serve(an_engine(max_num_seqs=2), main)
 
 
-@served(an_engine)
+@with_async_engine(an_engine)
 async def test_closing_while_it_drains_and_twice_at_once(running):
     await enter(running, ENDLESS)
     stream = await enter(running, ENDLESS)
@@ -93,7 +93,7 @@ async def test_closing_while_it_drains_and_twice_at_once(running):
         await read_all(stream)
 
 
-@served(an_engine)
+@with_async_engine(an_engine)
 async def test_giving_up_to_wait_for_the_end_does_not_stop_it(running):
     lockstep = Lockstep(running)
     stream = await enter(running, SHORT)
@@ -106,7 +106,7 @@ async def test_giving_up_to_wait_for_the_end_does_not_stop_it(running):
     assert await read_all(stream) == write_by_definition(SHORT, noise, context=CONTEXT)
 
 
-@served(an_engine)
+@with_async_engine(an_engine)
 async def test_a_closed_event_loop_ends_its_sequences_and_nothing_else(running):
     lockstep = Lockstep(running)
     loop = asyncio.new_event_loop()

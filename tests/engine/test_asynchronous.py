@@ -16,9 +16,9 @@ import pytest
 from cutaway.engine import AsyncEngine, FinishReason, RunParams, StopParams
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, enter, read, read_all, serve, served, steps_of
+from support.async_mock import Lockstep, enter, read, read_all, serve, steps_of, with_async_engine
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, MockRequest, check, make_engine, score, written
+from support.engine_mock import GREEDY, MockRequest, check, make_engine, read_written, score
 from support.mock_backend import noise
 
 CONTEXT = 64
@@ -37,7 +37,7 @@ def broken(_history, _row):
     raise ArithmeticError("the caller's own mistake")
 
 
-@served()
+@with_async_engine()
 async def test_steps_are_what_the_definition_writes(running):
     (request,) = requests(1)
     steps = [step async for step in steps_of(await enter(running, request))]
@@ -45,7 +45,7 @@ async def test_steps_are_what_the_definition_writes(running):
     assert [step.index for step in steps] == list(range(12))
 
 
-@served(kv_blocks=16)
+@with_async_engine(kv_blocks=16)
 async def test_many_readers_read_their_own_texts(running):
     every = requests(20)
     texts = await asyncio.gather(*(read(running, request) for request in every))
@@ -53,7 +53,7 @@ async def test_many_readers_read_their_own_texts(running):
     assert len(running.engine.backend.runs) < 12 * 20, "they were not computed together"
 
 
-@served()
+@with_async_engine()
 async def test_samples_share_the_blocks_of_their_leader(running):
     lockstep = Lockstep(running)
     prompt = (7,) * 40
@@ -65,23 +65,23 @@ async def test_samples_share_the_blocks_of_their_leader(running):
         events += [one.event for one in news]
     for sequence in streams.sequences:
         expected = alone(MockRequest(prompt, SamplingParams(seed=sequence.seed)))
-        assert written(sequence, events) == expected
+        assert read_written(sequence, events) == expected
         assert sequence.num_cached_tokens == (0 if sequence.seed == 0 else 39)
 
 
-@served()
+@with_async_engine()
 async def test_a_step_of_the_engine_is_one_call_of_the_event_loop(running):
     lockstep, calls = Lockstep(running), []
     first, *others = requests(8)
     stream = await enter(running, first)
     tasks = [asyncio.create_task(read(running, request)) for request in others]
     await lockstep.step()
-    await lockstep.held()
+    await lockstep.wait_until_held()
     loop = asyncio.get_running_loop()
     post = loop.call_soon_threadsafe
     loop.call_soon_threadsafe = lambda f, *args: calls.append(f.__name__) or post(f, *args)
     await lockstep.step(3)
-    await lockstep.held()
+    await lockstep.wait_until_held()
     loop.call_soon_threadsafe = post
     assert len(running.engine.running) == 8
     assert calls.count("_receive") == 3
@@ -90,7 +90,7 @@ async def test_a_step_of_the_engine_is_one_call_of_the_event_loop(running):
     assert await asyncio.gather(*tasks) == [alone(r) for r in others]
 
 
-@served()
+@with_async_engine()
 async def test_a_slow_reader_does_not_hold_up_others(running):
     slow, fast = requests(2, max_tokens=40)
     stream = await enter(running, slow)
@@ -115,14 +115,14 @@ def test_two_event_loops_read_from_one_engine():
 # -- errors --------------------------------------------------------------------------------------
 
 
-@served()
+@with_async_engine()
 async def test_what_cannot_be_is_refused_before_anything_is_read(running):
     with pytest.raises(InputError, match="prompt is empty"):
         await enter(running, MockRequest(()))
     assert not running.engine.waiting
 
 
-@served(max_num_seqs=1, max_waiting=1)
+@with_async_engine(max_num_seqs=1, max_waiting=1)
 async def test_a_full_queue_is_told_to_who_comes_next(running):
     every = requests(3)
     lockstep = Lockstep(running)
@@ -138,7 +138,7 @@ async def test_a_full_queue_is_told_to_who_comes_next(running):
     assert await read(running, every[2]) == alone(every[2])
 
 
-@served()
+@with_async_engine()
 async def test_a_sequence_s_own_error_is_raised_to_its_reader_alone(running):
     (request,) = requests(1)
     mistaken = MockRequest((9,), SamplingParams(processors=[broken]))
@@ -150,7 +150,7 @@ async def test_a_sequence_s_own_error_is_raised_to_its_reader_alone(running):
 
 
 @pytest.mark.parametrize("part", ["run", "copy_blocks"])
-@served(max_num_seqs=2)
+@with_async_engine(max_num_seqs=2)
 async def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(running, part):
     every = requests(2, max_tokens=40)
     engine, lockstep = running.engine, Lockstep(running)
@@ -178,7 +178,7 @@ def broken_copies(_pairs):
     raise OSError("the mock was told to fail")
 
 
-@served()
+@with_async_engine()
 async def test_a_processor_that_wants_to_exit_ends_texts_and_not_the_thread(running):
     def leave(_tokens, _logits):
         sys.exit("enough")
@@ -193,7 +193,7 @@ async def test_a_processor_that_wants_to_exit_ends_texts_and_not_the_thread(runn
 # -- calls ---------------------------------------------------------------------------------------
 
 
-@served()
+@with_async_engine()
 async def test_a_call_runs_on_the_engine_s_thread_between_steps(running):
     (request,) = requests(1)
     task = asyncio.create_task(read(running, request))
@@ -205,7 +205,7 @@ async def test_a_call_runs_on_the_engine_s_thread_between_steps(running):
     assert await task == alone(request)
 
 
-@served()
+@with_async_engine()
 async def test_a_call_that_was_given_up_is_not_made(running):
     lockstep, made = Lockstep(running), []
     stream = await enter(running, requests(1)[0])
@@ -219,7 +219,7 @@ async def test_a_call_that_was_given_up_is_not_made(running):
     stream.close()
 
 
-@served()
+@with_async_engine()
 async def test_the_thread_sleeps_while_nobody_is_there(running, monkeypatch):
     await read(running, requests(1)[0])
     turns = []
@@ -270,7 +270,7 @@ async def to_the_end(stream):
 
 @pytest.mark.parametrize("leave", [by_closing, by_cancelling])
 @pytest.mark.parametrize("phase", PHASES)
-@served(small_engine, max_num_seqs=1)
+@with_async_engine(small_engine, max_num_seqs=1)
 async def test_who_leaves_gives_back_all_blocks_with_the_next_step(running, phase, leave):
     engine, lockstep = running.engine, Lockstep(running)
     other = await enter(running, OTHER) if phase == "queue" else None
@@ -302,7 +302,7 @@ def all_left(engine):
     assert engine.blocks.free == engine.blocks.count
 
 
-@served(small_engine)
+@with_async_engine(small_engine)
 async def test_dropping_a_stream_ends_the_sequence(running):
     lockstep = Lockstep(running)
     await enter(running, LONG)
@@ -312,7 +312,7 @@ async def test_dropping_a_stream_ends_the_sequence(running):
 
 
 @pytest.mark.parametrize("queued", [False, True])
-@served(small_engine, max_num_seqs=1)
+@with_async_engine(small_engine, max_num_seqs=1)
 async def test_cancelling_enter_leaves_nothing(running, queued):
     """Before the engine has queued it, and after, before the task has heard of that."""
     engine, lockstep, heard = running.engine, Lockstep(running), Event()
@@ -335,7 +335,7 @@ async def test_cancelling_enter_leaves_nothing(running, queued):
     await listen
 
 
-@served(small_engine)
+@with_async_engine(small_engine)
 async def test_a_closed_stream_yields_nothing_more(running):
     lockstep = Lockstep(running)
     stream = await enter(running, OTHER)
@@ -347,7 +347,7 @@ async def test_a_closed_stream_yields_nothing_more(running):
     await lockstep.step()
 
 
-@served(small_engine)
+@with_async_engine(small_engine)
 async def test_an_abort_by_somebody_else_ends_the_stream(running):
     lockstep = Lockstep(running)
     stream = await enter(running, LONG)
@@ -359,7 +359,7 @@ async def test_an_abort_by_somebody_else_ends_the_stream(running):
     assert await task == "left"
 
 
-@served(small_engine)
+@with_async_engine(small_engine)
 async def test_a_first_sample_that_ends_early_does_not_take_the_others_along(running):
     params = SamplingParams(seed=3)
     lockstep = Lockstep(running)
@@ -374,10 +374,10 @@ async def test_a_first_sample_that_ends_early_does_not_take_the_others_along(run
     while news := await streams.read():
         events += [one.event for one in news]
     sample = MockRequest(LONG.prompt, second.request.sampling, OTHER.stops)
-    assert written(second, events) == write_by_definition(sample, noise, context=64)
+    assert read_written(second, events) == write_by_definition(sample, noise, context=64)
 
 
-@served(small_engine, draft=noise)
+@with_async_engine(small_engine, draft=noise)
 async def test_leaving_while_guesses_are_checked(running):
     guessing = MockRequest((1, 2) * 6, GREEDY, LONG.stops, RunParams(speculate="draft"))
     lockstep = Lockstep(running)

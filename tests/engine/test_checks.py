@@ -240,9 +240,9 @@ def test_what_is_no_check_is_refused(value):
 
 
 def test_an_own_check_cannot_be_sent_elsewhere():
-    request = MockRequest((1,), constraint=ConstraintParams(check="arithmetic")).asked()
+    request = MockRequest((1,), constraint=ConstraintParams(check="arithmetic")).to_request()
     assert pickle.loads(pickle.dumps(request)) == request
-    request = MockRequest((1,), constraint=ConstraintParams(check=Even())).asked()
+    request = MockRequest((1,), constraint=ConstraintParams(check=Even())).to_request()
     with pytest.raises(InputError, match=r"^check: an object of one's own"):
         pickle.dumps(request)
 

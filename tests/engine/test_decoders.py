@@ -36,7 +36,7 @@ from cutaway.sampling import (
 )
 from cutaway.sampling.fixed_math import exp
 from cutaway.sampling.observe import START, chain_hash
-from support.engine_mock import GREEDY, MockRequest, make_engine, run_to_end, written
+from support.engine_mock import GREEDY, MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import AT, END, VOCAB, narrow, noise
 
 
@@ -54,7 +54,7 @@ def test_a_canvas_on_the_native_backend_has_the_autoregressive_bits(tiny_path, t
             [sequence], events = llm.engine.add(request), []
             while not llm.engine.is_idle:
                 events += llm.engine.step()
-            texts.append(written(sequence, events))
+            texts.append(read_written(sequence, events))
         assert texts[0] == texts[1]
         assert len(texts[0].token_ids) == 24
 
@@ -88,7 +88,7 @@ def test_scores_come_beside_running_texts_and_change_none(prompt, data, rows):
         z = noise(prompt[: i + 1]).astype(np.float64)
         assert row.logprob == pytest.approx(z[prompt[i + 1]] - np.log(np.exp(z).sum()))
     assert scored.finish_reason is FinishReason.SCORED
-    assert written(beside, events) == alone
+    assert read_written(beside, events) == alone
 
 
 def test_a_scored_prompt_may_fill_the_context_and_no_more():
@@ -144,7 +144,7 @@ def test_the_two_run_together_and_share_what_is_computed():
     first = loop.run_on(engine)
     sequences = [replace(loop, decoder=Denoise(LEFT)).add_to(engine), loop.add_to(engine)]
     events = run_to_end(engine)
-    assert [written(s, events) for s in sequences] == [first, first]
+    assert [read_written(s, events) for s in sequences] == [first, first]
     assert all(s.num_cached_tokens == 32 for s in sequences)
 
 
@@ -261,7 +261,7 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
         made = passes_of(events, sequence)
         first = len(request.prompt)
         got = [(p.index, sorted(c.position - first for c in p.revealed)) for p in made]
-        text = written(sequence, events).token_ids
+        text = read_written(sequence, events).token_ids
         assert text == tuple(token_ids[: len(text)])
         assert len(text) == len(token_ids) or text[-1] == END
         assert got == reveals[: len(got)]
@@ -365,19 +365,19 @@ def test_a_block_is_text_when_it_is_finished():
 
 def test_samples_of_one_prompt_have_luck_of_their_own():
     engine = seeing()
-    sequences = engine.add(canvas().asked(), 3)
+    sequences = engine.add(canvas().to_request(), 3)
     events = run_to_end(engine)
-    texts = {written(s, events).token_ids for s in sequences}
+    texts = {read_written(s, events).token_ids for s in sequences}
     assert len(texts) == 3
     alone = canvas(params=replace(DRAWN, seed=sequences[2].seed)).run_on(seeing())
-    assert alone == written(sequences[2], events)
+    assert alone == read_written(sequences[2], events)
 
 
 @pytest.mark.parametrize("prompt", [3, 45])
 def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
     """What is shared of it is computed in a step; the block that it ends in is never shared."""
     engine = seeing(8, context=128)
-    engine.add(canvas(prompt=tuple(range(1, prompt + 1))).asked(), 3)
+    engine.add(canvas(prompt=tuple(range(1, prompt + 1))).to_request(), 3)
     other = canvas().add_to(engine)
     for _ in range(3):
         engine.step()

@@ -12,9 +12,9 @@ from support.engine_mock import (
     MockRequest,
     end_of,
     make_engine,
+    read_written,
     run_to_end,
     steps_of,
-    written,
 )  # fmt: skip
 from support.mock_backend import narrow, noise
 
@@ -57,7 +57,7 @@ def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
         steps += engine.step()
     run_to_end(engine, steps)
     for i, sequence in sequences.items():
-        assert written(sequence, steps) == alone(asked[i], narrow)
+        assert read_written(sequence, steps) == alone(asked[i], narrow)
 
 
 @pytest.mark.parametrize("rows", range(1, 8))
@@ -215,7 +215,7 @@ def test_all_who_queue_finish_and_write_the_same():
     asked = [request(PROMPT[: 3 * n + 1] * 2) for n in range(8)]
     sequences = [r.add_to(engine) for r in asked]
     steps = run_to_end(engine)
-    assert [written(s, steps) for s in sequences] == [alone(r) for r in asked]
+    assert [read_written(s, steps) for s in sequences] == [alone(r) for r in asked]
     assert engine.blocks.free == 2
 
 
@@ -253,7 +253,7 @@ def test_abort_frees_the_blocks_at_once_in_every_phase(steps):
     assert engine.blocks.free == 2
     assert first.finish_reason == FinishReason.ABORTED
     assert first.memory.blocks == []
-    assert written(second, run_to_end(engine)) == alone(request())
+    assert read_written(second, run_to_end(engine)) == alone(request())
     assert engine.blocks.free == 2
 
 
@@ -266,7 +266,7 @@ def test_abort_in_the_queue_leaves_the_others_in_order():
     engine.take_events()
     steps = run_to_end(engine)
     assert second.id not in {step.id for step in steps}
-    assert written(third, steps) == alone(request(b"third"))
+    assert read_written(third, steps) == alone(request(b"third"))
 
 
 @pytest.mark.parametrize("steps", [0, 2, 6])
@@ -275,7 +275,7 @@ def test_aborting_twice_is_as_aborting_once(steps):
     engine.abort(first)
     engine.abort(first)
     assert engine.blocks.free == 2
-    assert written(second, run_to_end(engine)) == alone(request())
+    assert read_written(second, run_to_end(engine)) == alone(request())
 
 
 def test_aborting_what_has_finished_changes_nothing():
@@ -310,7 +310,7 @@ def test_of_equal_prompts_that_come_together_the_first_is_read():
     sequences = [one.add_to(engine) for one in asked]
     events = run_to_end(engine)
     for one, sequence in zip(asked, sequences, strict=True):
-        assert written(sequence, events) == alone(one, context=128)
+        assert read_written(sequence, events) == alone(one, context=128)
     once, beside, ends = 100, 10, 6 * (4 + 5)  # beside: the step that ends it has rows of the next
     assert sum(engine.backend.runs) <= once + beside + ends
 
@@ -323,6 +323,6 @@ def test_who_wants_no_cache_finds_nothing_and_leaves_nothing():
         run_to_end(engine)
         assert sequence.num_cached_tokens == cached
     prompt, run = tuple(range(20, 31)), RunParams(cache_prompt=False)
-    samples = engine.add(MockRequest(prompt, stops=FIVE, run=run).asked(), 2)
+    samples = engine.add(MockRequest(prompt, stops=FIVE, run=run).to_request(), 2)
     run_to_end(engine)
     assert [one.num_cached_tokens for one in samples] == [0, 10]  # of each other they have it

@@ -18,8 +18,8 @@ from support.engine_mock import (
     check,
     forget_cached,
     make_engine,
+    read_written,
     run_to_end,
-    written,
 )  # fmt: skip
 from support.engine_requests import CONTEXT, PROMPTS, REQUESTS, often_wrong
 from support.mock_backend import narrow
@@ -44,7 +44,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(request=REQUESTS, samples=st.sampled_from([1, 1, 2, 3]))
     def add(self, request, samples):
-        added = self.engine.add(request.asked(), samples)
+        added = self.engine.add(request.to_request(), samples)
         self.requests += [replace(request, params=s.request.sampling) for s in added]
         self.sequences += added
 
@@ -105,7 +105,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check(self, request, sequence):
         alone = write_by_definition(request, narrow, context=CONTEXT)
-        wrote = written(sequence, self.steps)
+        wrote = read_written(sequence, self.steps)
         if sequence.finish_reason == FinishReason.ABORTED:
             count = len(wrote.token_ids)
             assert wrote.token_ids == alone.token_ids[:count]

@@ -29,7 +29,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import START, chain_hash, row_hash
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end, steps_of, write
-from support.mock_backend import broken_after, noise, scripted
+from support.mock_backend import broken_after, make_scripted, noise
 
 READ = """
 import pickle, sys
@@ -162,7 +162,7 @@ def bits_after(tokens):
 
 
 def test_a_bit_that_moves_no_token_moves_the_fingerprint():
-    model = scripted(list(b"hello"), 2)
+    model = make_scripted(list(b"hello"), 2)
 
     def moved(tokens):
         logits = model(tokens)

@@ -21,11 +21,11 @@ from support.engine_mock import (
     check,
     end_of,
     make_engine,
+    read_written,
     run_to_end,
     steps_of,
-    written,
 )
-from support.mock_backend import VOCAB, noise, scripted
+from support.mock_backend import VOCAB, make_scripted, noise
 
 NEIGHBOURS = 20
 STOPPING = StopParams(max_tokens=8, ignore_eos=True)
@@ -130,7 +130,7 @@ def run_beside(bad, company=NEIGHBOURS):
             assert torn < 20
         else:
             check(engine)
-    assert [written(one, events) for one in goods] == EXPECTED[:company]
+    assert [read_written(one, events) for one in goods] == EXPECTED[:company]
     assert engine.blocks.free == engine.blocks.count
     return end_of(events, sequence), torn
 
@@ -214,14 +214,14 @@ def test_a_request_that_is_queued_behind_a_torn_step_is_written():
 
         def processor(tokens, logits):
             if not queued:
-                queued.append(running.ask(lambda: running.engine.add(neighbours()[0].asked())))
+                queued.append(running.ask(lambda: running.engine.add(neighbours()[0].to_request())))
             raise SystemExit("guest")
 
         with pytest.raises(CutawayError, match="SystemExit: guest"):
             await read_all(await enter(running, bad_request(processors=(processor,))))
         [sequence] = await asyncio.wrap_future(queued[0])
         assert await running.drain()
-        assert written(sequence, sequence.outbox) == EXPECTED[0]
+        assert read_written(sequence, sequence.outbox) == EXPECTED[0]
 
     serve(make_engine(), main)
 
@@ -266,7 +266,7 @@ def test_a_backend_that_fails_once_can_be_asked_again():
             with pytest.raises(OSError, match="told to fail"):
                 engine.step()
         steps += engine.step()
-    assert written(sequence, steps) == alone(request())
+    assert read_written(sequence, steps) == alone(request())
 
 
 def failing_on_third(tokens, logits):
@@ -287,13 +287,13 @@ def test_a_sequence_that_fails_leaves_its_company_as_it_was():
     assert isinstance(ended.error, ZeroDivisionError)
     assert steps_of(third) == steps_of(third, good)
     run_to_end(engine, events := events + third)
-    assert written(good, events) == alone(request())
+    assert read_written(good, events) == alone(request())
 
 
 def test_a_fork_that_ends_before_its_copy_was_made_leaves_nothing(monkeypatch):
     """Its copy is not made later: the block may be another's by then, and a fork's again."""
     engine = make_engine()
-    first, fork, other = engine.add(request().asked(), 3)
+    first, fork, other = engine.add(request().to_request(), 3)
     steps = engine.step()
     with monkeypatch.context() as patch, pytest.raises(OSError, match="told to fail"):
         patch.setattr(engine.backend, "copy_blocks", lambda _: engine.backend.run(None))
@@ -302,12 +302,12 @@ def test_a_fork_that_ends_before_its_copy_was_made_leaves_nothing(monkeypatch):
     engine.abort(fork)
     run_to_end(engine, steps)
     seeded = [request(params=s.request.sampling) for s in (first, other)]
-    assert [written(s, steps) for s in (first, other)] == [alone(r) for r in seeded]
+    assert [read_written(s, steps) for s in (first, other)] == [alone(r) for r in seeded]
 
 
 def test_a_sequence_that_fails_among_its_guesses_is_forgotten():
     prompt, params = b"abcabcabc", SamplingParams(temperature=0, processors=(failing_on_twelfth,))
-    engine = make_engine(scripted(list(b"abcabc"), len(prompt)))
+    engine = make_engine(make_scripted(list(b"abcabc"), len(prompt)))
     sequence = request(prompt, params, run=RunParams(speculate="ngram")).finish(engine).sequence
     assert isinstance(sequence.error, ZeroDivisionError)
     assert max(engine.backend.runs[1:]) > 1, "nothing was guessed"
@@ -331,7 +331,7 @@ def test_a_sequence_that_cannot_be_restored_ends_and_the_others_go_on(monkeypatc
     ended = end_of(events, bad)
     assert (ended.reason, str(ended.error)) == (FinishReason.ERROR, "no constraint today")
     run_to_end(engine, events)
-    assert written(good, events) == alone(request())
+    assert read_written(good, events) == alone(request())
 
 
 def failing_restore():

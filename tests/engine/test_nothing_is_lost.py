@@ -20,9 +20,9 @@ from support.engine_mock import (
     check,
     forget_cached,
     make_engine,
+    read_written,
     score,
     steps_of,
-    written,
 )
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 from support.mock_backend import narrow
@@ -106,9 +106,9 @@ def test_more_texts_than_there_is_room_for(few, draft, alone, rows, prefix_cache
     assert_as_alone(trial, alone)
     assert trial.engine.scheduler.preemptions > 2
     assert (trial.engine.blocks.evictions > 2) == prefix_cache
-    shared = [s.num_cached_tokens for _, s in trial.asked if s.fork_of]
+    shared = [s.num_cached_tokens for _, s in trial.requests if s.fork_of]
     assert any(cached % 32 for cached in shared), "nobody shared a block that was begun"
-    told = [s.speculation.accepted for _, s in trial.asked]
+    told = [s.speculation.accepted for _, s in trial.requests]
     assert (sum(told) > 0) == (speculate != "off")
 
 
@@ -117,7 +117,9 @@ def test_a_text_that_takes_every_block(trial, alone, speculate):
     trial.add(request(200, 24, speculate, seed=1))
     trial.add(request(100, 100, speculate, seed=2))
     trial.finish()
-    assert [wrote for _, wrote in trial.texts()] == [alone.write(asked) for asked, _ in trial.asked]
+    assert [wrote for _, wrote in trial.texts()] == [
+        alone.write(asked) for asked, _ in trial.requests
+    ]
 
 
 def test_what_can_never_fit_is_refused_and_the_others_go_on(trial, alone):
@@ -203,7 +205,7 @@ def test_a_step_that_is_killed(few, draft, alone, monkeypatch, victim, name, tur
             kill(backend, patch, name, turn)
             trial.finish()
         if not goes_on:
-            for _, sequence in trial.asked:
+            for _, sequence in trial.requests:
                 trial.engine.abort(sequence)
         trial.finish()
         assert_as_alone(trial, alone)
@@ -323,7 +325,7 @@ async def all_visit(running, visits: list[Visit], forget: bool) -> None:
     assert not running.engine.waiting
     for one, (sequence, *events), end in zip(visits, seen, ends, strict=True):
         if sequence:
-            compare(one, written(sequence, events), to_the_end=end is None and not one.leaves)
+            compare(one, read_written(sequence, events), to_the_end=end is None and not one.leaves)
 
 
 def compare(one: Visit, wrote, *, to_the_end: bool) -> None:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from cutaway.engine import PinPrefix, Request, StopParams
 from cutaway.engine.loop.pinned import fill_blocks, is_ready, read_blocks, read_row
 from cutaway.errors import InputError
-from support.engine_mock import MockRequest, check, forget_cached, make_engine, run_to_end, written
+from support.engine_mock import (
+    MockRequest,
+    check,
+    forget_cached,
+    make_engine,
+    read_written,
+    run_to_end,
+)
 from support.mock_backend import narrow
 
 BLOCK = 4
@@ -194,7 +201,7 @@ def test_blocks_come_and_go_between_the_steps_of_others(turns):
             assert block == bytes_of(text[place * BLOCK : (place + 1) * BLOCK])
     run_to_end(engine, events)
     for request, sequence in requests:
-        assert written(sequence, events) == request.run_on(engine_with())
+        assert read_written(sequence, events) == request.run_on(engine_with())
 
 
 def bytes_of(tokens):

@@ -277,7 +277,7 @@ def test_a_text_read_in_parts_among_others_has_the_vector_of_its_rows(texts, row
     engine = make_engine(rows=rows, kv_blocks=blocks, block=8, context=64)
     for _ in range(1 + again):
         for decoder in (Autoregressive(), Score(logits_from=0)):
-            engine.add(MockRequest((1, 2, 3), decoder=decoder).asked())
+            engine.add(MockRequest((1, 2, 3), decoder=decoder).to_request())
         asked = [ask_for_vector(engine, *text) for text in texts]
         events = run_to_end(engine)
         found = vectors(events)

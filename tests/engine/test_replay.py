@@ -193,7 +193,7 @@ def test_a_replay_that_is_longer_than_its_text_is_an_error():
 
 def test_a_sample_of_several_goes_on_as_a_request_of_its_own():
     engine = engine_for(TEXT)
-    sequences = engine.add(TEXT.asked(), 3)
+    sequences = engine.add(TEXT.to_request(), 3)
     events = run_to_end(engine)
     for i, sequence in enumerate(sequences):
         seed = derive_seed(DRAWN.seed, i)
@@ -205,7 +205,7 @@ def test_a_sample_of_several_goes_on_as_a_request_of_its_own():
 
 def test_a_replay_is_of_one_text():
     with pytest.raises(InputError, match="replay: it is of one text, and n must be 1"):
-        engine_for(TEXT).add(resumed(TEXT, [1]).asked(), 2)
+        engine_for(TEXT).add(resumed(TEXT, [1]).to_request(), 2)
 
 
 def test_forced_and_replay_must_agree():

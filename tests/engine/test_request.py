@@ -24,10 +24,10 @@ from support.engine_mock import (
     MockRequest,
     add,
     make_engine,
+    read_written,
     run_to_end,
     score,
     steps_of,
-    written,
 )
 from support.mock_backend import END, VOCAB, narrow, noise
 
@@ -201,7 +201,7 @@ def test_forced_tokens_survive_preemption():
     run_to_end(engine, steps)
     assert engine.scheduler.preemptions > 0
     for request, sequence in zip(asked, sequences, strict=True):
-        assert written(sequence, steps) == write_by_definition(request, noise, context=64)
+        assert read_written(sequence, steps) == write_by_definition(request, noise, context=64)
 
 
 @given(st.lists(st.sampled_from([*b"ab", *"é".encode(), END]), max_size=30), st.data())
@@ -368,11 +368,11 @@ def test_luck_does_not_depend_on_who_else_draws():
     twins = [sampled(11).add_to(engine) for _ in range(3)]
     steps = run_to_end(engine)
     alone = sampled(11).run_on(make_engine())
-    assert [written(twin, steps) for twin in twins] == [alone] * 3
+    assert [read_written(twin, steps) for twin in twins] == [alone] * 3
 
 
 @pytest.mark.parametrize("seed", [None, 0, 2**64 - 1])
 def test_who_knows_the_first_sample_of_a_request_knows_what_the_engine_makes_of_it(seed):
-    every = sampled(seed).asked().samples(3)
+    every = sampled(seed).to_request().samples(3)
     assert [s.request for s in make_engine().add(every[0], 3)] == every
     assert len({request.sampling.seed for request in every}) == 3

@@ -334,7 +334,7 @@ TURNS = st.lists(
 
 
 def a_sequence():
-    asked = MockRequest((5, 6, 7), GREEDY, StopParams(max_tokens=60, ignore_eos=True)).asked()
+    asked = MockRequest((5, 6, 7), GREEDY, StopParams(max_tokens=60, ignore_eos=True)).to_request()
     return Sequence(0, asked.with_seed(0), make_engine().vocabulary, longest=64)
 
 

@@ -17,7 +17,7 @@ from cutaway.errors import InputError, ReplayError
 from cutaway.features.measure.verify import checks
 from cutaway.sampling import SamplingParams
 from support.engine_definition import write_by_definition
-from support.engine_mock import MockRequest, check, make_engine, run_to_end, written
+from support.engine_mock import MockRequest, check, make_engine, read_written, run_to_end
 from support.mock_backend import narrow, noise
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
@@ -71,7 +71,7 @@ def test_a_prompt_is_found_again_however_long_the_answer_was():
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_samples_go_on_from_the_first_one_s_last_whole_block(prefix_cache):
     engine, prompt = engine_of(prefix_cache=prefix_cache), prompt_of(2, 47)
-    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
+    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).to_request(), 3)
     run_to_end(engine)
     assert [s.num_cached_tokens for s in samples] == [0, 44, 44]
 
@@ -91,7 +91,7 @@ def test_of_texts_that_come_together_what_they_share_is_read_once(rows):
     read = sum(engine.backend.runs) - 3 * 39  # and 39 tokens of each text, written one by one
     assert read == 40 + 3 * 20
     alone = [request.finish(engine_of(rows=rows)).written for request in asked]
-    assert [written(sequence, events) for sequence in sequences] == alone
+    assert [read_written(sequence, events) for sequence in sequences] == alone
 
 
 def test_a_text_that_was_preempted_goes_on_where_it_was():
@@ -231,7 +231,7 @@ def write_long_texts(llm, run, rows, count):
         while not engine.is_idle:
             events += engine.step()
             check(engine)
-        texts.append(written(sequence, events))
+        texts.append(read_written(sequence, events))
     return texts
 
 

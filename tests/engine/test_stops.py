@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cutaway.engine import FinishReason, Started, StopMatcher, StopParams
 from support.engine_definition import first_stop
 from support.engine_mock import MockRequest, make_engine, run_to_end, steps_of, write
-from support.mock_backend import END, scripted
+from support.mock_backend import END, make_scripted
 
 PROMPT = list(b"go")
 HELLO = list(b"hello")
@@ -19,7 +19,7 @@ HELLO = list(b"hello")
 
 def told(script, *, context=64, **stops):
     """(token ids, text, finish reason, matched) of a model that writes the script."""
-    model = scripted(list(script), len(PROMPT))
+    model = make_scripted(list(script), len(PROMPT))
     wrote = write(model, PROMPT, context=context, **({"max_tokens": 20} | stops))
     return bytes_of(wrote.token_ids), wrote.text, wrote.finish_reason, wrote.matched
 
@@ -71,7 +71,7 @@ def test_a_stop_string_is_tokens_but_no_text(stop):
 
 
 def test_an_aborted_text_says_so_and_makes_no_more_steps():
-    engine = make_engine(scripted(HELLO, len(PROMPT)))
+    engine = make_engine(make_scripted(HELLO, len(PROMPT)))
     sequence = MockRequest(tuple(PROMPT), stops=StopParams()).add_to(engine)
     events = [*engine.step(), *engine.step()]
     engine.abort(sequence)
@@ -101,7 +101,7 @@ def test_which_wins_when_two_hold_at_once(script, stops, winner):
 
 
 def test_a_run_is_started_steps_and_ended():
-    engine = make_engine(scripted(HELLO, len(PROMPT)))
+    engine = make_engine(make_scripted(HELLO, len(PROMPT)))
     sequence = MockRequest(tuple(PROMPT), stops=StopParams(stop="ll")).add_to(engine)
     started, *steps, ended = run_to_end(engine)
     assert isinstance(started, Started)
@@ -241,7 +241,7 @@ PIECES = st.lists(
 
 def tell(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:
     """The texts of the steps of a model that writes these pieces, a token each."""
-    model = scripted(list(range(len(pieces))), prompt_length=1)
+    model = make_scripted(list(range(len(pieces))), prompt_length=1)
     engine = make_engine(model, pieces=pieces.__getitem__)
     MockRequest((0,), stops=StopParams(max_tokens=len(pieces), stop=stops)).add_to(engine)
     return [step.text for step in steps_of(run_to_end(engine))]
@@ -292,10 +292,10 @@ def test_what_is_shown_of_half_a_character_and_half_a_stop_string(pieces, stops,
 
 
 def test_a_started_stop_string_is_shown_when_the_end_token_comes():
-    engine = make_engine(scripted([*b"hi", *b"ST", 256], prompt_length=1))
+    engine = make_engine(make_scripted([*b"hi", *b"ST", 256], prompt_length=1))
     MockRequest((0,), stops=StopParams(max_tokens=20, stop="STOP")).add_to(engine)
     assert [step.text for step in steps_of(run_to_end(engine))] == ["h", "i", "", "", "ST"]
 
 
 def test_half_a_character_held_as_a_started_stop_is_flushed_once():
-    assert write(scripted([*b"a\xc3"], 1), [0], max_tokens=2, stop="é").text == "a\ufffd"
+    assert write(make_scripted([*b"a\xc3"], 1), [0], max_tokens=2, stop="é").text == "a\ufffd"

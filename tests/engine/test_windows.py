@@ -10,7 +10,14 @@ from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.memory.block_manager import windows_of
 from cutaway.sampling import SamplingParams
-from support.engine_mock import MockRequest, check, forget_cached, make_engine, run_to_end, written
+from support.engine_mock import (
+    MockRequest,
+    check,
+    forget_cached,
+    make_engine,
+    read_written,
+    run_to_end,
+)
 from support.mock_backend import narrow, noise
 from support.random_llama import write_tiny_llama
 from support.ways import new_engine, open_llm, repeating
@@ -60,7 +67,7 @@ def test_a_prompt_is_found_again_however_long_the_answer_was():
 @pytest.mark.parametrize(("at_once", "found"), [(1, 44), (3, 46)])
 def test_samples_share_the_first_ones_windows_or_find_the_prompt_when_it_has_ended(at_once, found):
     engine, prompt = engine_of(max_num_seqs=at_once), prompt_of(2, 47)
-    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).asked(), 3)
+    samples = engine.add(MockRequest(prompt, SamplingParams(seed=1), LONG).to_request(), 3)
     run_to_end(engine)
     assert [s.num_cached_tokens for s in samples] == [0, found, found]
 
@@ -171,7 +178,7 @@ def test_a_long_text_is_that_of_a_model_that_keeps_all(tmp_path, every, speculat
                 events += engine.step()
                 held.append(llm.backend._runner.window_blocks)
                 check(engine)
-            texts.append(written(sequence, events))
+            texts.append(read_written(sequence, events))
         forget_cached(engine.blocks)
         llm.backend.copy_windows([(block, -1) for block in range(40)])
         most, held = max(held), []

@@ -18,7 +18,7 @@ from support.host_programs import (
     PROMPT,
     check_answers,
     free_port,
-    hosted,
+    host,
     right,
     write_example,
 )
@@ -51,7 +51,7 @@ def test_fastapi_with_two_workers_of_uvicorn(tmp_path):
     write_example("FastAPI", tmp_path, "program")
     port = free_port()
     command = ("uvicorn", "program:app", "--workers", "2", "--port", str(port))
-    with hosted(tmp_path, port, *command) as (url, _):
+    with host(tmp_path, port, *command) as (url, _):
         check_answers(url)
 
 
@@ -59,7 +59,7 @@ def test_flask(tmp_path):
     pytest.importorskip("flask", reason="needs flask: pip install flask")
     write_example("Flask", tmp_path, "program")
     port = free_port()
-    with hosted(tmp_path, port, "flask", "--app", "program", "run", "-p", str(port)) as (url, _):
+    with host(tmp_path, port, "flask", "--app", "program", "run", "-p", str(port)) as (url, _):
         check_answers(url)
 
 

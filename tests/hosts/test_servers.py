@@ -15,11 +15,11 @@ from openai import OpenAI
 
 from support.host_programs import (
     PROMPT,
-    answered,
     check_answers,
     free_port,
-    hosted,
+    host,
     right,
+    wait_for_answer,
     write_example,
 )
 
@@ -103,7 +103,7 @@ def test_gunicorn_with_threads(tmp_path, framework, options):
     write_program(framework, tmp_path)
     port = free_port()
     command = ("gunicorn", "program:app", *options, "--threads", "4", "-b", f"127.0.0.1:{port}")
-    with hosted(tmp_path, port, *command) as (url, _):
+    with host(tmp_path, port, *command) as (url, _):
         check_answers(url, times=96)
 
 
@@ -116,10 +116,10 @@ def test_a_server_that_starts_again_when_its_program_changes(tmp_path, framework
         "flask": ("flask", "--app", "program", "run", "--debug", "-p", str(port)),
         "django": ("program", "runserver", str(port)),
     }[framework]
-    with hosted(tmp_path, port, *command) as (url, child):
+    with host(tmp_path, port, *command) as (url, child):
         for seed in range(1, 4):
             until = monotonic() + 60
-            while answered(url, child, tmp_path).json()["fingerprint"] != right(seed)[1]:
+            while wait_for_answer(url, child, tmp_path).json()["fingerprint"] != right(seed)[1]:
                 assert monotonic() < until, (tmp_path / "log").read_text()
                 sleep(0.1)
             check_answers(url, seed=seed)

@@ -22,8 +22,8 @@ from support.native_rows import (
     TIERS,
     TOPS,
     _native,
-    by_twin,
-    made,
+    draw_by_twin,
+    draw_noise,
     natively,
     needs_native,
     row_draw,
@@ -50,7 +50,7 @@ def test_rows_with_processors_are_the_twins_and_their_neighbours_are_not():
         row[0] = -np.inf
         return row
 
-    logits = np.stack([made(300, i, 2.0, None, 0) for i in range(4)])
+    logits = np.stack([draw_noise(300, i, 2.0, None, 0) for i in range(4)])
     asked = [
         row_draw(),
         row_draw(processors=(ban_zero,)),
@@ -58,7 +58,7 @@ def test_rows_with_processors_are_the_twins_and_their_neighbours_are_not():
         row_draw(temperature=0),
     ]
     assert [bool(r.compiled.native) for r in asked] == [True, False, True, True]
-    assert same(sample(logits, asked), by_twin(logits, asked))
+    assert same(sample(logits, asked), draw_by_twin(logits, asked))
 
 
 def test_a_processor_that_misbehaves_raises_as_before():
@@ -82,20 +82,20 @@ def test_rows_and_draws_must_be_as_many():
 
 
 def test_rows_may_be_read_only_views():
-    table = made(900, 1, 3.0, None, 0).reshape(300, 3).T
+    table = draw_noise(900, 1, 3.0, None, 0).reshape(300, 3).T
     table.setflags(write=False)
     asked = [row_draw(), row_draw(top_k=5), row_draw(temperature=0)]
-    assert same(sample(table, asked), by_twin(table, asked))
+    assert same(sample(table, asked), draw_by_twin(table, asked))
     whole = np.ascontiguousarray(table)
     whole.setflags(write=False)
-    assert same(natively(whole[1:], asked[1:], ""), by_twin(table[1:], asked[1:]))
+    assert same(natively(whole[1:], asked[1:], ""), draw_by_twin(table[1:], asked[1:]))
 
 
 def test_ids_beyond_the_vocabulary_are_nobodys():
     history = ((1, 2, 10**12), [3, 3, 50, 10**12])
     asked = [row_draw(history=history, repetition_penalty=1.5, logit_bias={9: 1.0, 10**12: 5.0})]
-    logits = made(10, 1, 3.0, None, 0)[None]
-    assert same(natively(logits, asked, ""), by_twin(logits, asked))
+    logits = draw_noise(10, 1, 3.0, None, 0)[None]
+    assert same(natively(logits, asked, ""), draw_by_twin(logits, asked))
 
 
 def test_the_output_is_read_anew_at_every_step():
@@ -104,7 +104,7 @@ def test_the_output_is_read_anew_at_every_step():
     logits = np.array([[3.0, 2.9, 2.8, 0.0]], np.float32)
     drawn = []
     for _ in range(6):
-        assert same(natively(logits, [asked], ""), by_twin(logits, [asked]))
+        assert same(natively(logits, [asked], ""), draw_by_twin(logits, [asked]))
         drawn.append(sample(logits, [asked])[0].token_id)
         output.append(drawn[-1])
     assert drawn == [0, 1, 2, 0, 1, 2]
@@ -116,7 +116,7 @@ def test_an_unknown_instruction_set_is_refused():
 
 
 def test_threads_may_sample_at_once():
-    logits = np.stack([made(20000, i, 3.0, None, 5) for i in range(8)])
+    logits = np.stack([draw_noise(20000, i, 3.0, None, 5) for i in range(8)])
     asked = [row_draw(position=i, repetition_penalty=1.2) for i in range(8)]
     expected, wrong = sample(logits, asked), []
 
@@ -169,7 +169,7 @@ UPWARDS = 0x800 if platform.machine() == "x86_64" else 0x400000
 
 
 def test_another_library_s_rounding_mode_changes_no_bit():
-    logits = np.stack([made(5000, i, 3.0, None, 0) for i in range(3)])
+    logits = np.stack([draw_noise(5000, i, 3.0, None, 0) for i in range(3)])
     asked = [row_draw(position=i, top=5, repetition_penalty=1.1) for i in range(3)]
     pool, libm = _native.Pool(2), ctypes.CDLL(None)
     expected = sample(logits, asked), read_rows(logits, [1, 2, 3], 5)
@@ -204,7 +204,7 @@ def test_every_figure_equals_the_twins(logits, data, top):
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("vocab", [1, 49152, 262144])
 def test_whole_vocabularies(vocab, tier):
-    logits = np.stack([made(vocab, i, *shape) for i, shape in enumerate(SHAPES)])
+    logits = np.stack([draw_noise(vocab, i, *shape) for i, shape in enumerate(SHAPES)])
     best, worst = int(logits[0].argmax()), int(logits[1].argmin())
     ids = [best, worst, 0, vocab - 1, None]
     for top in (0, 1, 20):
@@ -213,14 +213,14 @@ def test_whole_vocabularies(vocab, tier):
 
 
 def test_a_draw_and_a_reading_tell_the_same():
-    logits = made(5000, 3, 3.0, None, 4)[None]
+    logits = draw_noise(5000, 3, 3.0, None, 4)[None]
     (drawn,) = sample(logits, [row_draw(top=20)])
     (read,) = read_rows(logits, [drawn.token_id], 20)
     assert (read.top, read.logprob) == (drawn.observed.logprobs(20).model, drawn.logprob)
 
 
 def test_rows_that_are_read_may_be_read_only_views():
-    table = made(900, 1, 3.0, None, 0).reshape(300, 3).T
+    table = draw_noise(900, 1, 3.0, None, 0).reshape(300, 3).T
     table.setflags(write=False)
     twin = [read_row(row, 5, 3) for row in table]
     assert same(read_rows(table, [5, 5, 5], 3), twin)

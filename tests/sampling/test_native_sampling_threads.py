@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from cutaway.errors import CutawayError
 from cutaway.sampling import read_rows, sample
 from support.examples import few_or_many
-from support.native_rows import _native, by_twin, draws, extreme_rows, made, row_draw, same
+from support.native_rows import (
+    _native,
+    draw_by_twin,
+    draw_noise,
+    draws,
+    extreme_rows,
+    row_draw,
+    same,
+)
 
 pytestmark = extreme_rows
 POOLS = [_native.Pool(threads) for threads in (1, 2, 3, 5)] if _native else []
@@ -16,9 +24,11 @@ POOLS = [_native.Pool(threads) for threads in (1, 2, 3, 5)] if _native else []
 
 @few_or_many(40, 100, st.lists(draws(), max_size=12), st.integers(1, 3000), st.integers(0, 2**32))
 def test_drawn_rows(asked, n, seed):
-    logits = np.array([made(n, seed + i, 3.0, None, 2) for i in range(len(asked))], np.float32)
+    logits = np.array(
+        [draw_noise(n, seed + i, 3.0, None, 2) for i in range(len(asked))], np.float32
+    )
     logits = logits.reshape(len(asked), n)
-    alone = by_twin(logits, asked)
+    alone = draw_by_twin(logits, asked)
     for pool in POOLS:
         assert same(sample(logits, asked, pool=pool), alone)
 
@@ -34,7 +44,7 @@ def test_read_rows(count, n, seed, top):
 
 
 def test_whole_vocabularies_of_unequal_cost():
-    logits = np.stack([made(49152, i, 3.0, None, 5) for i in range(7)])
+    logits = np.stack([draw_noise(49152, i, 3.0, None, 5) for i in range(7)])
     chains = [{}, {"temperature": 0}, {"top_p": 1 - 1e-12}, {"top_k": 3}, {"min_p": 0.1}]
     asked = [
         row_draw(position=i, stages=i == 2, top=5 * i, **chains[i % len(chains)]) for i in range(7)
@@ -49,7 +59,7 @@ def test_rows_of_the_twin_and_errors_among_them():
         row[0] = -np.inf
         return row
 
-    logits = np.stack([made(300, i, 2.0, None, 0) for i in range(5)])
+    logits = np.stack([draw_noise(300, i, 2.0, None, 0) for i in range(5)])
     logits[3, 7] = np.nan
     asked = [row_draw(position=i, processors=(ban_zero,) if i == 1 else ()) for i in range(5)]
     alone = sample(logits, asked)
@@ -69,9 +79,9 @@ SHARED = [
 def test_one_row_that_two_threads_share(chain, spread):
     """Of a large vocabulary one takes the row's own log-sum, the other draws."""
     for seed in range(4):
-        logits = made(40_000 + seed, seed, spread, None, 3)[None]
+        logits = draw_noise(40_000 + seed, seed, spread, None, 3)[None]
         asked = [row_draw(position=9, seed=seed, stages=seed == 3, **chain)]
-        twin = by_twin(logits, asked)
+        twin = draw_by_twin(logits, asked)
         assert same(sample(logits, asked), twin)
         for pool in POOLS:
             assert same(sample(logits, asked, pool=pool), twin)
@@ -80,7 +90,7 @@ def test_one_row_that_two_threads_share(chain, spread):
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("chain", SHARED)
 def test_a_row_that_is_not_finite_and_shared(chain, bad):
-    logits = made(40_000, 1, 3.0, None, 3)[None]
+    logits = draw_noise(40_000, 1, 3.0, None, 3)[None]
     logits[0, 777] = bad
     for pool in POOLS:
         (failed,) = sample(logits, [row_draw(**chain)], pool=pool)
@@ -94,6 +104,6 @@ def test_a_row_that_is_not_finite_and_shared(chain, bad):
 )  # fmt: skip
 def test_a_nearly_known_mass_cuts_where_the_exact_one_does(n, seed, spread, p):
     """Also where the target falls between two weights that are too near to tell."""
-    logits = made(n, seed, spread, 0.125 if seed % 2 else None, seed % 7)[None]
+    logits = draw_noise(n, seed, spread, 0.125 if seed % 2 else None, seed % 7)[None]
     asked = [row_draw(temperature=0.7, top_p=p)]
-    assert same(sample(logits, asked), by_twin(logits, asked))
+    assert same(sample(logits, asked), draw_by_twin(logits, asked))

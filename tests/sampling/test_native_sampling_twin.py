@@ -27,10 +27,10 @@ from support.native_rows import (
     SETTINGS,
     TIERS,
     assert_as_twin,
-    by_twin,
+    draw_by_twin,
+    draw_noise,
     draws,
     extreme_rows,
-    made,
     row_draw,
     same,
 )
@@ -63,7 +63,7 @@ HISTORY = (tuple(range(0, 4000, 7)), [5, 5, 6, 49151, 12, 5, 5, 6])
 def test_a_whole_vocabulary(name):
     shapes = [(3.0, None, 0), (1.0, None, 300), (0.01, None, 0), (3.0, 0.25, 5), (400.0, None, 1)]
     for i, shape in enumerate(shapes):
-        logits = made(49152, i, *shape)[None]
+        logits = draw_noise(49152, i, *shape)[None]
         for ledger in (False, True):
             asked = [row_draw(history=HISTORY, seed=i, position=i, stages=ledger, **CHAINS[name])]
             assert_as_twin(logits, asked)
@@ -76,7 +76,7 @@ def test_a_whole_vocabulary(name):
 )  # fmt: skip
 def test_top_p_of_many_cuts_where_the_definition_does(n, seed, spread, grid, share, ledger):
     """Flat rows, and ties at the very target: all equal, with p a whole number of tokens."""
-    logits = made(n, seed, spread, grid, 3)[None]
+    logits = draw_noise(n, seed, spread, grid, 3)[None]
     p = max(1, round(share * n)) / n if spread == 0 else share
     asked = [row_draw(temperature=1, top_p=p, seed=seed, stages=ledger)]
     assert_as_twin(logits, asked)
@@ -84,14 +84,14 @@ def test_top_p_of_many_cuts_where_the_definition_does(n, seed, spread, grid, sha
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_on_a_whole_vocabulary(preset):
-    logits = made(49152, 9, 2.0, None, 50)[None]
+    logits = draw_noise(49152, 9, 2.0, None, 50)[None]
     given = {"top_k": 200, "top_p": 0.8, "min_p": 0.02, "temperature": 1.4, "preset": preset}
     asked = [row_draw(stages=True, history=HISTORY, repetition_penalty=1.1, **given)]
     assert_as_twin(logits, asked)
 
 
 def test_a_large_vocabulary():
-    logits = np.stack([made(262144, 1, 3.0, None, 9), made(262144, 2, 3.0, 0.5, 0)])
+    logits = np.stack([draw_noise(262144, 1, 3.0, None, 9), draw_noise(262144, 2, 3.0, 0.5, 0)])
     asked = [row_draw(), row_draw(temperature=1, top_p=1)]
     assert_as_twin(logits, asked)
 
@@ -106,7 +106,7 @@ def test_luck_alone_decides_between_equals():
 
 @pytest.mark.parametrize("spread", [0.5, 3.0, 12.0])
 def test_pure_sampling_draws_the_twins_token_at_many_positions(spread):
-    logits = made(3001, 4, spread, None, 0)[None]
+    logits = draw_noise(3001, 4, spread, None, 0)[None]
     for position in range(100):
         asked = [row_draw(position=position, seed=2**40 + 1, temperature=1, top_p=1)]
         assert_as_twin(logits, asked)
@@ -160,7 +160,7 @@ def test_every_figure_equals_the_twins(row, given, data):
     forced = data.draw(st.none() | ids)
     spare = data.draw(st.booleans())
     draw = masked(len(row), allowed, spare=spare, order=order, forced=forced, **given)
-    expected = by_twin(row[None], [draw])
+    expected = draw_by_twin(row[None], [draw])
     for tier in TIERS:
         assert same(sample_rows(row[None], [draw], tier=tier), expected), tier
 
@@ -170,13 +170,16 @@ def test_every_figure_equals_the_twins(row, given, data):
 def test_the_draw_is_that_of_a_row_where_the_others_are_out_of_reach(given, tier):
     """So a forbidden token's luck and mass do not count."""
     for position in range(40):
-        row = made(300, position, 2.0, None, 3)
+        row = draw_noise(300, position, 2.0, None, 3)
         allowed = [*range(position, 300, 7)]
         low = np.full_like(row, -3e30)
         low[allowed] = row[allowed]
         draw = masked(300, allowed, position=position, **given)
         free = masked(300, None, position=position, **given)
-        (one,), (other,) = sample_rows(row[None], [draw], tier=tier), by_twin(low[None], [free])
+        (one,), (other,) = (
+            sample_rows(row[None], [draw], tier=tier),
+            draw_by_twin(low[None], [free]),
+        )
         assert one.token_id == other.token_id
         assert one.token_id in allowed
 
@@ -245,7 +248,7 @@ def test_a_mask_that_leaves_no_token_is_its_own_rows_error(allowed, tier):
 
 
 def test_without_a_mask_the_stage_removes_nothing():
-    row = made(50, 1, 2.0, None, 0)[None]
+    row = draw_noise(50, 1, 2.0, None, 0)[None]
     (drawn,) = sample_rows(row, [masked(50, None, temperature=0)])
     assert [(r.survivors, r.removed_mass) for r in drawn.observed.stages] == [(50, 0.0)]
 
@@ -294,7 +297,7 @@ def observed(draw):
 def test_every_observed_figure_equals_the_twins(case):
     row, asked = case
     kept = row.copy()
-    expected = by_twin(row[None], [asked])
+    expected = draw_by_twin(row[None], [asked])
     for tier in TIERS:
         assert same(sample(row[None], [asked], tier=tier), expected), tier
     assert (row.view(np.uint32) == kept.view(np.uint32)).all()
@@ -321,13 +324,13 @@ def test_a_forced_token_leaves_what_would_be_drawn(case):
 @settings(max_examples=100)
 @given(st.lists(draws(), min_size=1, max_size=5), st.integers(1, 900), st.data())
 def test_rows_of_a_batch_do_not_notice_each_other(asked, n, data):
-    rows = np.stack([made(n, i, 3.0, None, 2) for i in range(len(asked))])
+    rows = np.stack([draw_noise(n, i, 3.0, None, 2) for i in range(len(asked))])
     ids = st.integers(0, n - 1)
     observe = st.none() | observes(ids, 4)
     asked = [
         r._replace(observe=data.draw(observe), forced=data.draw(st.none() | ids)) for r in asked
     ]
-    alone = [by_twin(row[None], [r])[0] for row, r in zip(rows, asked, strict=True)]
+    alone = [draw_by_twin(row[None], [r])[0] for row, r in zip(rows, asked, strict=True)]
     assert same(sample(rows, asked), alone)
 
 
@@ -357,14 +360,14 @@ def observed_draws(history=(5, 5, 17), **settings):
 def test_a_whole_vocabulary_observed(name):
     asked = observed_draws(**OBSERVED_CHAINS[name])
     for i, shape in enumerate([(3.0, None, 0), (1.0, None, 300), (3.0, 0.25, 5), (40.0, None, 1)]):
-        rows = np.repeat(made(49152, i, *shape)[None], len(asked), axis=0)
+        rows = np.repeat(draw_noise(49152, i, *shape)[None], len(asked), axis=0)
         assert_as_twin(rows, asked)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset(preset):
     asked = observed_draws(preset=preset, top_k=200, top_p=0.8, min_p=0.02, repetition_penalty=1.1)
-    rows = np.repeat(made(49152, 9, 2.0, None, 50)[None], len(asked), axis=0)
+    rows = np.repeat(draw_noise(49152, 9, 2.0, None, 50)[None], len(asked), axis=0)
     assert_as_twin(rows, asked)
 
 

@@ -24,7 +24,7 @@ from cutaway.sampling import (
     read_rows,
     sample,
 )
-from support.native_rows import by_twin, needs_native, row_draw
+from support.native_rows import draw_by_twin, needs_native, row_draw
 from support.sampling_oracles import (
     OFF,
     best_first,
@@ -309,7 +309,9 @@ def test_what_is_noted_of_many_tokens_is_few_objects_and_reads_as_tuples(tempera
     """While the garbage collector looks at a million tuples, a server answers nobody."""
     logits = np.random.default_rng(3).normal(0, 3, (1, 2000)).astype(np.float32)
     asked = [row_draw(top=1000, temperature=temperature, top_k=500)]
-    [seen], [twin] = ([row.observed for row in draw(logits, asked)] for draw in (sample, by_twin))
+    [seen], [twin] = (
+        [row.observed for row in draw(logits, asked)] for draw in (sample, draw_by_twin)
+    )
     assert type(twin.candidates) is tuple
     for noted, tuples in ((seen.candidates, twin.candidates), (seen.after_chain, twin.after_chain)):
         assert noted == tuples and tuples == noted and hash(noted) == hash(tuples)

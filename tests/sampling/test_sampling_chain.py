@@ -34,7 +34,7 @@ from support.sampling_oracles import (
     snapshots,
     top_k,
 )
-from support.stage_table import stage_table, written
+from support.stage_table import read_table, stage_table
 from support.twin_draw import draw
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_a_preset_has_every_stage_once(preset):
 
 
 def test_the_page_has_the_table():
-    assert written() == stage_table(), "PYTHONPATH=tests python -m support.stage_table"
+    assert read_table() == stage_table(), "PYTHONPATH=tests python -m support.stage_table"
 
 
 def test_llama_cpp_s_order():

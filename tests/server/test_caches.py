@@ -22,7 +22,7 @@ from cutaway.server.http.settings import ServerSettings
 from cutaway.server.model_cache import ModelCache
 from support.cached_models import LIMIT, Clock, Fake, asks, cache_of, goes_on, turns, used
 from support.served import serve
-from support.waiting import until
+from support.waiting import poll_until
 
 
 def test_a_model_that_can_never_fit_is_refused():
@@ -54,7 +54,7 @@ async def test_who_leaves_while_he_is_let_in_uses_nothing():
     _, [slot] = cache_of(4)
     task = await asks(slot)
     slot.model.doing.set_result(None)
-    await until(lambda: slot.users)
+    await poll_until(lambda: slot.users)
     assert not task.done()  # it is told in the loop's next turn
     task.cancel()
     await turns()
@@ -273,7 +273,7 @@ class Cache(RuleBasedStateMachine):
 
     @invariant()
     def never_above_memory(self):
-        taken = sum(fake.taken for fake in self.fakes)
+        taken = sum(fake.memory_in_use for fake in self.fakes)
         assert self.limit is None or taken <= self.limit
         assert taken == self.cache.memory_used
 

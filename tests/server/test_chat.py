@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from support.openai_words import clean, joined, trace_of
+from support.openai_words import clean, join, trace_of
 
 SAID = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hä"}]
 SAMPLED = {"max_completion_tokens": 12, "seed": 5, "temperature": 1}
@@ -37,7 +37,7 @@ FIELDS = [
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_a_stream_says_what_the_whole_answer_says(create, fields):
     whole = create(**fields)
-    stream = joined(create(**fields, stream=True, stream_options={"include_usage": True}))
+    stream = join(create(**fields, stream=True, stream_options={"include_usage": True}))
     assert clean(stream) == clean(whole)
 
 
@@ -102,7 +102,7 @@ def test_true_bytes_make_the_text(create):
 
 def test_a_trace_is_one(create):
     own = {"extra_body": {"trace": True, "candidates": 4}}
-    whole, stream = create(**own).choices[0], joined(create(**own, stream=True)).choices[0]
+    whole, stream = create(**own).choices[0], join(create(**own, stream=True)).choices[0]
     assert trace_of(whole).text == trace_of(stream).text == whole.message.content
     assert {len(step.observed.candidates) for step in trace_of(stream).steps} <= {4, 5, 6}
 

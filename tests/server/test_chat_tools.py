@@ -8,7 +8,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from support.openai_words import clean, joined
+from support.openai_words import clean, join
 
 pytestmark = pytest.mark.model
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -106,7 +106,7 @@ def test_a_call_that_must_be(create, choice, reason):
 def test_a_stream_says_what_the_whole_answer_says(create, fields):
     tools = [WEATHER, TIME, NUMBER]
     whole = create(tools=tools, **fields)
-    stream = joined(
+    stream = join(
         create(tools=tools, **fields, stream=True, stream_options={"include_usage": True})
     )
     expected = clean(whole)

@@ -11,7 +11,7 @@ from cutaway import LLM
 from cutaway.rerun import replay
 from cutaway.sampling import derive_seed
 from cutaway.trace import Trace
-from support.openai_words import clean, joined, trace_of
+from support.openai_words import clean, join, trace_of
 from support.random_llama import write_tiny_llama
 from support.served import serve
 from support.thoughts import ASK
@@ -32,7 +32,7 @@ def create(openai_client):
 
 
 def streamed(create, *args, **fields):
-    return joined(create(*args, stream=True, **fields))
+    return join(create(*args, stream=True, **fields))
 
 
 FIELDS = [
@@ -186,7 +186,7 @@ def test_a_trace_is_one(create, tiny_alone, tmp_path):
 @pytest.mark.model
 def test_a_trace_of_smollm2_replays_to_the_last_bit(smollm2, smollm2_path):
     with OpenAI(base_url=f"{smollm2.url}/v1", api_key="any") as client:
-        answer = joined(
+        answer = join(
             client.completions.create(
                 model="smollm2", prompt="Über den Fluss", max_tokens=24, temperature=0.9, seed=3,
                 stream=True, extra_body={"trace": True},

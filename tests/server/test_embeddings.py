@@ -120,7 +120,7 @@ def test_a_client_that_leaves_ends_its_texts(tiny):
     with pytest.raises(httpx.ReadTimeout):
         body = {"input": ["ab" * 200] * 2000, "pooling": "mean"}  # nothing of it is in a cache
         httpx.post(f"{tiny.url}/v1/embeddings", json=body, timeout=0.3)
-    tiny.until_free()
+    tiny.wait_until_free()
 
 
 def test_texts_are_counted(tiny, asked_for_vectors):

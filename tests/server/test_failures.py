@@ -16,7 +16,7 @@ from cutaway.errors import CutawayError, Name, QueueFullError, TooLongError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.sockets import bind
 from cutaway.server.job import TextJob
-from support.responses_client import DELTA, asked
+from support.responses_client import DELTA, make_request
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -326,7 +326,7 @@ def failing(monkeypatch):
 def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, failing, tiny):
     events = []
     with pytest.raises(openai.APIError, match="the text has failed") as error:
-        for event in strict_client.responses.create(**asked(), stream=True):
+        for event in strict_client.responses.create(**make_request(), stream=True):
             events.append(event)
     assert error.value.code == "text_failed"
     *_, last = events
@@ -337,12 +337,12 @@ def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, fail
     assert last.response.output[0].status == "incomplete"
     assert last.response.output_text == "".join(deltas)
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    tiny.until_free()
+    tiny.wait_until_free()
 
 
 def test_an_answer_that_fails_is_an_error(strict_client, failing):
     with pytest.raises(openai.InternalServerError, match="the text has failed"):
-        strict_client.responses.create(**asked())
+        strict_client.responses.create(**make_request())
 
 
 def test_who_leaves_a_stream_frees_its_blocks(strict_client, tiny, monkeypatch):
@@ -352,12 +352,14 @@ def test_who_leaves_a_stream_frees_its_blocks(strict_client, tiny, monkeypatch):
         return await (asyncio.Event().wait() if job.texts[0].steps else read(job))
 
     monkeypatch.setattr(TextJob, "read", wait)
-    with strict_client.responses.create(**asked(max_output_tokens=400), stream=True) as stream:
+    with strict_client.responses.create(
+        **make_request(max_output_tokens=400), stream=True
+    ) as stream:
         for event in stream:
             if event.type == DELTA:
                 break
         assert tiny.service.jobs
-    tiny.until_free()
+    tiny.wait_until_free()
 
 
 # -- sent errors -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from cutaway.errors import InputError
 from cutaway.server.http.guard import OPEN_PATHS, Guard
-from support.asgi_client import Done, Echo, call, connect, scope_of, served
+from support.asgi_client import Done, Echo, call, connect, scope_of, serve_app
 
 BEARER = {"authorization": "Bearer sesame"}
 
@@ -229,7 +229,7 @@ def test_who_sends_10_megabytes_reads_why_not(told, announced):
         sent = head(len(body)) + body
     else:
         sent = head() + b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
-    with served(Guard(never, done=told.done)) as port, connect(port, sent) as client:
+    with serve_app(Guard(never, done=told.done)) as port, connect(port, sent) as client:
         status, explained, connection = response(client)
         assert (status, connection) == (413, "close")
         assert b"longer than 4194304 bytes" in explained
@@ -238,7 +238,7 @@ def test_who_sends_10_megabytes_reads_why_not(told, announced):
 
 
 def test_who_asks_before_sending_is_answered_at_once(told):
-    with served(Guard(echo, done=told.done)) as port:
+    with serve_app(Guard(echo, done=told.done)) as port:
         with connect(port, head(10 << 20, Expect="100-continue")) as client:
             assert response(client)[0] == 413
         assert told.next() == 413
@@ -251,7 +251,7 @@ def test_who_asks_before_sending_is_answered_at_once(told):
 
 def test_one_connection_serves_many_requests(told):
     guard = Guard(echo, api_key="sesame", open_paths=(), done=told.done)
-    with served(guard) as port, connect(port) as client:
+    with serve_app(guard) as port, connect(port) as client:
         for body in (b"one", b"", b"three" * 50_000):
             client.sendall(head(len(body), Authorization="Bearer sesame") + body)
             assert response(client) == (200, body, None)
@@ -262,7 +262,7 @@ def test_one_connection_serves_many_requests(told):
 
 def test_a_refused_body_does_not_become_the_next_request(told):
     smuggled = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with served(Guard(echo, api_key="sesame", open_paths=(), done=told.done)) as port:
+    with serve_app(Guard(echo, api_key="sesame", open_paths=(), done=told.done)) as port:
         with connect(port, head(len(smuggled)) + smuggled) as client:
             assert response(client)[::2] == (401, "close")
             assert client.recv(1) == b""
@@ -271,7 +271,7 @@ def test_a_refused_body_does_not_become_the_next_request(told):
 
 def test_who_sends_too_slowly_is_told(told):
     guard = Guard(never, read_timeout=0.2, done=told.done)
-    with served(guard) as port:
+    with serve_app(guard) as port:
         with connect(port, head(10) + b"slow") as client:
             status, _, connection = response(client)
             assert (status, connection) == (408, "close")
@@ -279,7 +279,7 @@ def test_who_sends_too_slowly_is_told(told):
 
 
 def test_who_hangs_up_while_sending_is_forgotten(told):
-    with served(Guard(never, done=told.done)) as port:
+    with serve_app(Guard(never, done=told.done)) as port:
         with connect(port, head(10) + b"half"):
             pass
         assert told.next() == 499
@@ -292,7 +292,7 @@ def test_the_app_hears_of_a_hang_up_while_it_answers(told):
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
         told.put((await receive())["type"])
 
-    with served(Guard(app, done=told.done)) as port:
+    with serve_app(Guard(app, done=told.done)) as port:
         with connect(port, head(5) + b"hello") as client:
             assert client.recv(12) == b"HTTP/1.1 200"
         assert told.next() == "http.disconnect"
@@ -305,7 +305,7 @@ def test_the_app_hears_of_a_hang_up_before_it_answers(told):
         told.put("asked")
         told.put((await receive())["type"])
 
-    with served(Guard(app, done=told.done)) as port:
+    with serve_app(Guard(app, done=told.done)) as port:
         with connect(port, head(5) + b"hello"):
             assert told.next() == "asked"
         assert told.next() == "http.disconnect"
@@ -331,7 +331,7 @@ def streaming():
 def test_who_does_not_read_is_left(told, caplog):
     began = time.monotonic()
     guard = Guard(streaming(), write_timeout=0.3, done=told.done)
-    with served(guard) as port, connect(port, head(0), buffer=4096):
+    with serve_app(guard) as port, connect(port, head(0), buffer=4096):
         assert told.next() == 200
         assert 0.3 <= time.monotonic() - began < 10
     assert not [record for record in caplog.records if record.name == "cutaway.server"]
@@ -339,7 +339,7 @@ def test_who_does_not_read_is_left(told, caplog):
 
 def test_who_reads_on_is_served_on(told):
     guard = Guard(streaming(), write_timeout=0.3, done=told.done)
-    with served(guard) as port, connect(port, head(0)) as client:
+    with serve_app(guard) as port, connect(port, head(0)) as client:
         began, read = time.monotonic(), 0
         while time.monotonic() - began < 0.6:
             read += len(client.recv(1 << 16))

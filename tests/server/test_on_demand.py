@@ -15,7 +15,7 @@ from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
-from support.waiting import until
+from support.waiting import poll_until
 
 SETUP = Setup(context=64, kv_tokens=128, threads=1)
 SAMPLED = {"max_tokens": 12, "temperature": 1.0, "ignore_eos": True}
@@ -134,7 +134,7 @@ async def test_who_drops_or_leaves_a_text_uses_it_no_more(paths):
         generations = await first.submit(["ab"], first.parse(SAMPLED))
         del generations
         gc.collect()
-        await until(lambda: first.slot.state == "absent")
+        await poll_until(lambda: first.slot.state == "absent")
 
 
 async def test_a_load_that_fails_is_told_and_the_others_go_on(paths, alone, tmp_path):
@@ -183,7 +183,7 @@ async def test_who_leaves_while_it_loads_stops_nobody(paths, alone):
     async with both(paths) as (first, _):
         leaves = asyncio.ensure_future(written(first))
         stays = asyncio.ensure_future(written(first))
-        await until(lambda: first.slot.state == "loading")
+        await poll_until(lambda: first.slot.state == "loading")
         leaves.cancel()
         assert await stays == alone[0]
         with suppress(asyncio.CancelledError):
@@ -232,7 +232,7 @@ async def test_its_adapters_come_and_go_with_it(paths, tmp_path):
             for adapter, known in zip((None, "poet"), prints, strict=True):
                 done = await llm.generate("ab", seed=1, adapter=adapter, **SAMPLED)
                 assert done.fingerprint == known
-            await until(lambda: llm.slot.state == "absent")
+            await poll_until(lambda: llm.slot.state == "absent")
 
 
 def test_a_draft_model_would_stay(paths):
@@ -244,5 +244,5 @@ async def test_one_that_is_loaded_at_the_start_goes_when_its_time_is_over(paths)
     model = opened(paths[0])
     model.load()
     async with OnDemandLLM(model, ModelCache(idle_s=0)) as llm:
-        await until(lambda: llm.slot.state == "absent")
+        await poll_until(lambda: llm.slot.state == "absent")
         assert not model.is_loaded

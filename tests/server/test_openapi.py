@@ -29,7 +29,7 @@ from cutaway.server.routes.tokens import DetokenizeRequest, TokenizeRequest
 from cutaway.server.shared.fields import StreamOptions
 from support.adapters import adapter_of
 from support.documented import ask_for_everything
-from support.keyword_table import keyword_table, written
+from support.keyword_table import keyword_table, read_table
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve
 
@@ -188,7 +188,7 @@ def _check_events(strict, shape, stream):
 def _assert_well(served):
     """Nothing is left of what was asked."""
     assert httpx.get(served.url + "/health").json() == {"status": "ok"}
-    served.until_free()
+    served.wait_until_free()
 
 
 # -- texts with all that can be told ----------------------------------------------------------
@@ -379,4 +379,4 @@ def test_the_page_has_the_controls_that_the_table_says():
 
 
 def test_the_docs_have_the_table():
-    assert written() == keyword_table(), "PYTHONPATH=tests python -m support.keyword_table"
+    assert read_table() == keyword_table(), "PYTHONPATH=tests python -m support.keyword_table"

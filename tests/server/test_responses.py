@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.openai.responses_request import KeptResponses, ResponsesRequest, conversation
-from support.responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
+from support.responses_client import DELTA, LONG, MULTI_LINE, WIDE, client_of, make_request
 from support.served import serve
 
 BEGINNING = [
@@ -39,7 +39,7 @@ def lasting(response):
 def test_every_way_to_ask_gives_the_same_text(strict_client, tiny_alone, seed):
     said = [{"role": "system", "content": "b"}, {"role": "user", "content": "ab\nb"}]
     expected = tiny_alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
-    keywords = asked(seed, said[1:], instructions="b", ours={"return_token_ids": True})
+    keywords = make_request(seed, said[1:], instructions="b", ours={"return_token_ids": True})
     whole = strict_client.responses.create(**keywords)
     *_, last = strict_client.responses.create(**keywords, stream=True)
     chat = strict_client.chat.completions.create(
@@ -55,24 +55,24 @@ def test_every_way_to_ask_gives_the_same_text(strict_client, tiny_alone, seed):
 
 
 async def test_asynchronous_clients_are_told_the_same(tiny, strict_client):
-    whole = strict_client.responses.create(**asked())
+    whole = strict_client.responses.create(**make_request())
     async with client_of(tiny, openai.AsyncOpenAI) as other:
-        answer = await other.responses.create(**asked())
-        stream = await other.responses.create(**asked(), stream=True)
+        answer = await other.responses.create(**make_request())
+        stream = await other.responses.create(**make_request(), stream=True)
         events = [event async for event in stream]
     assert lasting(answer) == lasting(events[-1].response) == lasting(whole)
     assert "".join(e.delta for e in events if e.type == DELTA) == whole.output_text
 
 
 def test_an_earlier_answer_can_be_sent_back(strict_client):
-    first = strict_client.responses.create(**asked(WIDE, include=LOGPROBS, top_logprobs=1))
-    with strict_client.responses.stream(**asked(WIDE)) as stream:
+    first = strict_client.responses.create(**make_request(WIDE, include=LOGPROBS, top_logprobs=1))
+    with strict_client.responses.stream(**make_request(WIDE)) as stream:
         streamed = stream.get_final_response()
     turns = [{"role": "user", "content": "ab"}, {"role": "user", "content": "b"}]
     plain = [turns[0], {"role": "assistant", "content": first.output_text}, turns[1]]
     more = {"ours": {"return_token_ids": True}}
     expected, *others = [
-        strict_client.responses.create(**asked(input=said, **more))
+        strict_client.responses.create(**make_request(input=said, **more))
         for said in (
             plain,
             [turns[0], *first.output, turns[1]],
@@ -88,8 +88,8 @@ def test_an_earlier_answer_can_be_sent_back(strict_client):
 
 def test_what_was_read_before_is_told(strict_client):
     text = "the same beginning of at least a block"
-    before = strict_client.responses.create(**asked(input=text)).usage
-    usage = strict_client.responses.create(**asked(input=text)).usage
+    before = strict_client.responses.create(**make_request(input=text)).usage
+    usage = strict_client.responses.create(**make_request(input=text)).usage
     details = usage.input_tokens_details
     assert 0 < details.cached_tokens < usage.input_tokens == before.input_tokens
     assert details.cache_write_tokens == usage.input_tokens - details.cached_tokens
@@ -101,7 +101,7 @@ def test_what_was_read_before_is_told(strict_client):
 
 
 def test_a_text_that_ends_by_itself_is_complete(strict_client):
-    response = strict_client.responses.create(**asked(WIDE))
+    response = strict_client.responses.create(**make_request(WIDE))
     assert response.cutaway["finish_reason"] == "end_token"
     assert (response.status, response.output[0].status) == ("completed", "completed")
     assert response.incomplete_details is None
@@ -109,7 +109,7 @@ def test_a_text_that_ends_by_itself_is_complete(strict_client):
 
 
 def test_a_text_that_is_cut_off_is_incomplete(strict_client):
-    response = strict_client.responses.create(**asked(LONG, max_output_tokens=3))
+    response = strict_client.responses.create(**make_request(LONG, max_output_tokens=3))
     assert response.usage.output_tokens == 3
     assert (response.status, response.output[0].status) == ("incomplete", "incomplete")
     assert response.incomplete_details.reason == "max_output_tokens"
@@ -118,7 +118,7 @@ def test_a_text_that_is_cut_off_is_incomplete(strict_client):
 
 def test_a_text_has_all_the_room_there_is(strict_client):
     response = strict_client.responses.create(
-        **asked(LONG, max_output_tokens=None, temperature=0.0)
+        **make_request(LONG, max_output_tokens=None, temperature=0.0)
     )
     assert response.cutaway["params"]["max_tokens"] == 512 - response.usage.input_tokens
 
@@ -134,7 +134,7 @@ def test_what_was_asked_is_told_again(strict_client):
         "service_tier": "auto", "stream_options": {"include_obfuscation": False},
         "reasoning": {"summary": "auto"}, "previous_response_id": None, "include": [],
     }  # fmt: skip
-    response = strict_client.responses.create(**asked(**given, **harmless))
+    response = strict_client.responses.create(**make_request(**given, **harmless))
     assert {name: getattr(response, name) for name in given} == given
     assert (response.temperature, response.max_output_tokens) == (1.0, 60)
     assert response.cutaway["params_source"]["top_p"] == "given"
@@ -151,7 +151,7 @@ def test_the_newer_name_of_a_user_is_logged_as_the_older():
 
 @pytest.mark.parametrize(("seed", "last"), [(WIDE, "completed"), (LONG, "incomplete")])
 def test_events_are_in_order_and_numbered(strict_client, seed, last):
-    events = list(strict_client.responses.create(**asked(seed), stream=True))
+    events = list(strict_client.responses.create(**make_request(seed), stream=True))
     deltas = len(events) - len(BEGINNING) - len(ENDING) - 1
     kinds = [*BEGINNING, *[DELTA] * deltas, *ENDING, f"response.{last}"]
     assert [event.type for event in events] == kinds
@@ -169,7 +169,7 @@ def test_events_are_in_order_and_numbered(strict_client, seed, last):
 
 @pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
 def test_pieces_are_whole_letters_and_make_the_text(strict_client, seed):
-    events = list(strict_client.responses.create(**asked(seed), stream=True))
+    events = list(strict_client.responses.create(**make_request(seed), stream=True))
     pieces = [event.delta for event in events if event.type == DELTA]
     text = events[-1].response.output_text
     assert all(pieces) and "".join(pieces) == text
@@ -179,7 +179,9 @@ def test_pieces_are_whole_letters_and_make_the_text(strict_client, seed):
 
 
 def test_events_have_names_and_no_mark_ends_them(strict_client):
-    with strict_client.responses.with_streaming_response.create(**asked(), stream=True) as answer:
+    with strict_client.responses.with_streaming_response.create(
+        **make_request(), stream=True
+    ) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         blocks = answer.read().decode().split("\n\n")
     assert blocks.pop() == ""
@@ -189,7 +191,7 @@ def test_events_have_names_and_no_mark_ends_them(strict_client):
 
 
 def test_log_probabilities_are_those_of_chat(strict_client):
-    keywords = asked(WIDE, include=LOGPROBS, top_logprobs=3)
+    keywords = make_request(WIDE, include=LOGPROBS, top_logprobs=3)
     events = list(strict_client.responses.create(**keywords, stream=True))
     chat = strict_client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "ab"}], temperature=1.0, max_tokens=60,
@@ -212,7 +214,7 @@ def with_bytes(entries):
 
 
 def test_ids_and_traces_come_with_their_pieces(strict_client):
-    keywords = asked(WIDE, ours={"return_token_ids": True, "trace": True, "candidates": 2})
+    keywords = make_request(WIDE, ours={"return_token_ids": True, "trace": True, "candidates": 2})
     whole = strict_client.responses.create(**keywords)
     *events, last = strict_client.responses.create(**keywords, stream=True)
     deltas = [event for event in events if event.type == DELTA]
@@ -254,10 +256,10 @@ def test_a_conversation_with_smollm2(smollm2):
 def test_agents_ask_for_encrypted_thoughts_which_changes_nothing(strict_client):
     """Codex and inspect-ai do so in every request."""
     encrypted = "reasoning.encrypted_content"
-    plain = strict_client.responses.create(**asked())
-    asking = strict_client.responses.create(**asked(include=[encrypted]))
+    plain = strict_client.responses.create(**make_request())
+    asking = strict_client.responses.create(**make_request(include=[encrypted]))
     assert lasting(asking) == lasting(plain)
-    both = strict_client.responses.create(**asked(include=[encrypted, *LOGPROBS]))
+    both = strict_client.responses.create(**make_request(include=[encrypted, *LOGPROBS]))
     assert both.output[0].content[0].logprobs
 
 
@@ -280,7 +282,7 @@ def test_an_answer_is_continued_as_if_all_had_been_sent(strict_client, stream):
     create = strict_client.responses.create
 
     def answer(*seed, **more):
-        given = asked(*seed, **more)
+        given = make_request(*seed, **more)
         if not stream:
             return create(**given)
         *_, last = create(**given, stream=True)
@@ -291,7 +293,7 @@ def test_an_answer_is_continued_as_if_all_had_been_sent(strict_client, stream):
     third = answer(LONG, input="and", previous_response_id=second.id, instructions="b", **IDS)
     turns = [{"role": "user", "content": text} for text in ("ab", "then", "and")]
     whole = [turns[0], *first.output, turns[1], *second.output, turns[2]]
-    sent = create(**asked(LONG, input=whole, instructions="b", **IDS))
+    sent = create(**make_request(LONG, input=whole, instructions="b", **IDS))
     assert third.prompt_token_ids == sent.prompt_token_ids
     assert third.output_text == sent.output_text
     assert (third.previous_response_id, sent.previous_response_id) == (second.id, None)
@@ -300,49 +302,50 @@ def test_an_answer_is_continued_as_if_all_had_been_sent(strict_client, stream):
 
 def test_whoever_sends_anothers_request_id_replaces_no_answer(strict_client):
     create, mine = strict_client.responses.create, {"x-request-id": "session-42"}
-    first = create(**asked(input="one"), extra_headers=mine)
-    other = create(**asked(input="another"), extra_headers=mine)
+    first = create(**make_request(input="one"), extra_headers=mine)
+    other = create(**make_request(input="another"), extra_headers=mine)
     assert first.id != other.id and first.id.startswith("resp_session-42-")
     assert strict_client.responses.retrieve(first.id).output_text == first.output_text
 
 
 def test_an_answer_has_several_continuations(strict_client):
     create = strict_client.responses.create
-    first = create(**asked())
+    first = create(**make_request())
     one, other = (
-        create(**asked(input=text, previous_response_id=first.id, **IDS)) for text in ("a", "b")
+        create(**make_request(input=text, previous_response_id=first.id, **IDS))
+        for text in ("a", "b")
     )
     assert one.prompt_token_ids != other.prompt_token_ids
-    assert create(**asked(previous_response_id=one.id)).previous_response_id == one.id
+    assert create(**make_request(previous_response_id=one.id)).previous_response_id == one.id
 
 
 def test_a_kept_answer_is_returned_until_it_is_deleted(strict_client):
     responses = strict_client.responses
-    first = responses.create(**asked(metadata={"k": "v"}))
+    first = responses.create(**make_request(metadata={"k": "v"}))
     assert responses.retrieve(first.id).to_dict() == first.to_dict()
     responses.delete(first.id)
     for gone in (
         lambda: responses.retrieve(first.id),
         lambda: responses.delete(first.id),
-        lambda: responses.create(**asked(previous_response_id=first.id)),
+        lambda: responses.create(**make_request(previous_response_id=first.id)),
     ):
         with pytest.raises(openai.NotFoundError, match="there is no response"):
             gone()
 
 
 def test_what_is_not_to_be_stored_is_not(strict_client):
-    first = strict_client.responses.create(**asked(store=False))
+    first = strict_client.responses.create(**make_request(store=False))
     assert first.store is False
     with pytest.raises(openai.NotFoundError, match="send the whole conversation") as refused:
-        strict_client.responses.create(**asked(previous_response_id=first.id))
+        strict_client.responses.create(**make_request(previous_response_id=first.id))
     assert refused.value.param == "previous_response_id"
     assert refused.value.code == "response_not_found"
 
 
 def test_a_conversation_that_has_become_too_long_is_refused(strict_client):
-    first = strict_client.responses.create(**asked(max_output_tokens=None, temperature=0.0))
+    first = strict_client.responses.create(**make_request(max_output_tokens=None, temperature=0.0))
     with pytest.raises(openai.BadRequestError) as refused:
-        strict_client.responses.create(**asked(previous_response_id=first.id))
+        strict_client.responses.create(**make_request(previous_response_id=first.id))
     assert refused.value.code == "context_length_exceeded"
 
 
@@ -350,8 +353,8 @@ def test_a_conversation_that_has_become_too_long_is_refused(strict_client):
 def test_answers_for_which_there_is_no_room_say_so(tiny_path, limit):
     settings = ServerSettings(keep_responses=limit)
     with serve(LLM(tiny_path, threads=1), settings) as served, client_of(served) as client:
-        first = client.responses.create(**asked())
-        *_, last = client.responses.create(**asked(), stream=True)
+        first = client.responses.create(**make_request())
+        *_, last = client.responses.create(**make_request(), stream=True)
         assert first.store is last.response.store is False
         with pytest.raises(openai.NotFoundError, match=f"{limit} bytes"):
             client.responses.retrieve(first.id)

@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
-from support.reworded import reworded
+from support.reworded import reword
 from support.served import serve
 
 SAID = {"messages": [{"role": "user", "content": "a"}]}
@@ -159,7 +159,7 @@ def told(answer):
 )
 def test_a_client_is_told_the_same_field_whatever_is_said_of_it(asked, path, fields, param):
     facts, _ = told(asked(path, fields))
-    with reworded():
+    with reword():
         again, _ = told(asked(path, fields))
     assert (facts[0], facts[1].get("param")) == (400, param)
     assert again == facts
@@ -170,5 +170,5 @@ def test_sentences_are_really_others(asked):
     assert told(asked(path, fields))[1] == (
         "max_completion_tokens: max_tokens must be 0 or more, not -1"
     )
-    with reworded():
+    with reword():
         assert told(asked(path, fields))[1] == "max_completion_tokens 7 7 7"

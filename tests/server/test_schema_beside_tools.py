@@ -10,8 +10,8 @@ import pytest
 from cutaway import LLM
 from cutaway.server.http.settings import ServerSettings
 from support.chat_templates import template
-from support.messages_client import Asker, built, lasting
-from support.openai_words import clean, joined
+from support.messages_client import Asker, build_message, lasting
+from support.openai_words import clean, join
 from support.random_llama import write_tiny_llama
 from support.responses_client import client_of
 from support.served import TEMPLATE, serve
@@ -98,7 +98,7 @@ def test_a_chat_calls_or_keeps_to_the_schema(served, client, request):
             assert made["name"] in ("f", "h") and made["parameters"]["x"] in (1, 2)
         seen.add(bool(calls))
         streamed = chat(client, **asked, stream=True, stream_options={"include_usage": True})
-        assert clean(joined(streamed)) == clean(whole)
+        assert clean(join(streamed)) == clean(whole)
         assert choice.cutaway["grammar"]["kind"] == "json_schema"
         assert choice.cutaway["grammar"]["complete"]
     assert seen == {False, True}
@@ -176,7 +176,7 @@ def test_a_message_has_what_the_chat_has(served, client):
                 "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
                 "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
             }  # fmt: skip
-            whole, streamed = ask.whole(**asked), built(ask.streamed(**asked))
+            whole, streamed = ask.whole(**asked), build_message(ask.stream(**asked))
             [block], [grown] = whole["content"], streamed["content"]
             content, calls = said(chat(client, seed).choices[0].message)
             if calls:
@@ -189,7 +189,7 @@ def test_a_message_has_what_the_chat_has(served, client):
             assert lasting(streamed) == lasting(whole)
             counted = {name: asked[name] for name in ("messages", "tools", "output_config")}
             assert (
-                ask.counted(**counted)
+                ask.count_tokens(**counted)
                 == whole["usage"]["input_tokens"] + (whole["usage"]["cache_read_input_tokens"])
             )
 

@@ -29,14 +29,14 @@ ENDS = [
 def test_an_answer_that_runs_is_finished(number, code):
     with serving() as child, closing(child.ask("/at-stop")) as answer:
         child.signal(number)
-        assert answer.until(None).endswith(b"finished\r\n" + LAST_CHUNK)
+        assert answer.read_until(None).endswith(b"finished\r\n" + LAST_CHUNK)
         assert child.end() == (["stop", "lifespan ended", "run returned"], code)
 
 
 def test_after_grace_the_application_ends_its_answers():
     with serving(grace=SOON) as child, closing(child.ask("/at-grace-over")) as answer:
         child.signal(signal.SIGTERM)
-        assert answer.until(None).endswith(LAST_CHUNK)
+        assert answer.read_until(None).endswith(LAST_CHUNK)
         said = ["stop", "grace over", "lifespan ended", "run returned"]
         assert child.end() == (said, 0)
 
@@ -44,7 +44,7 @@ def test_after_grace_the_application_ends_its_answers():
 def test_what_does_not_end_then_is_cut():
     with serving(grace=SOON, cut=SOON) as child, closing(child.ask("/never")) as answer:
         child.signal(signal.SIGTERM)
-        assert not answer.until(None).endswith(LAST_CHUNK)
+        assert not answer.read_until(None).endswith(LAST_CHUNK)
         said = ["stop", "grace over", "cut", "lifespan ended", "run returned"]
         assert child.end() == (said, 0)
 
@@ -63,7 +63,7 @@ def test_a_second_signal_ends_grace_and_a_third_cuts():
         child.signal(signal.SIGINT)
         assert child.line() == "grace over"
         child.signal(signal.SIGTERM)
-        assert not answer.until(None).endswith(LAST_CHUNK)
+        assert not answer.read_until(None).endswith(LAST_CHUNK)
         assert child.end() == (["cut", "lifespan ended", "run returned"], 0)
 
 
@@ -252,7 +252,7 @@ def test_idle_connections_delay_nothing():
         silent, half = child.connect(), child.connect()
         half.sendall(b"GET /now HTTP/1.1\r\nHos")
         with closing(child.ask("/now")) as idle, silent, half:
-            idle.until(LAST_CHUNK)
+            idle.read_until(LAST_CHUNK)
             child.signal(signal.SIGTERM)
             assert child.end() == (["stop", "lifespan ended", "run returned"], 0)
             assert silent.recv(1) == half.recv(1) == b""
@@ -263,13 +263,13 @@ def test_who_sends_no_request_is_hung_up_on():
     with serving(mode="impatient") as child, closing(child.ask("/at-stop")) as running:
         silent, half, second = child.connect(), child.connect(), child.ask("/now")
         half.sendall(b"GET /now HTTP/1.1\r\nHos")
-        second.until(LAST_CHUNK)
+        second.read_until(LAST_CHUNK)
         second._connection.sendall(b"GET /n")
         with closing(second), silent, half:
             assert silent.recv(1) == half.recv(1) == b""
-            assert second.until(None).endswith(LAST_CHUNK)
+            assert second.read_until(None).endswith(LAST_CHUNK)
         child.signal(signal.SIGTERM)
-        assert running.until(LAST_CHUNK).endswith(b"finished\r\n" + LAST_CHUNK)
+        assert running.read_until(LAST_CHUNK).endswith(b"finished\r\n" + LAST_CHUNK)
 
 
 def test_a_connection_may_be_seen_idle_between_all_its_requests():
@@ -303,7 +303,7 @@ def test_idle_connections_make_room_when_descriptors_run_out(capfd):
         for _ in range(120):
             stack.enter_context(closing(child.connect()))
         with closing(child.ask("/now")) as answer:
-            assert answer.until(LAST_CHUNK).endswith(b"finished\r\n" + LAST_CHUNK)
+            assert answer.read_until(LAST_CHUNK).endswith(b"finished\r\n" + LAST_CHUNK)
         child.signal(signal.SIGTERM)
         assert child.end() == (["stop", "lifespan ended", "run returned"], 0)
     lines = capfd.readouterr().err.splitlines()
@@ -326,7 +326,7 @@ def test_a_connection_too_many_is_closed_where_none_is_idle(capfd):
         assert refused
         child.signal(signal.SIGTERM)
         for answer in running:
-            assert answer.until(None).endswith(b"finished\r\n" + LAST_CHUNK)
+            assert answer.read_until(None).endswith(b"finished\r\n" + LAST_CHUNK)
         assert child.end() == (["stop", "lifespan ended", "run returned"], 0)
     assert len(capfd.readouterr().err.splitlines()) == 1
 

@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
-from support.messages_client import Asker, built, lasting
+from support.messages_client import Asker, build_message, lasting
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
 
@@ -189,9 +189,9 @@ def test_in_anthropics_form(path):
         fields = {"messages": ASK, "seed": 3, "forced": forced, "schema_in_prompt": False, **more}
         with serve(llm, ServerSettings(names=["t"])) as served, Asker(base_url=served.url) as ask:
             whole = ask.whole(**fields, thinking={"type": "adaptive"})
-            assert lasting(built(ask.streamed(**fields, thinking={"type": "adaptive"}))) == lasting(
-                whole
-            )
+            assert lasting(
+                build_message(ask.stream(**fields, thinking={"type": "adaptive"}))
+            ) == lasting(whole)
         first, *others = whole["content"]
         assert first == {"type": "thinking", "thinking": thought, "signature": ""}
         assert [block["type"] for block in others] in ([], ["text"])

@@ -24,12 +24,12 @@ _UNREAD = (
 )  # fmt: skip
 
 
-def written(name: str, row: Row) -> str:
+def to_json_line(name: str, row: Row) -> str:
     """Return a row's line of JSON."""
     import transformers
 
     full = _values(getattr(transformers, row.config)(**row.values))
-    absent = {key: _differing(without(full, key), read) for key, read in _without_each(full)}
+    absent = {key: _differing(remove_key(full, key), read) for key, read in _without_each(full)}
     return f"{json.dumps(name)}: {json.dumps({'full': full, 'absent': absent})}"
 
 
@@ -50,13 +50,13 @@ def _without_each(full: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for key in full.get(TEXT, full):
         if key != "model_type":
             try:
-                config = CONFIG_MAPPING[full["model_type"]].from_dict(without(full, key))
+                config = CONFIG_MAPPING[full["model_type"]].from_dict(remove_key(full, key))
             except Exception:  # of any kind: the class may fail on the rest
                 continue
             yield key, _values(config)
 
 
-def without(full: dict[str, Any], key: str) -> dict[str, Any]:
+def remove_key(full: dict[str, Any], key: str) -> dict[str, Any]:
     """Return a copy of a config without a key; a part for text, if there is one, loses the key."""
     copy: dict[str, Any] = json.loads(json.dumps(full))
     del copy.get(TEXT, copy)[key]
@@ -68,11 +68,11 @@ def _differing(less: dict[str, Any], read: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in there.items() if k not in here or here[k] != v}
 
 
-def completed(less: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def add_removed_keys(less: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Return a config with the values that transformers uses for removed keys."""
     return less | ({TEXT: less[TEXT] | more} if TEXT in less else more)
 
 
 if __name__ == "__main__":
     rows = {**FAMILIES, **ENCODERS, **BODIES}
-    print("{\n" + ",\n".join(written(*row) for row in rows.items()) + "\n}")
+    print("{\n" + ",\n".join(to_json_line(*row) for row in rows.items()) + "\n}")

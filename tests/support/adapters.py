@@ -60,14 +60,16 @@ def adapter_of(
     *,
     names: Iterable[str] = LAYER,
     architecture: str = "llama",
-    **how: Any,
+    **options: Any,
 ) -> Path:
     """Write a random adapter for a model."""
-    tensors = random_lora(matrices(model, names), **how)
+    tensors = random_lora(matrices(model, names), **options)
     return write_lora(path, tensors, architecture=architecture)
 
 
-def merged(model: Path, path: Path, tensors: Mapping[str, np.ndarray], scale: float = 2.0) -> Path:
+def write_merged(
+    model: Path, path: Path, tensors: Mapping[str, np.ndarray], scale: float = 2.0
+) -> Path:
     """Write the F32 model with W + scale · B A instead of W."""
     data = bytearray(model.read_bytes())
     with GGUFFile(model) as file:

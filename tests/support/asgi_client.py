@@ -94,7 +94,7 @@ def post(app, value, headers=(), path="/"):
 
 
 @contextmanager
-def served(app):
+def serve_app(app):
     """Yield the port at which uvicorn serves ``app``; at the end all requests have ended."""
     config = uvicorn.Config(app, ws="none", log_config=None, lifespan="off", access_log=False)
     server = uvicorn.Server(config)
@@ -109,14 +109,14 @@ def served(app):
             assert not thread.is_alive()
 
 
-def connect(port, sent=b"", buffer=None):
+def connect(port, request=b"", buffer=None):
     """Return a connected socket that has sent ``sent``."""
     client = socket.socket()
     if buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     client.settimeout(20)
     client.connect(("127.0.0.1", port))
-    client.sendall(sent)
+    client.sendall(request)
     return client
 
 

@@ -8,7 +8,7 @@ from inspect import signature
 from threading import Condition, Semaphore
 
 from cutaway.engine import AsyncEngine, Inboxes, Step
-from support.engine_mock import MockRequest, Written, check, make_engine, written
+from support.engine_mock import MockRequest, Written, check, make_engine, read_written
 
 
 def serve(engine, main) -> None:
@@ -32,7 +32,7 @@ async def _serve(engine, main) -> None:
     assert engine.blocks.free == engine.blocks.count
 
 
-def served(make=make_engine, **engine):
+def with_async_engine(make=make_engine, **engine):
     """Make a coroutine a test; its argument ``running`` is an AsyncEngine on a new engine."""
 
     def decorate(test):
@@ -57,7 +57,7 @@ class Streams:
 
 async def enter(running: AsyncEngine, request: MockRequest, samples: int = 1) -> Streams:
     """Queue the samples of a request for one reader."""
-    return Streams(await running.submit([(request.asked(), samples)]))
+    return Streams(await running.submit([(request.to_request(), samples)]))
 
 
 async def read(running, request: MockRequest) -> Written:
@@ -70,16 +70,16 @@ async def read_all(streams: Streams) -> Written:
     [sequence] = streams.sequences
     events = []
     while news := await streams.read():
-        events += [one.event for one in news]
-    return written(sequence, events)
+        events += [news_item.event for news_item in news]
+    return read_written(sequence, events)
 
 
 async def steps_of(streams: Streams) -> AsyncIterator[Step]:
     """Yield the steps of all streams, one at a time."""
     while news := await streams.read():
-        for one in news:
-            if isinstance(one.event, Step):
-                yield one.event
+        for news_item in news:
+            if isinstance(news_item.event, Step):
+                yield news_item.event
 
 
 class Lockstep:
@@ -109,7 +109,7 @@ class Lockstep:
             self.open(1)
             await self._running.call(check, self._running.engine)
 
-    async def held(self) -> None:
+    async def wait_until_held(self) -> None:
         """Return once the thread waits before its next step: the last step's events were sent."""
 
         def wait() -> bool:

@@ -82,7 +82,7 @@ def random_qkv(shape, length, sequences=1, seed=0):
     return (rng.normal(size=(sequences, length, width)) * 1.5).astype(np.float32)
 
 
-def in_order(length, sequences=1):
+def make_tables(length, sequences=1):
     blocks = -(-length // 32)
     return np.arange(sequences * blocks).reshape(sequences, blocks)
 
@@ -95,7 +95,7 @@ def check(
     more = {"limits": limits, "hidden_from": hidden_from}
     expected = textbook(qkv[0], **shape, **more, kv=kv)
     more = {key: None if rows is None else rows[None] for key, rows in more.items()}
-    options = {"tables": in_order(length), "cuts": cuts, "threads": threads, "kv": kv}
+    options = {"tables": make_tables(length), "cuts": cuts, "threads": threads, "kv": kv}
     outputs = [attention(tier, qkv, shape, **options, **more) for tier in tiers]
     assert np.abs(outputs[0][0] - expected).max() < 2e-5 * np.abs(expected).max()
     for other in outputs[1:]:

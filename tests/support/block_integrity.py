@@ -9,13 +9,13 @@ from cutaway.engine.memory.states import States
 
 
 def check_blocks(
-    blocks: BlockManager, held: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)
+    blocks: BlockManager, tables: Iterable[Sequence[int]], outside: Iterable[int] = repeat(0)
 ) -> None:
     """Raise RuntimeError unless the reference counts agree with ``held``, all callers' id lists.
 
     outside: number of first blocks of each list that are out of the window
     """
-    lists, nodes = list(held), blocks._nodes
+    lists, nodes = list(tables), blocks._nodes
     if blocks.windows:
         read = [ids[n:] for ids, n in zip(lists, outside, strict=False)]
         _check_windows(blocks.windows, read, nodes)
@@ -45,24 +45,24 @@ def _is_chain(blocks: BlockManager, ids: Sequence[int]) -> bool:
 def _check_windows(
     windows: Windows, read: Iterable[Sequence[int]], published: Container[int]
 ) -> None:
-    counted, readers = Counter(i for ids in read for i in ids), windows._readers
-    wrong = sorted(i for i in counted | readers if counted[i] != readers[i])
+    counts, readers = Counter(i for ids in read for i in ids), windows._readers
+    wrong = sorted(i for i in counts | readers if counts[i] != readers[i])
     _insist(not wrong, f"the windows of KV blocks {wrong} have more readers, or fewer")
     strange = [i for i in windows._unread if i in readers or i not in published]
     _insist(not strange, f"the windows of KV blocks {strange} are kept for nobody")
 
 
-def check_states(states: States, read: Iterable[int], known: Container[int]) -> None:
+def check_states(states: States, read: Iterable[int], referenced: Container[int]) -> None:
     """Raise RuntimeError unless the counts agree with ``read``, the block of each held state.
 
-    known: blocks that are published or held
+    referenced: blocks that are published or held
     """
-    counted, readers = Counter(read), states._readers
-    wrong = sorted(i for i in counted | readers if counted[i] != readers[i])
+    counts, readers = Counter(read), states._readers
+    wrong = sorted(i for i in counts | readers if counts[i] != readers[i])
     _insist(not wrong, f"the states of KV blocks {wrong} have more readers, or fewer")
-    lost = [i for i in (*states._whole, *readers) if i not in states._stored]
-    _insist(not lost, f"KV blocks {lost} have no state")
-    strange = [i for i in states._stored if i not in known]
+    missing = [i for i in (*states._whole, *readers) if i not in states._stored]
+    _insist(not missing, f"KV blocks {missing} have no state")
+    strange = [i for i in states._stored if i not in referenced]
     _insist(not strange, f"KV blocks {strange} have a state of nobody's text")
 
 

@@ -34,7 +34,7 @@ class Page:
         self.expected = "\0"  # complaints that contain this are allowed
         self.requests: list[str] = []
         self._tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self._tab.on("console", self._heard)
+        self._tab.on("console", self._note_complaint)
         self._tab.on("request", lambda request: self.requests.append(request.url))
         self.origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
 
@@ -44,7 +44,7 @@ class Page:
         self._tab.goto(self.url)
         return self._tab
 
-    def _heard(self, message):
+    def _note_complaint(self, message):
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
@@ -69,7 +69,7 @@ class Page:
         self.tab.get_by_role("tab", name="Completion").click()
         self.tab.get_by_label("Text to continue").fill(prompt)
         self.tab.get_by_role("button", name="Write", exact=True).click()
-        self.ended()
+        self.wait_for_runs()
 
     def fork(self, step):
         """Fork at a step, with the likeliest other token."""
@@ -78,9 +78,9 @@ class Page:
         self.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
         self.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").click()
         self.settle()
-        self.ended()
+        self.wait_for_runs()
 
-    def saved(self, path):
+    def download_run(self, path):
         """Download the selected run as a trace, and return it."""
         with self.tab.expect_download() as download:
             self.tab.get_by_role("button", name="Download").click()
@@ -97,7 +97,7 @@ class Page:
         self._tab.goto(f"{self.origin}/#{fragment}")
         self.tab = self._tab
 
-    def ended(self):
+    def wait_for_runs(self):
         """Wait until every run has ended."""
         self.tab.evaluate("() => new Promise(requestAnimationFrame)")  # the click's effect is drawn
         self.tab.wait_for_function("() => document.querySelector('token-strip .chip')")
@@ -139,7 +139,7 @@ class Page:
         return self.tab.evaluate("() => location.hash.slice(1)")
 
 
-def loaded(page):
+def wait_for_model(page):
     """Wait until the model of a page without a server answers, even on a busy machine."""
     page.tab.set_default_timeout(90_000)
     page.tab.get_by_text("SmolLM2").last.wait_for()

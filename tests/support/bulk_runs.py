@@ -14,7 +14,7 @@ def records(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def by_line(records):
+def index_by_line(records):
     assert len({record["line"] for record in records}) == len(records)
     return {record["line"]: record for record in records}
 

@@ -19,21 +19,21 @@ class Fake:
         self.gives_up = False
 
     @property
-    def taken(self):
+    def memory_in_use(self):
         return self.memory * (self.there or self.doing is not None)
 
     async def load(self):
         assert not self.there
         assert self.doing is None
         self.loads += 1
-        await self._until_told()
+        await self._wait_for_stop()
         self.there = True
 
     async def unload(self):
         assert self.there
         assert self.doing is None
         assert self.users == 0
-        await self._until_told()
+        await self._wait_for_stop()
         self.there = False
 
     def give_up(self):
@@ -41,7 +41,7 @@ class Fake:
         assert self.doing
         self.doing.set_exception(CutawayError("given up"))
 
-    async def _until_told(self):
+    async def _wait_for_stop(self):
         self.doing = asyncio.get_running_loop().create_future()
         try:
             await self.doing

@@ -45,7 +45,7 @@ def events_of(
     stops = StopParams(max_tokens=cells)
     request = MockRequest(prompt, params, stops, observe=observe, decoder=decoder)
     engine = make_engine(model, attention=attention, tells_places=True)
-    [sequence] = engine.add(request.asked(), 1)
+    [sequence] = engine.add(request.to_request(), 1)
     events = run_to_end(engine)
     head = Head(
         cutaway="0", model="mock", weights="0" * 64, tokenizer="0" * 64, backend="mock",

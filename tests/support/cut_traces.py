@@ -2,18 +2,18 @@
 
 import json
 
-ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
+KEYWORDS = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
 
 
-def recorded(llm, path, **more):
+def record(llm, path, **more):
     """Write a complete trace."""
     path.unlink(missing_ok=True)
-    return llm.generate("ab ba", trace=path, **ASKED | more)
+    return llm.generate("ab ba", trace=path, **KEYWORDS | more)
 
 
 def cut_at(llm, path, part, **more):
     """Write a trace, and cut it after its head and this share of the bytes of its steps."""
-    recorded(llm, path, **more)
+    record(llm, path, **more)
     data = path.read_bytes()
     first = data.index(b"\n") + 1
     path.write_bytes(data[: first + int(part * (len(data) - first - 300))])
@@ -31,7 +31,7 @@ def lines_of(path, *less):
     return records
 
 
-def altered(path, index, name):
+def alter_step(path, index, name):
     """Give a step (negative: from the last) another token or fingerprint; return (index, bytes)."""
     records = [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
     step = [record for record in records if record["kind"] == "step"][index]

@@ -121,7 +121,7 @@ def save(name: str, folder: Path, **options: Any) -> Any:
     body = random_models.save(row.body, folder, **options)
     body.attention = row.attention
     file = folder / "model.safetensors"
-    save_file({_called(k, row.names): v for k, v in load_file(file).items()}, file)
+    save_file({_rename(k, row.names): v for k, v in load_file(file).items()}, file)
     config = json.loads((folder / "config.json").read_text())
     config = {row.keys.get(k, k): v for k, v in config.items()}
     (folder / "config.json").write_text(json.dumps(_flat(config)))
@@ -129,7 +129,7 @@ def save(name: str, folder: Path, **options: Any) -> Any:
     return body
 
 
-def _called(name: str, names: Mapping[str, str]) -> str:
+def _rename(name: str, names: Mapping[str, str]) -> str:
     for pattern, instead in names.items():
         name = sub(pattern, instead, name)
     return name

@@ -30,18 +30,20 @@ def ask_for_everything(
     """
     phases = ["examples", "fuzzing"]  # not stateful: no request refers to an earlier one
     if each_at == "all":
-        yield from _asked(document, url, key, examples, [*phases, "coverage"])
+        yield from _send_examples(document, url, key, examples, [*phases, "coverage"])
     else:
-        yield from _asked(document, url, key, examples, phases)
-        yield from _asked(_every_sixteenth_field(document), url, key, examples, ["coverage"])
+        yield from _send_examples(document, url, key, examples, phases)
+        yield from _send_examples(
+            _every_sixteenth_field(document), url, key, examples, ["coverage"]
+        )
 
 
 def _every_sixteenth_field(document):
     """Return the document with a sixteenth of its fields, each in one request only."""
     smaller, seen = deepcopy(document), set[str]()
 
-    def came(*what) -> bool:
-        schema = json.dumps(what, sort_keys=True)
+    def was_seen(*parts) -> bool:
+        schema = json.dumps(parts, sort_keys=True)
         again = schema in seen
         seen.add(schema)
         return again
@@ -53,12 +55,14 @@ def _every_sixteenth_field(document):
         if "application/json" not in body["content"]:  # a form
             continue
         name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        if came(body, methods["post"]["responses"]):
+        if was_seen(body, methods["post"]["responses"]):
             del smaller["paths"][path]
-        elif not came(name):
+        elif not was_seen(name):
             fields = smaller["components"]["schemas"][name]["properties"]
             always = {"stream", *smaller["components"]["schemas"][name].get("required", ())}
-            again = [f for f, schema in fields.items() if came(f, {**schema, "description": ""})]
+            again = [
+                f for f, schema in fields.items() if was_seen(f, {**schema, "description": ""})
+            ]
             if len(again) == len(fields):
                 del smaller["paths"][path]
             new = [field for field in fields if field not in {*again, *always}]
@@ -67,7 +71,9 @@ def _every_sixteenth_field(document):
     return smaller
 
 
-def _asked(document, url: str, key: str, examples: int, phases) -> Iterator[tuple[Any, Any]]:
+def _send_examples(
+    document, url: str, key: str, examples: int, phases
+) -> Iterator[tuple[Any, Any]]:
     config = _config(url, key, examples, phases)
     schema = schemathesis.openapi.from_dict(document, config=config)
     schema.hook.apply_to(method="POST")(map_case)  # type: ignore[attr-defined]  # it has this

@@ -30,7 +30,7 @@ def layers_of(weights, eps):
     return norm, linear
 
 
-def attended(q, k, v, bias=0.0):
+def attend(q, k, v, bias=0.0):
     """(heads, tokens, size) each -> (tokens, heads · size). bias: added to scaled scores"""
     weights = softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]) + bias)
     return (weights @ v).swapaxes(0, 1).reshape(q.shape[1], -1)

@@ -115,8 +115,8 @@ class Finished(NamedTuple):
 
     @property
     def end(self) -> Ended:
-        [ended] = [e for e in self.events if isinstance(e, Ended) and e.id == self.sequence.id]
-        return ended
+        [end_event] = [e for e in self.events if isinstance(e, Ended) and e.id == self.sequence.id]
+        return end_event
 
     @property
     def text(self) -> str:
@@ -124,7 +124,7 @@ class Finished(NamedTuple):
 
     @property
     def written(self) -> Written:
-        return written(self.sequence, self.events)
+        return read_written(self.sequence, self.events)
 
 
 def run_to_end(engine: Engine, events: list[Event] | None = None) -> list[Event]:
@@ -157,16 +157,16 @@ def end_of(events: Iterable[Event], sequence: Sequence) -> Ended | None:
     return ends[0] if ends else None
 
 
-def written(sequence: Sequence, events: Iterable[Event]) -> Written:
+def read_written(sequence: Sequence, events: Iterable[Event]) -> Written:
     """Return a sequence's text from its events, finished or so far."""
     events = list(events)
-    mine, ended = steps_of(events, sequence), end_of(events, sequence)
+    steps, end = steps_of(events, sequence), end_of(events, sequence)
     return Written(
-        tuple(step.token_id for step in mine),
-        "".join(step.text for step in mine),
-        tuple(step.fingerprint for step in mine),
-        ended.reason if ended else None,
-        ended.matched if ended else None,
+        tuple(step.token_id for step in steps),
+        "".join(step.text for step in steps),
+        tuple(step.fingerprint for step in steps),
+        end.reason if end else None,
+        end.matched if end else None,
     )
 
 
@@ -183,7 +183,7 @@ class MockRequest:
     decoder: Decoder = Autoregressive()  # noqa: RUF009 - frozen
     interventions: BoundInterventions | None = None
 
-    def asked(self) -> Request:
+    def to_request(self) -> Request:
         return Request(
             prompt_token_ids=self.prompt, sampling=self.params, stopping=self.stops,
             constraint=self.constraint, run=self.run, observe=self.observe, decoder=self.decoder,
@@ -191,7 +191,7 @@ class MockRequest:
         )  # fmt: skip
 
     def add_to(self, engine: Engine) -> Sequence:
-        [sequence] = engine.add(self.asked())
+        [sequence] = engine.add(self.to_request())
         return sequence
 
     def finish(self, engine: Engine | None = None) -> Finished:
@@ -214,8 +214,8 @@ def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
     events: list[Event] = []
     while sequence.finish_reason is None:
         events += engine.step()
-    mine = [e for e in events if isinstance(e, Scored) and e.id == sequence.id]
-    return np.concatenate([e.logits for e in mine if e.logits is not None])
+    scores = [e for e in events if isinstance(e, Scored) and e.id == sequence.id]
+    return np.concatenate([e.logits for e in scores if e.logits is not None])
 
 
 def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) -> Written:

@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 
 
 def few_or_many(
-    few: int, many: int, *strategies: SearchStrategy[Any]
+    few: int, thorough: int, *strategies: SearchStrategy[Any]
 ) -> Callable[[Callable[..., None]], Any]:
     """Make two tests, as ``given`` makes one: with few examples, and a slow one with many."""
 
@@ -18,11 +18,11 @@ def few_or_many(
         def run(examples: int, **fixtures: object) -> None:
             settings(max_examples=examples)(given(*strategies)(test))(**fixtures)
 
-        others = signature(given(*strategies)(test)).parameters.values()
+        parameters = signature(given(*strategies)(test)).parameters.values()
         count = Parameter("examples", Parameter.KEYWORD_ONLY)
-        run.__signature__ = signature(run).replace(parameters=[*others, count])  # type: ignore[attr-defined]
+        run.__signature__ = signature(run).replace(parameters=[*parameters, count])  # type: ignore[attr-defined]
         run.__doc__ = test.__doc__
-        counts = [few, pytest.param(many, marks=pytest.mark.slow)]
+        counts = [few, pytest.param(thorough, marks=pytest.mark.slow)]
         return pytest.mark.parametrize("examples", counts)(run)
 
     return decorate

@@ -85,7 +85,7 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "fill targets", lambda: llm.fill("The old [MASK] was", targets=["house", "sea"])
     if not llm.config.is_causal:
         yield "pseudo-likelihood", lambda: llm.pseudo_likelihood(text)
-        yield "canvas", lambda: traced(llm.denoise, text, folder, max_tokens=12, seed=5)
+        yield "canvas", lambda: trace_figures(llm.denoise, text, folder, max_tokens=12, seed=5)
         return
     yield (
         "score",
@@ -103,7 +103,7 @@ def figures(llm: LLM, folder: Path) -> Iterator[tuple[str, Any]]:
     for chain in chains:
         yield (
             f"text {chain}",
-            lambda chain=chain: traced(
+            lambda chain=chain: trace_figures(
                 llm.generate, text, folder, max_tokens=16, seed=7, ignore_eos=True, **chain
             ),
         )
@@ -130,7 +130,9 @@ async def asked_asynchronously(llm: LLM) -> list[Any]:
     return [vectors, fills, done.to_dict()]
 
 
-def traced(write: Callable[..., Any], prompt: str, folder: Path, **options: Any) -> list[Any]:
+def trace_figures(
+    write: Callable[..., Any], prompt: str, folder: Path, **options: Any
+) -> list[Any]:
     """Return a text, its trace, and the figures computed from the trace."""
     path = folder / "run.jsonl"
     done = write(prompt, trace=path, **options)
@@ -155,13 +157,13 @@ def hashes(llm: LLM, folder: Path, state: Callable[[], Any]) -> dict[str, str]:
 
 def main(mode: str, folder: Path, names: list[str]) -> None:
     """Print the hashes of each model."""
-    found = {}
+    table = {}
     for name in names:
         with arithmetic(mode) as state, LLM(name, context=128, progress=False) as llm:
-            found[f"{name}, loaded in it"] = hashes(llm, folder, state)
+            table[f"{name}, loaded in it"] = hashes(llm, folder, state)
         with LLM(name, context=128, progress=False) as llm, arithmetic(mode) as state:
-            found[f"{name}, loaded before"] = hashes(llm, folder, state)
-    print(json.dumps(found))
+            table[f"{name}, loaded before"] = hashes(llm, folder, state)
+    print(json.dumps(table))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def free_port():
 
 
 @contextmanager
-def hosted(folder, port, *command):
+def host(folder, port, *command):
     """Run ``python -m COMMAND`` in a folder; yield its URL and process once it answers."""
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("w+") as log:
@@ -48,7 +48,7 @@ def hosted(folder, port, *command):
             [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log
         )
         try:
-            answered(url, child, folder)
+            wait_for_answer(url, child, folder)
             yield url, child
         finally:
             child.terminate()
@@ -58,7 +58,7 @@ def hosted(folder, port, *command):
                 child.kill()
 
 
-def answered(url, child, folder):
+def wait_for_answer(url, child, folder):
     """Wait until the program answers, and return the answer."""
     until = monotonic() + 60
     while True:

@@ -32,7 +32,7 @@ def choices(value):
     return plain(b'{"data": [{"id": "m"}], "choices": ' + value + b"}")
 
 
-def told(logprobs):
+def echo(logprobs):
     return choices(b'[{"index": 0, "text": "a", "message": {"content": "a"}, "logprobs": %s}]'
                    % logprobs)  # fmt: skip
 
@@ -77,22 +77,22 @@ ANSWERS = {
     "an index that is a text": choices(b'[{"index": "x", "text": "a"}, {"index": 0}]'),
     "a text that is a number": choices(b'[{"text": 7, "message": {"content": 7}}]'),
     "a message that is a text": choices(b'[{"message": "x", "delta": "x"}]'),
-    "log-probabilities that are a text": told(b'"x"'),
-    "log-probabilities that are a list": told(b"[1]"),
-    "log-probabilities of null": told(b'{"token_logprobs": null, "content": null}'),
-    "log-probabilities of texts": told(b'{"token_logprobs": ["x"], "tokens": ["a"]}'),
-    "log-probabilities above 0": told(b'{"token_logprobs": [5.0], "tokens": ["a"]}'),
-    "log-probabilities that are no numbers": told(b'{"token_logprobs": [NaN], "tokens": ["a"]}'),
-    "log-probabilities without end": told(b'{"token_logprobs": [-1e400], "tokens": ["a"]}'),
-    "log-probabilities of many digits": told(b'{"token_logprobs": [-1' + b"0" * 400
+    "log-probabilities that are a text": echo(b'"x"'),
+    "log-probabilities that are a list": echo(b"[1]"),
+    "log-probabilities of null": echo(b'{"token_logprobs": null, "content": null}'),
+    "log-probabilities of texts": echo(b'{"token_logprobs": ["x"], "tokens": ["a"]}'),
+    "log-probabilities above 0": echo(b'{"token_logprobs": [5.0], "tokens": ["a"]}'),
+    "log-probabilities that are no numbers": echo(b'{"token_logprobs": [NaN], "tokens": ["a"]}'),
+    "log-probabilities without end": echo(b'{"token_logprobs": [-1e400], "tokens": ["a"]}'),
+    "log-probabilities of many digits": echo(b'{"token_logprobs": [-1' + b"0" * 400
                                              + b'], "tokens": ["a"]}'),
-    "tokens that are numbers": told(b'{"token_logprobs": [-1.0], "tokens": [5]}'),
-    "tokens that nobody has": told(b'{"token_logprobs": [-1.0], "tokens": ["zzqqy"]}'),
-    "contents that are numbers": told(b'{"content": [7]}'),
-    "bytes of 300": told(b'{"content": [{"token": "a", "bytes": [300], "logprob": -1.0}]}'),
-    "bytes that are a text": told(b'{"content": [{"token": "a", "bytes": "x", "logprob": -1.0}]}'),
-    "ids that are texts": told(b'{"content": [{"id": "x", "logprob": -1.0}]}'),
-    "ids beyond the vocabulary": told(b'{"content": [{"id": 99999999, "logprob": -1.0}]}'),
+    "tokens that are numbers": echo(b'{"token_logprobs": [-1.0], "tokens": [5]}'),
+    "tokens that nobody has": echo(b'{"token_logprobs": [-1.0], "tokens": ["zzqqy"]}'),
+    "contents that are numbers": echo(b'{"content": [7]}'),
+    "bytes of 300": echo(b'{"content": [{"token": "a", "bytes": [300], "logprob": -1.0}]}'),
+    "bytes that are a text": echo(b'{"content": [{"token": "a", "bytes": "x", "logprob": -1.0}]}'),
+    "ids that are texts": echo(b'{"content": [{"id": "x", "logprob": -1.0}]}'),
+    "ids beyond the vocabulary": echo(b'{"content": [{"id": 99999999, "logprob": -1.0}]}'),
     "a trace that is null": choices(b'[{"text": "a", "cutaway": {"trace": null}}]'),
     "a trace of texts": choices(b'[{"text": "a", "cutaway": {"trace": ["x"]}}]'),
     "a trace of no records": choices(b'[{"text": "a", "cutaway": {"trace": [{"kind": "x"}]}}]'),
@@ -124,7 +124,7 @@ KINDS = {
 
 
 @contextmanager
-def hostile(send, known=()) -> Iterator[str]:
+def hostile(send, allowed=()) -> Iterator[str]:
     """Yield the URL of a server that sends these pieces to every path not in ``known``."""
     listening = socket.create_server(("127.0.0.1", 0))
     done = list[bool]()
@@ -142,7 +142,7 @@ def hostile(send, known=()) -> Iterator[str]:
             connection.settimeout(5)
             try:
                 path = _path_of(connection)
-                known_here = dict(known).get(path)
+                known_here = dict(allowed).get(path)
                 pieces = send() if known_here is None else plain(json.dumps(known_here).encode())()
                 for piece in pieces:
                     if done:

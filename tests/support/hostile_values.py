@@ -45,7 +45,7 @@ class Endless(Sequence[int]):
         return 5
 
 
-def looped() -> list[Any]:
+def make_endless_list() -> list[Any]:
     endless: list[Any] = []
     endless.append(endless)
     return endless
@@ -74,7 +74,8 @@ JUNK: list[Callable[[], Any]] = [
     lambda: np.array([np.nan]), lambda: np.array(["a"]), lambda: np.array([None]),
     lambda: np.zeros((0, 3), np.int32), lambda: np.float32(0.5), lambda: np.int64(5),
     lambda: np.bool_(True), lambda: Decimal("NaN"), lambda: Fraction(1, 3), lambda: range(5),
-    lambda: iter([5]), failing, looped, Hostile, Endless, lambda: Path("x"), lambda: Mistake,
+    lambda: iter([5]), failing, make_endless_list, Hostile, Endless, lambda: Path("x"),
+    lambda: Mistake,
     lambda: [("ab", {"max_tokens": 2}), ("ab", {"n": None}), ("ab",), CutawayError("unread")],
     lambda: [{"role": "user", "content": "ab"}], lambda: [{"role": None}],
     lambda: [{"role": "user", "content": [{"type": "text", "text": 5}]}], lambda: [{}],

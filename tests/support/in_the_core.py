@@ -60,7 +60,7 @@ def stages_of(head):
     return [[name, [*rule.values()], [], []] for name, rule in rules]
 
 
-def drawn(page, traces, asked, relaxed):
+def draw_in_core(page, traces, request_file, relaxed):
     """Return the core's draws at the steps of the traces."""
     heads = [records[0] for records in traces]
     texts = [
@@ -76,22 +76,24 @@ def drawn(page, traces, asked, relaxed):
         }
         for head, records in zip(heads, traces, strict=True)
     ]
-    asked.write_text(json.dumps(texts))
+    request_file.write_text(json.dumps(texts))
     if relaxed:
-        return json.loads(in_core(cores() / "core-relaxed.wasm", page, asked, flags_of_relaxed()))
-    return json.loads(in_core(cores() / "core.wasm", page, asked))
+        return json.loads(
+            run_core(cores() / "core-relaxed.wasm", page, request_file, flags_of_relaxed())
+        )
+    return json.loads(run_core(cores() / "core.wasm", page, request_file))
 
 
-def in_core(core, page, asked, flags=()):
-    return run("node", *flags, SCRIPT, CORE_JS, core, page, asked)
+def run_core(core, page, request_file, flags=()):
+    return run("node", *flags, SCRIPT, CORE_JS, core, page, request_file)
 
 
 def check(path, folder, prompts):
     """Check that logit hashes, tokens, luck and removed tokens equal those of the native tiers."""
     traces = traces_of(path, folder / "traces", prompts)
-    page, asked = write_page(path, folder / "page"), folder / "asked.json"
-    drawn_by_core = drawn(page, traces, asked, relaxed=False)
-    assert drawn(page, traces, asked, relaxed=True) == drawn_by_core
+    page, request_file = write_page(path, folder / "page"), folder / "asked.json"
+    drawn_by_core = draw_in_core(page, traces, request_file, relaxed=False)
+    assert draw_in_core(page, traces, request_file, relaxed=True) == drawn_by_core
     for records, answers in zip(traces, drawn_by_core, strict=True):
         steps = [record for record in records if record["kind"] == "step"]
         assert [a["logits_hash"] for a in answers] == [s["logits_hash"] for s in steps]

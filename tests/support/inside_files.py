@@ -8,7 +8,7 @@ from cutaway.features.inside import summary
 from cutaway.features.inside.look import inside
 
 
-def asked(trace, step, rival=None):
+def make_request(trace, step, rival=None):
     """Return the request that state/inside-cache.js sends."""
     return {
         "prompt": [*trace.head.prompt_token_ids],
@@ -38,7 +38,7 @@ def arrays(file):
 def check_same(file, llm, trace, step, rival=None):
     """Check that ids, ranks, draws and bytes of weights are equal. Sums of doubles have another
     order, so they may differ in the last digits of a float32."""
-    said, there = arrays(file)
+    header, there = arrays(file)
     look = inside(llm, trace, step)
     figures = look, look.logit_attribution(rival), look.lens(1)
     here = summary.page_arrays(*figures)
@@ -50,6 +50,6 @@ def check_same(file, llm, trace, step, rival=None):
             np.testing.assert_array_equal(there[name], array, err_msg=name)
     metadata = summary.page_header(*figures, llm.tokenizer.token_name, trace="", model="")
     same = "row", "token", "rival", "parts", "sinks", "lens_first", "lens_settled", "draw_settled"
-    assert [said[name] for name in same] == [metadata[name] for name in same]
+    assert [header[name] for name in same] == [metadata[name] for name in same]
     for name in "kv_bytes", "total":
-        assert float(said[name]) == float(metadata[name])
+        assert float(header[name]) == float(metadata[name])

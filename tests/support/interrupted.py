@@ -33,11 +33,11 @@ def tracing(seen: Callable[[Line], object]) -> Iterator[None]:
             seen((frame.f_code.co_filename, frame.f_lineno))
         return local
 
-    def entered(frame: FrameType, event: str, arg: Any) -> Any:
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:
         return local(frame, event, arg) if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(enter)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ def keyword_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def written() -> str:
+def read_table() -> str:
     """Return the page's text between its markers."""
     match = _BETWEEN.search(PAGE.read_text())
     return match.group() if match else ""

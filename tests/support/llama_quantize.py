@@ -16,8 +16,8 @@ import numpy as np
 from cutaway.files.weights import GGUFFile, TensorInfo
 from cutaway.files.weights.mixes import MIXES
 
-THEIRS = [mix for mix in MIXES if mix != "mxfp4"]
-CHOSEN = Path(__file__).parents[1] / "data" / "mixes.json"
+SHARED_MIXES = [mix for mix in MIXES if mix != "mxfp4"]
+MIXES_FILE = Path(__file__).parents[1] / "data" / "mixes.json"
 
 
 def quantise(source, out, mix, weights=None):
@@ -100,7 +100,7 @@ def _write(path, metadata, tensors):
     writer.close()
 
 
-def by_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
+def choose_as_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
     """Return matrix -> format, as llama.cpp chooses."""
     source, out = folder / "source.gguf", folder / "out.gguf"
     _write(source, metadata, tensors)
@@ -113,7 +113,7 @@ def by_llama_cpp(folder, mix, metadata, tensors, *, with_importance):
         return {name: info.format for name, info in file.tensors.items() if len(info.shape) > 1}
 
 
-def in_short(formats):
+def summarize(formats):
     """Return formats as one line: the commonest, then the layers of each other format."""
     commonest, _ = Counter(formats.values()).most_common(1)[0]
     layers_of: dict[str, list[int]] = {}
@@ -136,12 +136,12 @@ def _runs(layers):
     return " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in runs)
 
 
-def chosen(by):
+def choose_all(by):
     """Return the formats of all models in all mixes. by: called with mix, metadata, tensors, ..."""
     return {
         name: {
-            mix + ", importance" * weighs: in_short(by(mix, *model, with_importance=weighs))
-            for mix in THEIRS for weighs in (False, True)
+            mix + ", importance" * weighs: summarize(by(mix, *model, with_importance=weighs))
+            for mix in SHARED_MIXES for weighs in (False, True)
         }
         for name, model in models().items()
     }  # fmt: skip
@@ -149,4 +149,4 @@ def chosen(by):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        print(json.dumps(chosen(partial(by_llama_cpp, Path(place))), indent=1))
+        print(json.dumps(choose_all(partial(choose_as_llama_cpp, Path(place))), indent=1))

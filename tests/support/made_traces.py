@@ -55,7 +55,7 @@ ENDS = st.builds(
 
 
 @st.composite
-def observed(draw, head, token_id):
+def draw_observation(draw, head, token_id):
     """Draw a valid step's observation under this head."""
     ids = dict.fromkeys([*draw(SEVERAL), token_id, *head.tracked_ids])
     stages = len(head.chain)
@@ -84,18 +84,18 @@ def observed(draw, head, token_id):
 @st.composite
 def runs(draw, steps=4):
     """Draw a head, steps that the engine could emit, and an end or None."""
-    head, made = draw(HEADS), []
+    head, events = draw(HEADS), []
     for index in range(draw(st.integers(0, steps))):
         token_id = draw(IDS)
-        made.append(
+        events.append(
             Step(
                 0, index, len(head.prompt_token_ids) + index, token_id, draw(IDS),
                 draw(st.sampled_from(SOURCES)), draw(TEXTS), 1, draw(NUMBERS), 3,
-                draw(observed(head, token_id)), Phases(0.25, 0.0, 0.5, 0.125), draw(WORDS),
+                draw(draw_observation(head, token_id)), Phases(0.25, 0.0, 0.5, 0.125), draw(WORDS),
                 draw(WORDS), draw(st.none() | IDS),
             )
         )  # fmt: skip
-    return head, made, draw(st.none() | ENDS)
+    return head, events, draw(st.none() | ENDS)
 
 
 def tell(token_id: int) -> Token:
@@ -120,7 +120,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-def embedded(page):
+def read_embedded(page):
     """Return the trace that a page contains, as a browser reads it."""
     (inside,) = re.findall(r'id="trace-1" data-name="[^"]*">(.*?)</script>', page, re.DOTALL)
     return Trace.parse(inside.encode())

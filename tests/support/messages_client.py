@@ -4,8 +4,8 @@ import json
 
 import httpx
 
-SAID = [{"role": "user", "content": "ab\nb"}]
-ASK = {"messages": SAID, "max_tokens": 40, "temperature": 1.0, "seed": 118}
+MESSAGES = [{"role": "user", "content": "ab\nb"}]
+ASK = {"messages": MESSAGES, "max_tokens": 40, "temperature": 1.0, "seed": 118}
 
 
 def events_of(stream):
@@ -20,7 +20,7 @@ def events_of(stream):
     return bodies
 
 
-def built(events):
+def build_message(events):
     """Build the message of a stream's events, and check their order."""
     first, *middle, last, stop = [e for e in events if set(e) - {"type"} or e["type"] != "ping"]
     assert (first["type"], last["type"]) == ("message_start", "message_delta")
@@ -77,19 +77,19 @@ class Asker(httpx.Client):
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def streamed(self, **fields):
+    def stream(self, **fields):
         """Return the events of a streamed answer."""
         answer = self.post("/v1/messages", json={**fields, "stream": True})
         assert answer.status_code == 200, answer.text
         return events_of(answer.text)
 
-    def counted(self, **fields):
+    def count_tokens(self, **fields):
         """Return the number of the prompt's tokens."""
         answer = self.post("/v1/messages/count_tokens", json=fields)
         assert answer.status_code == 200, answer.text
         return answer.json()["input_tokens"]
 
-    def refused(self, status=400, path="/v1/messages", **fields):
+    def refusal(self, status=400, path="/v1/messages", **fields):
         """Return the sentence of a refusal, which must have Anthropic's form."""
         answer = self.post(path, json=fields)
         assert answer.status_code == status, answer.text

@@ -41,7 +41,7 @@ OPTIONS = [*KEYWORDS, "no_such_option"]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
            "max_num_seqs", "max_waiting", "step_ms", "quantize", "kv", "offload_folder",
            "progress"]  # fmt: skip
-OFFERED = ["tools", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_rounds"]
+TOOL_FIELDS = ["tools", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_rounds"]
 EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}
 
 
@@ -57,7 +57,8 @@ class Misuse:
         self.faults: list[str] = []
         self.actions: list[Callable[[], object]] = [
             self.generate, self.generate, self.begin, self.begin, self.read, self.read, self.read,
-            self.each, self.chat, self.text, self.logits, self.process, self.process, self.params,
+            self.next_result, self.chat, self.text, self.logits, self.process, self.process,
+            self.params,
             self.load, self.duplicate, self.asynchronous, self.drop, self.look, self.close,
             self.keep, self.score, self.score,
         ]  # fmt: skip
@@ -100,7 +101,7 @@ class Misuse:
         if self.random.random() < 0.2:
             gc.collect()
 
-    def each(self) -> None:
+    def next_result(self) -> None:
         requests = self.pick(0.4)
         if self.random.random() < 0.3:
             requests = (self.llm.generate("ab", max_tokens=1) for _ in range(2))  # calls the model
@@ -111,7 +112,7 @@ class Misuse:
             next(results, None)
 
     def chat(self) -> object:
-        names = self.random.choices(OFFERED, k=self.random.randrange(4))
+        names = self.random.choices(TOOL_FIELDS, k=self.random.randrange(4))
         options = {name: self.pick(0.0) for name in names}
         if "tools" in options and self.random.random() < 0.7:
             options["tools"] = [options["tools"], sum, {"type": "function"}, Tool("a")]

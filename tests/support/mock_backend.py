@@ -70,7 +70,7 @@ def narrow(tokens: tuple[int, ...]) -> np.ndarray:
     return logits
 
 
-def scripted(script: list[int], prompt_length: int) -> Model:
+def make_scripted(script: list[int], prompt_length: int) -> Model:
     """Return a model that writes the script after any prompt of that length, and then token 0."""
 
     def model(tokens: tuple[int, ...]) -> np.ndarray:

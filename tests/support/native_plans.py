@@ -48,7 +48,7 @@ def int32(values):
     return np.array(values, np.int32)
 
 
-def fed(rows, tier, threads=1, *, width=None, **options):
+def make_plan_with_rows(rows, tier, threads=1, *, width=None, **options):
     """Return (plan, source, out): the plan looks up row i for token i, and returns the buffer out.
 
     rows (count, n), looked up into source; out: `width` numbers a row, else n
@@ -74,8 +74,10 @@ def linear(tier, name, raw, rows, x, threads=1, finish="store"):
 def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""):
     """Return the plan that `linear` runs. A gate has the matrix twice."""
     cols = x.shape[1]
-    plan, source, out = fed(x, tier, threads, width=rows, prefetch=prefetch)
-    act = quantised(plan, name, (source, 0), cols, cols + 64)  # buffers are shared: the widest
+    plan, source, out = make_plan_with_rows(x, tier, threads, width=rows, prefetch=prefetch)
+    act = quantise_if_needed(
+        plan, name, (source, 0), cols, cols + 64
+    )  # buffers are shared: the widest
     gate = () if finish == "store" else (finish,)
     places, parts = (
         calls.Places((source, 0), act),
@@ -86,7 +88,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     return plan
 
 
-def quantised(plan, name, x, cols, width):
+def quantise_if_needed(plan, name, x, cols, width):
     """Return the buffer of x as quant blocks if matrices of this format read those; else -1."""
     if name not in QUANTISED:
         return -1
@@ -115,7 +117,9 @@ def attention(
     count, length, width = qkv.shape
     options = {"kv_blocks": int(np.max(tables)) + 1, "context": length, "kv": kv}
     n = shape["heads"] * (shape.get("value_dim") or shape["head_dim"])
-    plan, source, out = fed(qkv.reshape(-1, width), tier, threads, width=n, **options)
+    plan, source, out = make_plan_with_rows(
+        qkv.reshape(-1, width), tier, threads, width=n, **options
+    )
     add_attend(plan, source, out, shape)
     result, hidden = np.empty((count, length, n), np.float32), None
     if hidden_from is not None:
@@ -174,5 +178,5 @@ def run_text(backend, start, tokens, blocks):
     return backend.run(batch_of([(start, tokens, [*blocks])])).copy()
 
 
-def assert_same_bits(ours, theirs):
-    np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))
+def assert_same_bits(actual, expected):
+    np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))

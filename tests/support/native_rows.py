@@ -39,7 +39,7 @@ TIERS = _native.tiers().split(",") if _native else []
 # -- rows ------------------------------------------------------------------------------------
 
 
-def made(n: int, seed: int, scale: float, step: float | None, peaks: int) -> np.ndarray:
+def draw_noise(n: int, seed: int, scale: float, step: float | None, peaks: int) -> np.ndarray:
     """Return noise of this scale, rounded to a step (ties), with some tokens far above the rest."""
     rng = np.random.default_rng(seed)
     x = rng.normal(0, scale, n)
@@ -59,7 +59,7 @@ STEPS = st.sampled_from([None, None, 0.125, 1.0, 50.0])
 SIZES = st.one_of(
     st.integers(1, 200), st.integers(200, 5000), st.sampled_from([16, 64, 4096, 4097])
 )
-LONG = st.builds(made, SIZES, st.integers(0, 2**32), SCALES, STEPS, st.integers(0, 30))
+LONG = st.builds(draw_noise, SIZES, st.integers(0, 2**32), SCALES, STEPS, st.integers(0, 30))
 EQUAL = st.builds(lambda n, v: np.full(n, v, np.float32), SIZES, VALUES)
 ROWS = st.one_of(SHORT, LONG, LONG, EQUAL)
 
@@ -135,7 +135,7 @@ def row_draw(
 # -- the two ------------------------------------------------------------------------------------
 
 
-def by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
+def draw_by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
     """Draw every row by the NumPy twin."""
     return sample(logits, draws, tier=TWIN)
 
@@ -149,7 +149,7 @@ def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sa
 
 def assert_as_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> None:
     """Check that every tier's native draws equal the twin's, and none is passed on to the twin."""
-    expected = by_twin(logits, draws)
+    expected = draw_by_twin(logits, draws)
     for tier in TIERS:
         assert same(natively(logits, draws, tier), expected), tier
 

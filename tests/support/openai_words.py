@@ -19,7 +19,7 @@ def clean(answer: Any) -> Any:
     return [clean(element) for element in data] if isinstance(data, list) else data
 
 
-def joined(chunks: Any) -> Any:
+def join(chunks: Any) -> Any:
     """Join a stream to the whole answer, with attributes as the client's answers have."""
     chunks = list(chunks)
     head = json.loads(chunks[0].model_dump_json())

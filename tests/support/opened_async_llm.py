@@ -9,7 +9,7 @@ LONG = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
 
 
 @asynccontextmanager
-async def opened(path, more=None, **options):
+async def open_llm(path, more=None, **options):
     """Yield an AsyncLLM of its own; at the end its engine must be empty."""
     llm = AsyncLLM(LLM(path, threads=1, progress=False, **(more or {})), **options)
     async with llm:

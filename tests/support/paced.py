@@ -9,9 +9,9 @@ class Paced:
     def __init__(self, engine, steps: int, monkeypatch) -> None:
         self.engine, self.steps = engine, 0
         self.allowed, self._step = threading.Semaphore(steps), engine.step
-        monkeypatch.setattr(engine, "step", self._paced)
+        monkeypatch.setattr(engine, "step", self._step_slowly)
 
-    def _paced(self):
+    def _step_slowly(self):
         if not self.engine.is_idle:
             self.allowed.acquire()
             self.steps += 1

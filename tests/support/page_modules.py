@@ -10,7 +10,7 @@ from cutaway.trace.page import catalogue
 JS = Path(__file__).parents[1] / "trace" / "web" / "js"
 
 
-def in_node(*arguments: str | Path) -> str:
+def run_node(*arguments: str | Path) -> str:
     """Return the output of ``node`` with these arguments; fail with it if node fails."""
     done = subprocess.run(
         ["node", "--import", (JS / "catalogue.mjs").as_uri(), *map(str, arguments)],

@@ -12,7 +12,7 @@ def softmax(logits, survivors):
     return {row: weight / sum(weights.values()) for row, weight in weights.items()}
 
 
-def ranked(start):
+def rank(start):
     return sorted(
         range(len(start.names)), key=lambda row: (-start.logits[row], start.token_ids[row])
     )
@@ -21,7 +21,7 @@ def ranked(start):
 def shares(start, temperature=1.0, top_k=0, top_p=1.0):
     """Return row -> probability of the surviving tokens."""
     logits = [z / temperature for z in start.logits]
-    order, survivors = ranked(start), []
+    order, survivors = rank(start), []
     whole = softmax(logits, order)
     for row in order[: top_k or None]:
         survivors.append(row)
@@ -33,7 +33,7 @@ def shares(start, temperature=1.0, top_k=0, top_p=1.0):
 def pick(start, temperature=1.0, **filters):
     """Return the row that is drawn."""
     if temperature == 0:
-        return ranked(start)[0]
+        return rank(start)[0]
     survivors = shares(start, temperature, **filters)
     return max(survivors, key=lambda row: start.logits[row] / temperature + start.luck[row])
 
@@ -46,7 +46,7 @@ def entropy(start):
 def solutions(start):
     """Return the right answers to the exercises of the QUICK topics."""
     rows, name = range(len(start.names)), start.names.__getitem__
-    all_of, best = shares(start), ranked(start)[0]
+    all_of, best = shares(start), rank(start)[0]
     return [
         [all_of[row] for row in rows],
         [entropy(start)],

@@ -37,5 +37,5 @@ def forge(place, change):
     return len(blocks)
 
 
-def flipped(data):
+def flip_last_bit(data):
     return data[:-1] + bytes([data[-1] ^ 1])

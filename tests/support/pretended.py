@@ -9,7 +9,7 @@ from cutaway.rerun.asking import Server
 
 
 @contextmanager
-def pretended(answers):
+def pretend(answers):
     """Run a server; answers: path -> an answer, or a function of the body. It records requests."""
     requests = []
 

@@ -15,7 +15,7 @@ def codes_of(x, factor):
     return np.clip(np.rint(x * factor), -32, 31).astype(F)
 
 
-def weighted(x, codes):
+def weigh(x, codes):
     """Return the two sums that measure how well codes fit, added one after another."""
     along, square = F(0), F(0)
     for value, code in zip(x, codes, strict=True):
@@ -30,12 +30,12 @@ def best_scale(x):
     if abs(extreme) < F(1e-15):
         return F(0), np.full(16, -32, F)
     codes = codes_of(x, F(-32) / extreme)
-    along, square = weighted(x, codes)
+    along, square = weigh(x, codes)
     scale = along / square if square else F(0)
     best, best_codes = scale * along, codes
     for step in [*range(-9, 0), *range(1, 10)]:
         codes = codes_of(x, -(F(32) + F(0.1) * F(step)) / extreme)
-        along, square = weighted(x, codes)
+        along, square = weigh(x, codes)
         if square > 0 and along * along > best * square:
             scale = along / square
             best, best_codes = scale * along, codes

@@ -15,7 +15,7 @@ import numpy as np
 
 from support import tiny_tokenizers
 from support.quantised.floats import fp8, mxfp4, nf4
-from support.quantised.integers import auto_round, awq, compressed, gptq, llm_int8
+from support.quantised.integers import auto_round, awq, gptq, llm_int8, make_compressed
 from support.quantised.method import Array, Method, Typed
 from support.quantised.tensors import read_tensors, write_tensors
 
@@ -123,16 +123,16 @@ METHODS: Mapping[str, Method] = {
         f"auto-round{packing}": auto_round(f"auto_round{packing}")
         for packing in ("", ":auto_gptq", ":gptqmodel", ":auto_awq")
     },
-    "ct-int4": compressed(),
-    "ct-int4-g32": compressed(group=32, half=True),
-    "ct-int4-row": compressed(group=None),
-    "ct-int4-asymmetric": compressed(symmetric=False),
-    "ct-int4-act-order": compressed(act_order=True, symmetric=False),
-    "ct-int8-packed": compressed(bits=8, group=None),
-    "ct-int8-packed-asymmetric": compressed(bits=8, symmetric=False),
-    "ct-int8": compressed(bits=8, group=None, packed=False),
-    "ct-int8-g64": compressed(bits=8, group=64, packed=False, half=True),
-    "ct-int8-asymmetric": compressed(bits=8, group=None, packed=False, symmetric=False),
+    "ct-int4": make_compressed(),
+    "ct-int4-g32": make_compressed(group=32, half=True),
+    "ct-int4-row": make_compressed(group=None),
+    "ct-int4-asymmetric": make_compressed(symmetric=False),
+    "ct-int4-act-order": make_compressed(act_order=True, symmetric=False),
+    "ct-int8-packed": make_compressed(bits=8, group=None),
+    "ct-int8-packed-asymmetric": make_compressed(bits=8, symmetric=False),
+    "ct-int8": make_compressed(bits=8, group=None, packed=False),
+    "ct-int8-g64": make_compressed(bits=8, group=64, packed=False, half=True),
+    "ct-int8-asymmetric": make_compressed(bits=8, group=None, packed=False, symmetric=False),
     "fp8": fp8(),
     "fp8-block-96": fp8(96),
     "ct-fp8-tensor": fp8(None, scale="tensor"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from support.random_llama import VOCAB, add_tensors, add_tokens, written
+from support.random_llama import VOCAB, add_tensors, add_tokens, write_file
 
 GROUPS, HEADS, KEYS, VALUES = 2, 4, 24, 32
 
@@ -51,7 +51,7 @@ def write_tiny_granite_hybrid(
             _add_vectors(writer, rng, f"blk.{i}.")
         shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
     add_tensors(writer, rng, shapes, format, {"ssm_conv1d": "F32", "ssm_norm": "F32"})
-    return written(writer, path)
+    return write_file(writer, path)
 
 
 def _mamba(hidden: int, taps: int) -> dict[str, tuple[int, ...]]:

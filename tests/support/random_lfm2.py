@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from support.random_llama import VOCAB, add_tensors, add_tokens, written
+from support.random_llama import VOCAB, add_tensors, add_tokens, write_file
 
 
 def write_tiny_lfm2(
@@ -48,4 +48,4 @@ def write_tiny_lfm2(
         shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
     formats = {"conv": "F32"}
     add_tensors(writer, np.random.default_rng(seed), shapes, format, formats)
-    return written(writer, path)
+    return write_file(writer, path)

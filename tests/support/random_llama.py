@@ -13,7 +13,7 @@ from random_blocks import random_blocks
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
 VOCAB = 3 + len(WORDS)
-_WRITTEN = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # by gguf-py
+_GGUF_PY_FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # by gguf-py
 
 
 def write_tiny_llama(
@@ -62,7 +62,7 @@ def write_tiny_llama(
     for name, numbers in (vectors or {}).items():
         writer.add_tensor(name, numbers)
     _set(writer, metadata or {})
-    return written(writer, path)
+    return write_file(writer, path)
 
 
 def write_tiny_late(path: Path) -> Path:
@@ -87,7 +87,7 @@ def write_tiny_ranker(path: Path) -> Path:
     )  # fmt: skip
 
 
-def written(writer: gguf.GGUFWriter, path: Path) -> Path:
+def write_file(writer: gguf.GGUFWriter, path: Path) -> Path:
     """Write the file of everything added to a writer."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -142,14 +142,14 @@ def _set(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         writer.kv_data[0].pop(key, None)
         if value is not None:
-            writer.kv_data[0][key] = _stored(value)
+            writer.kv_data[0][key] = _to_value(value)
 
 
 def random_matrix(
     rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
 ) -> np.ndarray[Any, Any]:
     """Return normally distributed numbers in a format: float32 for F32, else bytes of rows."""
-    if format not in _WRITTEN:
+    if format not in _GGUF_PY_FORMATS:
         return random_blocks(rng, format, shape, scale)
     numbers = (rng.normal(size=shape) * scale).astype(np.float32)
     if format == "F32":
@@ -158,7 +158,7 @@ def random_matrix(
     return raw.view(np.uint8).reshape(shape[0], -1)
 
 
-def _stored(value: Any) -> gguf.GGUFValue:
+def _to_value(value: Any) -> gguf.GGUFValue:
     kind = gguf.GGUFValueType.get_type(value)
     wide = {gguf.GGUFValueType.INT32: "INT64", gguf.GGUFValueType.FLOAT32: "FLOAT64"}
     return gguf.GGUFValue(value, gguf.GGUFValueType[wide.get(kind, kind.name)])

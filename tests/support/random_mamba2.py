@@ -5,7 +5,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from support.random_llama import VOCAB, add_tensors, add_tokens, written
+from support.random_llama import VOCAB, add_tensors, add_tokens, write_file
 
 HIDDEN, HEADS, KEYS, VALUES, LAYERS = 64, 4, 16, 32, 2
 
@@ -27,11 +27,11 @@ def write_tiny_mamba2(path: Path) -> Path:
     add_tokens(writer)
     shapes, inner = {"token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,)}, HEADS * VALUES
     for i in range(LAYERS):
-        own = {
+        tensors = {
             "attn_norm": (HIDDEN,), "ssm_in": (2 * inner + 2 * KEYS + HEADS, HIDDEN),
             "ssm_conv1d": (inner + 2 * KEYS, 4), "ssm_norm": (1, inner), "ssm_out": (HIDDEN, inner),
         }  # fmt: skip
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in own.items()}
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in tensors.items()}
         writer.add_tensor(f"blk.{i}.ssm_a", -np.exp(rng.normal(size=(HEADS, 1))).astype(np.float32))
         for name, shape in (
             ("ssm_d", (HEADS, 1)),
@@ -40,4 +40,4 @@ def write_tiny_mamba2(path: Path) -> Path:
         ):
             writer.add_tensor(f"blk.{i}.{name}", rng.normal(size=shape).astype(np.float32))
     add_tensors(writer, rng, shapes, "Q8_0", {"ssm_conv1d": "F32", "ssm_norm": "F32"})
-    return written(writer, path)
+    return write_file(writer, path)

@@ -70,7 +70,7 @@ def save(
 
 
 def save_row(
-    made: Row,
+    row: Row,
     folder: Path,
     dtype: str,
     tokenizer: Any,
@@ -83,14 +83,14 @@ def save_row(
 
     torch.manual_seed(seed)
     transformers.utils.logging.disable_progress_bar()
-    config = getattr(transformers, made.config)(**made.values)
-    model = getattr(transformers, made.kind).from_config(config).eval()
+    config = getattr(transformers, row.config)(**row.values)
+    model = getattr(transformers, row.kind).from_config(config).eval()
     _shake(model, np.random.default_rng(seed))
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tiny_tokenizers.save(tokenizer, folder)
     # Read again: conversion to a smaller dtype and back loses digits of the rope table.
-    read = getattr(transformers, made.kind).from_pretrained(folder, dtype=torch.float32)
+    read = getattr(transformers, row.kind).from_pretrained(folder, dtype=torch.float32)
     return read.eval()
 
 
@@ -99,22 +99,22 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
     import torch
 
     for name, weight in model.named_parameters():
-        drawn = rng.normal(size=tuple(weight.shape))
+        noise = rng.normal(size=tuple(weight.shape))
         if weight.ndim == 1:
-            centre = 1.0 if name.endswith("weight") and not _about_zero(model) else 0.0
-            drawn = centre + 0.3 * drawn if name.endswith("weight") else 0.3 * drawn
+            centre = 1.0 if name.endswith("weight") and not _adds_one(model) else 0.0
+            noise = centre + 0.3 * noise if name.endswith("weight") else 0.3 * noise
         else:
-            drawn = drawn * 1.5 / np.sqrt(64)
+            noise = noise * 1.5 / np.sqrt(64)
         with torch.no_grad():
-            weight.copy_(torch.from_numpy(drawn))
+            weight.copy_(torch.from_numpy(noise))
     for name, numbers in model.named_buffers():
         if name.endswith(("layer_scalar", "e_score_correction_bias")):
             centre = 1.0 if name.endswith("scalar") else 0.0
-            drawn = centre + 0.2 * rng.normal(size=tuple(numbers.shape))
-            numbers.copy_(torch.from_numpy(drawn))
+            noise = centre + 0.2 * rng.normal(size=tuple(numbers.shape))
+            numbers.copy_(torch.from_numpy(noise))
 
 
-def _about_zero(model: Any) -> bool:
+def _adds_one(model: Any) -> bool:
     """Return whether the model adds 1 to its norms' weights, as Gemma and Nemotron do."""
     name = str(model.config.model_type)
     if name in ("nemotron_h", "gemma4_text"):

@@ -7,22 +7,22 @@ from typing import Any
 import gguf
 import numpy as np
 
-from support.random_llama import VOCAB, add_tensors, add_tokens, written
+from support.random_llama import VOCAB, add_tensors, add_tokens, write_file
 
 _NORMS = ("enorm", "hnorm", "shared_head_norm")
 K_HEADS, HEADS, KEYS, VALUES = 2, 4, 16, 32
 
 
 def write_tiny_qwen35(
-    path: Path, *, layers: int = 4, every: int = 2, heads: int = 4, kv_heads: int = 2,
+    path: Path, *, layers: int = 4, attention_every: int = 2, heads: int = 4, kv_heads: int = 2,
     head_dim: int = 32, hidden: int = 64, feed_forward: int = 96, taps: int = 4,
     context: int = 256, seed: int = 0, format: str = "Q8_0", draft_head: bool = False,
-    made: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> Path:  # fmt: skip
-    """every: every n-th layer attends; format: of all matrices except the convolutions'.
+    """attention_every: every n-th layer attends; format: of all matrices except the convolutions'.
 
     draft_head: whether another layer drafts tokens
-    made: matrices by their names without ".weight", instead of random ones
+    tensors: matrices by their names without ".weight", instead of random ones
     """
     writer = gguf.GGUFWriter(path, "qwen35")
     writer.add_context_length(context)
@@ -32,7 +32,7 @@ def write_tiny_qwen35(
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_uint32("qwen35.full_attention_interval", every)
+    writer.add_uint32("qwen35.full_attention_interval", attention_every)
     _add_sizes_of_heads(writer, head_dim, taps)
     add_tokens(writer)
     rng, shapes = np.random.default_rng(seed), dict[str, tuple[int, ...]]()
@@ -42,7 +42,7 @@ def write_tiny_qwen35(
         shapes_of_head = {"eh_proj": (hidden, 2 * hidden), **dict.fromkeys(_NORMS, (hidden,))}
         shapes |= {f"blk.{layers}.nextn.{name}": shape for name, shape in shapes_of_head.items()}
     for i in range(layers + draft_head):
-        has_net = i < layers and (i + 1) % every > 0
+        has_net = i < layers and (i + 1) % attention_every > 0
         mixed = _net(hidden, taps) if has_net else _attention(hidden, heads, kv_heads, head_dim)
         if has_net:
             forget = -np.exp(rng.normal(size=HEADS)).astype(np.float32)
@@ -54,11 +54,11 @@ def write_tiny_qwen35(
             "ffn_down": (hidden, feed_forward),
         }  # fmt: skip
         shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
-    for name, numbers in (made or {}).items():
+    for name, numbers in (tensors or {}).items():
         shapes.pop(name, None)
         writer.add_tensor(f"{name}.weight", numbers.astype(np.float32))
     add_tensors(writer, rng, shapes, format, {"ssm_conv1d": "F32"})
-    return written(writer, path)
+    return write_file(writer, path)
 
 
 def _add_sizes_of_heads(writer: gguf.GGUFWriter, head_dim: int, taps: int) -> None:

@@ -19,7 +19,7 @@ from cutaway.features.cluster.wire import Job, Update
 NAMES = count()
 
 
-def sent(thing: Any) -> Any:
+def pickle_copy(thing: Any) -> Any:
     """Return an object as another process receives it."""
     return pickle.loads(pickle.dumps(thing))
 
@@ -51,9 +51,9 @@ class Mortal(Replica):
 
     def _last_words(self, news: Update) -> Update:
         """Return the part of the news that the replica still sends."""
-        return Update(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
+        return Update(tuple((job, [*self._track(arrivals)]) for job, arrivals in news.jobs))
 
-    def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
+    def _track(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
         for arrival in arrivals:
             if isinstance(arrival.event, Step | Pass | Scored):
                 if self.lives == 0:
@@ -103,11 +103,11 @@ class InProcess:
     """
 
     def __init__(self, *, tells_deaths: bool = True) -> None:
-        self.tells_deaths, self.each = tells_deaths, list[Killable]()
+        self.tells_deaths, self.models = tells_deaths, list[Killable]()
         self.jobs = list[Job]()
 
     def choose(self, job: Job) -> Killable:
-        alive = [replica for replica in self.each if not replica.dead.is_set()]
+        alive = [replica for replica in self.models if not replica.dead.is_set()]
         for among in ([replica for replica in alive if replica.name not in job.avoid], alive):
             if among:
                 return among[0]
@@ -117,12 +117,12 @@ class InProcess:
         replica = self.choose(job)
         job.replica, job.reason = replica.name, f"{replica.name} is the first"
         self.jobs.append(job)
-        await self._done(replica, replica.replica.write(sent(job)))
+        await self._done(replica, replica.replica.write(pickle_copy(job)))
 
     async def run_blocking(self, function, *args, **kwargs):
         replica = self.choose(Job("", (), {}, None))  # type: ignore[arg-type]
-        function, args, kwargs = sent((function, args, kwargs))
-        return sent(
+        function, args, kwargs = pickle_copy((function, args, kwargs))
+        return pickle_copy(
             await self._done(replica, replica.replica.run_blocking(function, *args, **kwargs))
         )
 
@@ -133,7 +133,7 @@ class InProcess:
         try:
             await asyncio.wait([doing, dying], return_when=asyncio.FIRST_COMPLETED)
             if not replica.dead.is_set():
-                return await _answered(doing)
+                return await _await_call(doing)
             if self.tells_deaths:
                 raise ReplicaLostError(f"{replica.name} has died")
             await asyncio.Event().wait()
@@ -143,12 +143,12 @@ class InProcess:
             await asyncio.gather(doing, return_exceptions=True)
 
 
-async def _answered(call):
+async def _await_call(call):
     """Return the result of a call, or raise its exception as another process receives it."""
     try:
         return await call
     except Exception as error:
-        raise sent(error) from None
+        raise pickle_copy(error) from None
 
 
 class Models:
@@ -157,15 +157,15 @@ class Models:
     def __init__(self, path, setup: Setup | None = None) -> None:
         self._path, self._setup = path, setup or Setup(threads=1)
         self.front = self._open(weights=False)
-        self._each: list[LoadedModel] = []
+        self._models: list[LoadedModel] = []
 
     def take(self, count: int) -> list[LoadedModel]:
-        while len(self._each) < count:
-            self._each.append(self._open())
-        return self._each[:count]
+        while len(self._models) < count:
+            self._models.append(self._open())
+        return self._models[:count]
 
-    def _open(self, **how) -> LoadedModel:
-        return LoadedModel.open(self._path, self._setup, progress=False, **how)
+    def _open(self, **options) -> LoadedModel:
+        return LoadedModel.open(self._path, self._setup, progress=False, **options)
 
 
 @asynccontextmanager
@@ -185,12 +185,12 @@ async def cluster(
     pool = InProcess(tells_deaths=tells_deaths)
     lives = [*kills, *[None] * replicas]
     for model, life in zip(models.take(len(lives)), lives, strict=True):
-        pool.each.append(Killable(AsyncLLM(model), life, ends))
+        pool.models.append(Killable(AsyncLLM(model), life, ends))
     try:
         async with ClusterLLM(models.front, pool, **options) as front:
             yield front, pool
     finally:
-        for replica in pool.each:
+        for replica in pool.models:
             await replica.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, left

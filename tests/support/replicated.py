@@ -126,7 +126,7 @@ class Server:
 
 
 @contextmanager
-def replicated(*argv):
+def serve_replicas(*argv):
     """Yield a server with replicas; all of its processes end with the block."""
     server = Server(*argv)
     try:

@@ -11,7 +11,7 @@ def client_of(served, make=openai.OpenAI):
     return make(base_url=url, api_key="x", max_retries=0, _strict_response_validation=True)
 
 
-def asked(seed=LONG, input="ab", **more):
+def make_request(seed=LONG, input="ab", **more):
     """Return the keywords of a request; cutaway's own fields go into extra_body."""
     extension = {"seed": seed, **more.pop("ours", {})}
     fields = {"model": "tiny", "temperature": 1.0, "max_output_tokens": 60}

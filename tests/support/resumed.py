@@ -6,7 +6,7 @@ PROMPT = "Once upon a time there was a tiny model that said anything at all"
 LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 
 
-def told(generation):
+def strip_times(generation):
     """Return the parts of a text that depend neither on time nor on drafts."""
     started, ended = generation.started, generation.ended
     return {
@@ -28,4 +28,4 @@ async def write(front, options):
         await texts.finish()
     except CutawayError as error:
         return str(error)
-    return [told(text) for text in texts.generations]
+    return [strip_times(text) for text in texts.generations]

@@ -51,10 +51,10 @@ class Table:
             ids += (TOKENS[int(np.argmax(z.astype(np.float64) + luck))],)
         return ids[len(head) :]
 
-    def logprob(self, text, given) -> float:
+    def logprob(self, text, prefix) -> float:
         """log p of all tokens that are not given, by definition."""
         total = 0.0
-        for i in range(given, len(text)):
+        for i in range(prefix, len(text)):
             z = self.row(text[:i])[0].astype(np.float64)
             total += z[text[i]] - np.log(np.exp(z).sum())
         return total

@@ -13,6 +13,6 @@ def logprobs(llm, ids, first):
     return [float(row[v]) - z for row, v, z in zip(rows, ids[first:], totals, strict=True)]
 
 
-def revised(llm, rule="gibbs", draft=DRAFT, prompt="ba", **more):
+def revise(llm, rule="gibbs", draft=DRAFT, prompt="ba", **more):
     options = {"seed": 3, "share": 0.5, "candidates": 20, "power": 1.5, **more}
     return llm.revise(prompt, draft, rule=rule, **options)

@@ -16,7 +16,7 @@ def _reword(self, *words):
 
 
 @contextmanager
-def reworded():
+def reword():
     """Give every InputError within the block " 7" for all words except its fields' names."""
     with patch.object(InputError, "__init__", _reword):
         yield

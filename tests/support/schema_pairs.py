@@ -55,7 +55,7 @@ def _string(rng: Rng) -> dict[str, Any]:
     return string_schema
 
 
-def _formatted(rng: Rng) -> dict[str, Any]:
+def _draw_format(rng: Rng) -> dict[str, Any]:
     return {"type": "string", "format": rng.choice(["date", "time", "date-time", "uuid", "ipv4"])}
 
 
@@ -85,7 +85,7 @@ def _number(rng: Rng) -> dict[str, Any]:
     return number_schema
 
 
-def _listed(rng: Rng) -> dict[str, Any]:
+def _draw_choices(rng: Rng) -> dict[str, Any]:
     values = [rng.choice([*_BOUNDS, "a", 'q"', None, True, [1], {"a": 2**53 + 1}]) for _ in "123"]
     return rng.choice([{"const": values[0]}, {"enum": values}])
 
@@ -116,7 +116,7 @@ def _array(rng: Rng, depth: int) -> dict[str, Any]:
     return array_schema
 
 
-def _combined(rng: Rng, depth: int) -> dict[str, Any]:
+def _draw_combination(rng: Rng, depth: int) -> dict[str, Any]:
     parts = [schema(rng, depth - 1) for _ in range(rng.randint(1, 2))]
     name = rng.choice(["anyOf", "anyOf", "allOf", "oneOf", "not", "if", "$ref"])
     if name == "not":
@@ -130,8 +130,10 @@ def _combined(rng: Rng, depth: int) -> dict[str, Any]:
 
 def schema(rng: Rng, depth: int = 2) -> Any:
     """Return a schema, most often of one string or number."""
-    leaves: list[Callable[[Rng], Any]] = [_string] * 5 + [_number] * 5 + [_formatted, _listed]
-    deep: list[Callable[[Rng, int], Any]] = [_object, _array, _combined, _combined]
+    leaves: list[Callable[[Rng], Any]] = (
+        [_string] * 5 + [_number] * 5 + [_draw_format, _draw_choices]
+    )
+    deep: list[Callable[[Rng, int], Any]] = [_object, _array, _draw_combination, _draw_combination]
     if depth and rng.random() < 0.4:
         return rng.choice(deep)(rng, depth)
     return rng.choice(leaves)(rng)
@@ -225,7 +227,14 @@ def pairs(seed: int, count: int, texts_of_each: int = 8) -> Iterator[tuple[Any, 
 
 def arguments(rng: Rng) -> tuple[Any, Callable[[], str]]:
     """Return (schema of a strict tool's arguments, function that gives possible arguments)."""
-    kinds: list[Callable[[Rng], Any]] = [_string, _string, _number, _number, _formatted, _listed]
+    kinds: list[Callable[[Rng], Any]] = [
+        _string,
+        _string,
+        _number,
+        _number,
+        _draw_format,
+        _draw_choices,
+    ]
     keys = rng.sample(["a", "b", "ab"], rng.randint(1, 2))
     properties = {key: rng.choice(kinds)(rng) for key in keys}
     if rng.random() < 0.2:

@@ -42,10 +42,10 @@ def schemas():
         st.fixed_dictionaries({"uniqueItems": st.booleans()}),
         st.fixed_dictionaries({"minItems": st.integers(0, 2)}),
     )  # fmt: skip
-    return st.recursive(leaves, _around, max_leaves=5)
+    return st.recursive(leaves, _nest, max_leaves=5)
 
 
-def _around(child):
+def _nest(child):
     schema_lists = st.lists(child, min_size=1, max_size=3)
     by_key = st.dictionaries(st.sampled_from(KEYS), child, min_size=1, max_size=2)
     return st.one_of(

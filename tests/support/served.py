@@ -48,7 +48,7 @@ class Served:
         nobody = not (engine.running or engine.waiting)
         return nobody and engine.blocks.free == engine.blocks.count
 
-    def until_free(self, seconds: float = 20) -> None:
+    def wait_until_free(self, seconds: float = 20) -> None:
         """Return once no job is left and every block is free."""
         deadline = time.monotonic() + seconds
         while self.service.jobs or not self.free():

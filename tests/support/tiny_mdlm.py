@@ -20,29 +20,29 @@ def tensors(seed: int = 0) -> dict[str, Any]:
     """Return float32 tensors, by the tensor names of MDLM's files."""
     rng = np.random.default_rng(seed)
 
-    def drawn(*shape: int) -> Any:
+    def draw(*shape: int) -> Any:
         return (rng.normal(size=shape) / math.sqrt(shape[-1])).astype(np.float32)
 
     def linear(name: str, out: int, inner: int) -> dict[str, Any]:
         bias = (0.3 * rng.normal(size=out)).astype(np.float32)
-        return {f"{name}.weight": 1.5 * drawn(out, inner), f"{name}.bias": bias}
+        return {f"{name}.weight": 1.5 * draw(out, inner), f"{name}.bias": bias}
 
     def norm(name: str) -> dict[str, Any]:
         return {f"{name}.weight": (1 + 0.3 * rng.normal(size=HIDDEN)).astype(np.float32)}
 
-    made = {"vocab_embed.embedding": 8 * drawn(VOCAB, HIDDEN)}
-    made |= linear("sigma_map.mlp.0", COND, WAVES) | linear("sigma_map.mlp.2", COND, COND)
-    made["rotary_emb.inv_freq"] = np.ones(HIDDEN // HEADS // 2, np.float32)
+    tensors = {"vocab_embed.embedding": 8 * draw(VOCAB, HIDDEN)}
+    tensors |= linear("sigma_map.mlp.0", COND, WAVES) | linear("sigma_map.mlp.2", COND, COND)
+    tensors["rotary_emb.inv_freq"] = np.ones(HIDDEN // HEADS // 2, np.float32)
     for i in range(BLOCKS):
         p = f"blocks.{i}."
-        made |= norm(f"{p}norm1") | norm(f"{p}norm2")
-        made |= {f"{p}attn_qkv.weight": 1.5 * drawn(3 * HIDDEN, HIDDEN)}
-        made |= {f"{p}attn_out.weight": 1.5 * drawn(HIDDEN, HIDDEN)}
-        made |= linear(f"{p}mlp.0", 4 * HIDDEN, HIDDEN) | linear(f"{p}mlp.2", HIDDEN, 4 * HIDDEN)
-        made |= linear(f"{p}adaLN_modulation", 6 * HIDDEN, COND)
-    made |= norm("output_layer.norm_final") | linear("output_layer.linear", VOCAB, HIDDEN)
-    made |= linear("output_layer.adaLN_modulation", 2 * HIDDEN, COND)
-    return {f"backbone.{name}": value for name, value in made.items()}
+        tensors |= norm(f"{p}norm1") | norm(f"{p}norm2")
+        tensors |= {f"{p}attn_qkv.weight": 1.5 * draw(3 * HIDDEN, HIDDEN)}
+        tensors |= {f"{p}attn_out.weight": 1.5 * draw(HIDDEN, HIDDEN)}
+        tensors |= linear(f"{p}mlp.0", 4 * HIDDEN, HIDDEN) | linear(f"{p}mlp.2", HIDDEN, 4 * HIDDEN)
+        tensors |= linear(f"{p}adaLN_modulation", 6 * HIDDEN, COND)
+    tensors |= norm("output_layer.norm_final") | linear("output_layer.linear", VOCAB, HIDDEN)
+    tensors |= linear("output_layer.adaLN_modulation", 2 * HIDDEN, COND)
+    return {f"backbone.{name}": value for name, value in tensors.items()}
 
 
 def save(
@@ -72,7 +72,7 @@ def logits(weights: dict[str, Any], ids: list[int]) -> Any:
     def linear(name: str, x: Any) -> Any:
         return functional.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
 
-    def normed(name: str, x: Any, shift: Any, scale: Any) -> Any:
+    def modulate(name: str, x: Any, shift: Any, scale: Any) -> Any:
         return functional.layer_norm(x, [HIDDEN]) * w[f"{name}.weight"] * (1 + scale) + shift
 
     sigma = torch.zeros(1)
@@ -85,12 +85,12 @@ def logits(weights: dict[str, Any], ids: list[int]) -> Any:
     for i in range(BLOCKS):
         p = f"blocks.{i}."
         parts = linear(f"{p}adaLN_modulation", time).chunk(6)
-        h = linear(f"{p}attn_qkv", normed(f"{p}norm1", x, parts[0], parts[1]))
+        h = linear(f"{p}attn_qkv", modulate(f"{p}norm1", x, parts[0], parts[1]))
         x = x + parts[2] * linear(f"{p}attn_out", _attention(h))
-        h = linear(f"{p}mlp.0", normed(f"{p}norm2", x, parts[3], parts[4]))
+        h = linear(f"{p}mlp.0", modulate(f"{p}norm2", x, parts[3], parts[4]))
         x = x + parts[5] * linear(f"{p}mlp.2", functional.gelu(h, approximate="tanh"))
     shift, scale = linear("output_layer.adaLN_modulation", time).chunk(2)
-    x = normed("output_layer.norm_final", x, shift, scale)
+    x = modulate("output_layer.norm_final", x, shift, scale)
     return linear("output_layer.linear", x).numpy()
 
 
@@ -103,9 +103,9 @@ def _attention(qkv: Any) -> Any:
     angles = torch.arange(n)[:, None] * torch.cat([turns, turns])
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
 
-    def rotated(h: Any) -> Any:
+    def rotate(h: Any) -> Any:
         first, second = h.chunk(2, -1)
         return h * cos + torch.cat([-second, first], -1) * sin
 
-    scores = torch.einsum("qhd,khd->hqk", rotated(q), rotated(k)) / math.sqrt(width)
+    scores = torch.einsum("qhd,khd->hqk", rotate(q), rotate(k)) / math.sqrt(width)
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).reshape(n, HIDDEN)

@@ -28,7 +28,7 @@ def probabilities(row: Sequence[float]) -> np.ndarray:
 
 def made_step(
     index: int, token_id: int, row: Sequence[float] = ROW, *, k: int = 2, source: str = "sampled",
-    own: int | None = None, luck: Mapping[int, float] | None = None, bits: str = "00",
+    sampled_id: int | None = None, luck: Mapping[int, float] | None = None, bits: str = "00",
     delta: float = 0.0,
 ) -> Step:  # fmt: skip
     """Return a step through top-k alone. bits: digits of its hash; delta: recorded, not applied."""
@@ -57,7 +57,8 @@ def made_step(
     )  # fmt: skip
     return Step(
         id=0, index=index, position=len(PROMPT) + index, token_id=token_id,
-        sampled_id=token_id if own is None else own, source=source, text=NAMES.get(token_id, ""),
+        sampled_id=token_id if sampled_id is None else sampled_id, source=source,
+        text=NAMES.get(token_id, ""),
         released_bytes=0, logprob=observed.logprob, survivors=k, observed=observed,
         phases=Phases(schedule=1e-4, run=5e-3, sample=4e-4), logits_hash=int(bits * 8, 16),
         fingerprint=int(bits * 8, 16),

@@ -15,7 +15,7 @@ METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alway
 SPLIT = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
 
 
-def trained(size: int = 3000) -> tuple[list[list[Any]], str]:
+def train(size: int = 3000) -> tuple[list[list[Any]], str]:
     """Train (pieces with scores, map of characters (nmt_nfkc)); needs the package sentencepiece."""
     sentencepiece = import_module("sentencepiece")
     proto = import_module("sentencepiece.sentencepiece_model_pb2")
@@ -40,7 +40,7 @@ def document(
     mapped = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * (charsmap is not None)
     bytes_ = [[f"<0x{i:02X}>", -20.0] for i in range(256)] if byte_fallback else []
     vocab = [*first, *pieces, *bytes_, ["<mask>", 0.0]]
-    first_text, second_text = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
+    first_text, second_text = ({"Sequence": {"id": letter, "type_id": 0}} for letter in "AB")
     frame = [{"SpecialToken": {"id": name, "type_id": 0}} for name in ("<s>", "</s>")]
     return {
         "version": "1.0", "truncation": None, "padding": None,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-async def until(is_true: Callable[[], object], seconds: float = 60) -> None:
+async def poll_until(is_true: Callable[[], object], seconds: float = 60) -> None:
     """Let other tasks run until something is true."""
     async with asyncio.timeout(seconds):
         while not is_true():

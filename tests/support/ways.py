@@ -25,7 +25,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.sampling import SamplingParams, derive_seed
-from support.engine_mock import GREEDY, MockRequest, Written, check, forget_cached, written
+from support.engine_mock import GREEDY, MockRequest, Written, check, forget_cached, read_written
 
 BLOCK = 32
 CHEAP = 0.05
@@ -60,21 +60,21 @@ class Trial:
     neighbours: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     stops: StopParams = field(default_factory=StopParams)
     constraint: ConstraintParams = field(default_factory=ConstraintParams)
-    asked: list[tuple[MockRequest, Sequence]] = field(default_factory=list)
+    requests: list[tuple[MockRequest, Sequence]] = field(default_factory=list)
     steps: list[Event] = field(default_factory=list)
 
     def add(self, request: MockRequest) -> Sequence:
         sequence = request.add_to(self.engine)
-        self.asked.append((request, sequence))
+        self.requests.append((request, sequence))
         return sequence
 
     def add_samples(self, request: MockRequest, n: int) -> list[Sequence]:
         """Add the n samples of a request."""
-        samples = self.engine.add(request.asked(), n)
+        samples = self.engine.add(request.to_request(), n)
         for i, sequence in enumerate(samples):
             seed = derive_seed(request.params.seed or 0, i)
             request_of_sample = replace(request, params=replace(request.params, seed=seed))
-            self.asked.append((request_of_sample, sequence))
+            self.requests.append((request_of_sample, sequence))
         return samples
 
     def step(self) -> None:
@@ -82,7 +82,7 @@ class Trial:
 
     def finish(self) -> None:
         """Step until no sequence is left."""
-        most_steps = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.asked)
+        most_steps = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.requests)
         for _ in range(most_steps):
             if not (self.engine.running or self.engine.waiting):
                 return check_all_free(self.engine)
@@ -91,12 +91,12 @@ class Trial:
 
     def texts(self) -> Iterator[tuple[MockRequest, Written]]:
         """Yield each request with its text."""
-        for request, sequence in self.asked:
-            yield request, written(sequence, self.steps)
+        for request, sequence in self.requests:
+            yield request, read_written(sequence, self.steps)
 
     def write(self, way: Way, params: SamplingParams) -> Counter[str]:
         """Generate the prompt's samples in this way; return counts of what happened."""
-        self.asked, self.steps = [], []
+        self.requests, self.steps = [], []
         self.engine.speculator.draft = self.drafts.get(way.speculate)
         before = self._counts()
         self._prepare(way.prefix)
@@ -196,7 +196,7 @@ class Alone:
             sequence, steps = plain.add_to(self.engine), []
             while sequence.finish_reason is None:
                 steps += self.engine.step()
-            self._texts[key] = written(sequence, steps)
+            self._texts[key] = read_written(sequence, steps)
         return self._texts[key]
 
 

@@ -54,10 +54,10 @@ def sentences() -> dict[str, Any]:
         answer = why(trace)
         moments = [status_sentence(trace, moment) for moment in answer.moments]
         cases[name] = {"why": answer.sentence, "moments": moments}
-    held = Trace.read(DATA / "held.jsonl")
+    held_trace = Trace.read(DATA / "held.jsonl")
     cases["held"] = {
-        "text": [*constraint_sentences(held)],
-        "steps": [wanted_sentence(held, step) for step in held.steps],
+        "text": [*constraint_sentences(held_trace)],
+        "steps": [wanted_sentence(held_trace, step) for step in held_trace.steps],
     }
     first = Trace.read(DATA / "first.jsonl")
     assert first.end is not None
@@ -75,7 +75,7 @@ def common_runs() -> list[dict[str, Any]]:
     for size in range(60):
         words = 2 + size % 5
         a = [draw.randrange(words) for _ in range(size * 2)]
-        b = _edited(a, draw) if size % 2 else [draw.randrange(words) for _ in range(size * 2)]
+        b = _edit(a, draw) if size % 2 else [draw.randrange(words) for _ in range(size * 2)]
         cases.append((a, b, min(size % 4, len(a), len(b))))
     loop = [1, 2, 3] * 12
     cases += [(loop, [*loop[1:], 4, *loop], 0), ([5] * 30, [5] * 21 + [6] + [5] * 25, 2)]
@@ -90,7 +90,7 @@ def common_runs() -> list[dict[str, Any]]:
     ]
 
 
-def _edited(text: list[int], draw: Random) -> list[int]:
+def _edit(text: list[int], draw: Random) -> list[int]:
     """Return a copy with parts removed, moved or replaced."""
     edited = list(text)
     for _ in range(3):
@@ -119,8 +119,8 @@ def canvas() -> dict[str, Any]:
     }
 
 
-FOUND = {"canvas": canvas, "diff": difference, "common_runs": common_runs, "sentences": sentences}
+FIGURES = {"canvas": canvas, "diff": difference, "common_runs": common_runs, "sentences": sentences}
 
 if __name__ == "__main__":
-    for name, make in FOUND.items():
+    for name, make in FIGURES.items():
         (DATA / f"{name}.json").write_text(json.dumps(make(), separators=(",", ":")) + "\n")

@@ -225,7 +225,7 @@ def trained():
     pytest.importorskip(
         "sentencepiece", reason="needs sentencepiece: pip install '.[test-transformers]'"
     )
-    return unigram_tokenizers.trained()
+    return unigram_tokenizers.train()
 
 
 def opened(made, folder):

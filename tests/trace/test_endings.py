@@ -75,7 +75,7 @@ def test_greedy_takes_the_likeliest():
 
 @pytest.mark.parametrize(("own", "said"), [(1, "was given, not drawn"), (END, "would have been")])
 def test_a_forced_token_is_not_drawn(own, said):
-    trace = made_trace([made_step(0, 1, ALIVE, source="forced", own=own)])
+    trace = made_trace([made_step(0, 1, ALIVE, source="forced", sampled_id=own)])
     (moment,) = why(trace).moments
     assert moment.outcome == "forced"
     assert said in status_sentence(trace, moment)

@@ -23,7 +23,7 @@ from cutaway.trace.html import (
     tag,
     text,
 )
-from support.made_traces import embedded
+from support.made_traces import read_embedded
 from support.trace_by_hand import made_text, made_trace
 
 EMPTY = {"meta", "br"}
@@ -84,7 +84,7 @@ def test_what_is_in_a_trace_is_data(reason):
     runs = {"class": "trace", "id": "trace-1", "data-name": "cutaway: <b>model</b>, seed 7"}
     assert scripts == [data[0], {"type": "application/json"} | runs, data[1], {"type": "module"}]
     assert not {name for name, _ in read.tags} & {"b", "img", "link"}
-    shown = embedded(page)
+    shown = read_embedded(page)
     assert (shown.head, shown.steps, shown.end) == (trace.head, trace.steps, trace.end)
     assert [shown.name_of(i) for i in HOSTILE] == list(HOSTILE.values())
 
@@ -103,7 +103,7 @@ def test_only_scripts_of_the_file_may_run():
 
 
 def test_a_trace_without_steps_has_a_page():
-    assert embedded(to_html(made_trace([], None))).steps == ()
+    assert read_embedded(to_html(made_trace([], None))).steps == ()
     assert everything(made_trace([], None)._repr_html_())
 
 

@@ -18,7 +18,7 @@ from cutaway.features.players import step_player
 from cutaway.features.players.step_player import StepPlayer
 from cutaway.trace import Trace, diff_texts, step_view, to_csv, to_html, to_openai, why
 from support.full_logits import probabilities
-from support.made_traces import embedded, runs, write
+from support.made_traces import read_embedded, runs, write
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_notebook_shows_what_was_held_back(run):
 
 def test_pages(run):
     done, trace = run
-    assert embedded(to_html(trace)) == replace(trace, path=None, sha256=ANY)
+    assert read_embedded(to_html(trace)) == replace(trace, path=None, sha256=ANY)
     assert done._repr_html_().count('class="t s') == len(done.token_ids) + 9  # and the legend
     assert trace._repr_html_().count('class="t s') == len(done.token_ids) + 9
 
@@ -85,7 +85,7 @@ def test_every_view_of_anything(tmp_path_factory, run, unicode):
     json.dumps([why(trace).to_dict(), diff_texts(trace, trace).to_dict()])
     json.dumps([to_openai(trace), to_openai(trace, "after")])
     assert len(list(csv.reader(io.StringIO(to_csv(trace))))) == 1 + len(trace.steps)
-    assert embedded(to_html(trace)).steps == trace.steps
+    assert read_embedded(to_html(trace)).steps == trace.steps
     shown = [step_player.summary(style, trace), step_player.ending(style, trace)]
     shown += [step_player.step_line(style, trace, step) for step in trace.steps]
     shown += StepPlayer(trace).frame(90, 40, style)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.compute.backends import Batch
 from cutaway.features.measure.verify import differing_bits
-from support.attention_by_definition import check, in_order, random_qkv
+from support.attention_by_definition import check, make_tables, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention, batch_of, spans
 
 BEST = TIERS[0]
@@ -54,7 +54,7 @@ def test_calls_threads_and_neighbours_change_no_bit(seen):
     for s in range(3):
         only = slice(s, s + 1)
         alone = attention(
-            BEST, qkv[only], shape, tables=in_order(length), cuts=(5, 1, 34), limits=limits[only]
+            BEST, qkv[only], shape, tables=make_tables(length), cuts=(5, 1, 34), limits=limits[only]
         )
         assert_same_bits(alone, whole[only])
 
@@ -66,7 +66,7 @@ def test_the_limits_of_other_rows_change_no_bit(tier):
     others = np.random.default_rng(2).integers(0, length, (1, length))
     others[0, ::3] = 123
     found = [
-        attention(tier, qkv, SHAPE, tables=in_order(length), cuts=(length,), limits=limits)
+        attention(tier, qkv, SHAPE, tables=make_tables(length), cuts=(length,), limits=limits)
         for limits in (own, others)
     ]
     assert_same_bits(found[0][:, ::3], found[1][:, ::3])
@@ -98,7 +98,7 @@ def test_a_limit_before_the_window_is_refused():
     limits[0, 30] = 25
     with pytest.raises(ValueError, match="before its row's window"):
         attention(
-            BEST, random_qkv(SHAPE, 40), SHAPE | {"window": 5}, tables=in_order(40), cuts=(40,),
+            BEST, random_qkv(SHAPE, 40), SHAPE | {"window": 5}, tables=make_tables(40), cuts=(40,),
             limits=limits,
         )  # fmt: skip
 

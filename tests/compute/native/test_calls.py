@@ -13,7 +13,7 @@ from cutaway.compute.lowering.emit import lower
 from cutaway.compute.lowering.packing import pack_matrices, weight_table
 from cutaway.compute.model import build
 from cutaway.features.page.plan import as_lists
-from support.fuzz.mutation import in_json
+from support.fuzz.mutation import mutate_json
 from support.native_plans import new_plan, table
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
@@ -85,7 +85,7 @@ def test_changed_calls_are_refused_in_a_sentence_or_are_a_plan(write, tmp_path):
         for seed in range(150):
             plan = new_plan("generic", kv_blocks=2, context=CONTEXT)
             try:
-                plan.add(in_json(Random(seed), calls), matrices)
+                plan.add(mutate_json(Random(seed), calls), matrices)
                 accepted += 1
             except (
                 ValueError,

@@ -11,14 +11,14 @@ from cutaway.base import _native
 from cutaway.compute.calls import NOWHERE, Elementwise, Norm, Normalise, Places
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.numbers import Number
-from support.attention_by_definition import check, in_order, random_qkv
+from support.attention_by_definition import check, make_tables, random_qkv
 from support.native_plans import (
     NO_WEIGHT,
     TIERS,
     add,
     assert_same_bits,
     attention,
-    fed,
+    make_plan_with_rows,
     run_apart,
 )
 
@@ -70,7 +70,7 @@ def test_values_that_are_numbers_of_the_keys(heads, dim, first, kv):
     for cuts, threads in (((512,), 1), ((270, 1, 7, 500), 3)):
         check(shape, 300, kv=kv, cuts=cuts, threads=threads)
     qkv, stored = random_qkv(shape, 40), []
-    attention(TIERS[0], qkv, shape, tables=in_order(40), cuts=(40,), kv=kv, stored=stored)
+    attention(TIERS[0], qkv, shape, tables=make_tables(40), cuts=(40,), kv=kv, stored=stored)
     assert stored[0].nbytes == -(-_native.kv_block_bytes(1, dim, kv, False) // 64) * 64
 
 
@@ -79,7 +79,7 @@ def test_values_that_are_numbers_of_the_keys(heads, dim, first, kv):
 def test_blocks_before_every_window_are_not_read(tier, cuts):
     """A weight of 0 would not hide them: 0 times NaN is NaN."""
     shape = {"heads": 6, "kv_heads": 2, "head_dim": 8, "rope_dim": 8, "window": 40}
-    qkv, tables, unread = random_qkv(shape, 400), in_order(400), 96
+    qkv, tables, unread = random_qkv(shape, 400), make_tables(400), 96
     clean = attention(tier, qkv, shape, tables=tables, cuts=(400,))
     qkv[0, :unread] = np.nan
     found = attention(tier, qkv, shape, tables=tables, cuts=cuts, threads=2)
@@ -102,7 +102,7 @@ def test_sinks(window):
     shape = {"heads": 6, "kv_heads": 2, "head_dim": 16, "rope_dim": 16, "window": window}
     check(shape | {"sinks": SINKS}, 300)
     without = shape | {"sinks": [-1e30] * 6}
-    qkv, tables = random_qkv(shape, 300), in_order(300)
+    qkv, tables = random_qkv(shape, 300), make_tables(300)
     for cuts in ((300,), (299, 1)):
         assert_same_bits(
             attention(BEST, qkv, without, tables=tables, cuts=cuts),
@@ -120,7 +120,7 @@ def test_cuts_and_threads_change_no_bit(threads, window, sinks):
     """Few rows with a long history split over chunks; many rows do not: the bits are the same."""
     shape = {"heads": 6, "kv_heads": 2, "head_dim": 8, "rope_dim": 8, "window": window}
     shape |= {"sinks": sinks}
-    qkv, tables = random_qkv(shape, 560), in_order(560)
+    qkv, tables = random_qkv(shape, 560), make_tables(560)
     whole = attention(BEST, qkv, shape, tables=tables, cuts=(560,))
     for cuts in CUTS:
         assert_same_bits(
@@ -131,7 +131,7 @@ def test_cuts_and_threads_change_no_bit(threads, window, sinks):
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_late_row_alone_on_every_tier(tier):
     shape = {"heads": 4, "kv_heads": 2, "head_dim": 24, "rope_dim": 12}
-    qkv, tables = random_qkv(shape, 540), in_order(540)
+    qkv, tables = random_qkv(shape, 540), make_tables(540)
     whole = attention(tier, qkv, shape, tables=tables, cuts=(540,))
     assert_same_bits(attention(tier, qkv, shape, tables=tables, cuts=(539, 1), threads=5), whole)
 
@@ -142,7 +142,7 @@ def test_neighbours_and_the_order_of_blocks_change_no_bit():
     scrambled = np.random.default_rng(1).permutation(30).reshape(3, 10)
     together = attention(BEST, qkv, shape, tables=scrambled, cuts=(19,), threads=2)
     for s in range(3):
-        alone = attention(BEST, qkv[s : s + 1], shape, tables=in_order(290), cuts=(290,))
+        alone = attention(BEST, qkv[s : s + 1], shape, tables=make_tables(290), cuts=(290,))
         assert_same_bits(together[s : s + 1], alone)
 
 
@@ -151,7 +151,7 @@ def test_neighbours_and_the_order_of_blocks_change_no_bit():
 def test_a_number_too_large_for_float16_reaches_no_earlier_row(where, tier):
     """Its weight there is 0, and 0 · infinity would be NaN; so it is stored as the largest."""
     shape = {"heads": 1, "kv_heads": 1, "head_dim": 8}
-    qkv, tables = random_qkv(shape, 40), in_order(40)
+    qkv, tables = random_qkv(shape, 40), make_tables(40)
     qkv[0, 20, where] = 1e6
     together = attention(tier, qkv, shape, tables=tables, cuts=(40,))
     assert np.isfinite(together).all()
@@ -163,9 +163,9 @@ def test_a_number_too_large_for_float16_reaches_no_earlier_row(where, tier):
 def test_negative_control_a_changed_value_is_seen():
     shape = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_dim": 8}
     qkv = random_qkv(shape, 40)
-    before = attention(BEST, qkv, shape, tables=in_order(40), cuts=(40,))
+    before = attention(BEST, qkv, shape, tables=make_tables(40), cuts=(40,))
     qkv[0, 20, -1] += 1 / 16
-    after = attention(BEST, qkv, shape, tables=in_order(40), cuts=(40,))
+    after = attention(BEST, qkv, shape, tables=make_tables(40), cuts=(40,))
     assert_same_bits(after[:, :20], before[:, :20])
     assert not np.array_equal(after[:, 20:], before[:, 20:])
 
@@ -235,7 +235,7 @@ def test_every_op_has_a_definition_and_a_method():
 def run_map(tier, kind, a, b, number, threads=1, in_place=False):
     """Rows a, b (M, n) through one op: (M, n)."""
     count, n = a.shape
-    plan, source, out = fed(np.hstack([a, b]), tier, threads, width=n)
+    plan, source, out = make_plan_with_rows(np.hstack([a, b]), tier, threads, width=n)
     x, y, second = (source, 0), (out, 0), (source, n) if kind in TWO else NOWHERE
     if in_place:
         copied = Elementwise(False, "scale", x, NOWHERE, 1.0, n, y)
@@ -291,7 +291,7 @@ def test_one_number_for_all_of_a_row(n):
     rng = np.random.default_rng(n)
     gate, x = (rng.normal(size=(3, wide)).astype(np.float32) for wide in (1, n))
     for tier in TIERS:
-        plan, source, out = fed(np.hstack([gate, x]), tier, 2, width=n)
+        plan, source, out = make_plan_with_rows(np.hstack([gate, x]), tier, 2, width=n)
         a, b = (source, 0), (source, 1)
         add(plan, Elementwise(False, "sigmoid_mul", a, b, 0.0, n, (out, 0), spread=True))
         ours = run_apart(plan, 3)
@@ -301,7 +301,7 @@ def test_one_number_for_all_of_a_row(n):
 
 def run_norm(tier, x, weight, bias, eps, group, threads=1):
     count, n = x.shape
-    plan, source, out = fed(x, tier, threads)
+    plan, source, out = make_plan_with_rows(x, tier, threads)
     norm = Norm(weight, bias, eps, group)
     add(plan, Normalise(False, (source, 0), n, norm, Places((out, 0))))
     return run_apart(plan, count)

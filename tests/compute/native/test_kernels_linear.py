@@ -16,11 +16,11 @@ from support.native_plans import (
     TIERS,
     add,
     assert_same_bits,
-    fed,
     linear,
     linear_plan,
+    make_plan_with_rows,
     pack,
-    quantised,
+    quantise_if_needed,
     random_bytes,
     run_apart,
 )  # fmt: skip
@@ -213,8 +213,8 @@ def random_experts(name, seed=0):
 
 def run(tier, name, raw, x, scores, mixture, threads=1, bias=None, biases=None):
     """x (M, HIDDEN), scores (M, COUNT) -> (M, HIDDEN)."""
-    plan, source, out = fed(np.hstack([x, scores]), tier, threads, width=HIDDEN)
-    act = quantised(plan, name, (source, 0), HIDDEN, HIDDEN)
+    plan, source, out = make_plan_with_rows(np.hstack([x, scores]), tier, threads, width=HIDDEN)
+    act = quantise_if_needed(plan, name, (source, 0), HIDDEN, HIDDEN)
     packed = [pack(name, one, *shape) for role, shape in SHAPES.items() for one in raw[role]]
 
     def matrices(first, role):

@@ -16,7 +16,7 @@ from cutaway.compute.backends.layout import CODERS, as_stored, check_kv
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
 from support import attention_by_definition
-from support.attention_by_definition import in_order, random_qkv
+from support.attention_by_definition import make_tables, random_qkv
 from support.native_plans import TIERS, assert_same_bits, attention, batch_of
 from support.random_llama import write_tiny_llama
 
@@ -103,7 +103,7 @@ def odd_numbers(shape, length):
 def test_the_bytes_of_a_q8_0_block_are_the_definition_s(tier, head_dim):
     shape = {"heads": 2, "kv_heads": 2, "head_dim": head_dim}
     qkv, stored = odd_numbers(shape, 64), []
-    attention(tier, qkv, shape, kv="q8_0", tables=in_order(64), cuts=(20, 1, 43), stored=stored)
+    attention(tier, qkv, shape, kv="q8_0", tables=make_tables(64), cuts=(20, 1, 43), stored=stored)
     heads = qkv[0, :, 2 * head_dim :].reshape(2, 32, 2, 2, head_dim)  # block, token, k or v, head
     padding = -head_dim % 16
     padded = np.pad(heads, [(0, 0)] * 4 + [(0, padding)], mode="edge")
@@ -129,7 +129,7 @@ def test_every_tier_stores_the_same_bytes(kv, head_dim):
     qkv, found = odd_numbers(shape, 64), []
     for tier in TIERS:
         stored = []
-        attention(tier, qkv, shape, kv=kv, tables=in_order(64), cuts=(20, 1, 43), stored=stored)
+        attention(tier, qkv, shape, kv=kv, tables=make_tables(64), cuts=(20, 1, 43), stored=stored)
         found.append(np.concatenate(stored))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
@@ -176,7 +176,7 @@ def test_cuts_threads_blocks_and_neighbours_change_no_bit(window, kv):
     together = coded(qkv, tables=scrambled, cuts=(19,), threads=3)
     for s in range(2):
         for cuts in ((300,), (1,), (255, 2, 33)):
-            alone = coded(qkv[s : s + 1], tables=in_order(300), cuts=cuts)
+            alone = coded(qkv[s : s + 1], tables=make_tables(300), cuts=cuts)
             assert_same_bits(together[s : s + 1], alone)
     halves = attention(BEST, qkv, shape, tables=scrambled, cuts=(19,))
     assert not np.array_equal(halves, together)

@@ -13,7 +13,15 @@ from cutaway.compute.backends.cpu import CpuBackend
 from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.loading.open import open_model
 from cutaway.compute.model import build
-from support.native_plans import TIERS, add, assert_same_bits, fed, int32, run_text, spans
+from support.native_plans import (
+    TIERS,
+    add,
+    assert_same_bits,
+    int32,
+    make_plan_with_rows,
+    run_text,
+    spans,
+)
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import VOCAB
@@ -29,7 +37,9 @@ TOKENS = np.random.default_rng(7).integers(3, VOCAB, 100).tolist()
 def convolved(tier, x, weight, bias, *, cuts, threads=1):
     """x (sequences, T, n) through a convolution of weight (n, taps), some rows of each a call."""
     count, _, n = x.shape
-    plan, source, out = fed(x.reshape(-1, n), tier, threads, kv_blocks=count, context=32)
+    plan, source, out = make_plan_with_rows(
+        x.reshape(-1, n), tier, threads, kv_blocks=count, context=32
+    )
     weights = calls.ConvWeights(np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
     add(plan, calls.ConvCall((source, 0), (out, 0), weights))
     return stepped(plan.run, n, x, cuts)
@@ -78,7 +88,7 @@ def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
     count, _, n = x.shape
     _, heads, _, values, _ = shape
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
-    plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
+    plan, source, out = make_plan_with_rows(x.reshape(-1, n), tier, threads, **options)
     views = (source, 0), (source, n - 2 * heads), (source, n - heads), (out, 0)
     add(plan, calls.DeltaNetCall(views, shape, scale, dt))
     return stepped(plan.run, heads * values, x, cuts)
@@ -132,7 +142,7 @@ def scanned(tier, x, shape, weights, *, cuts, threads=1):
     count, _, n = x.shape
     _, heads, _, values = shape
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
-    plan, source, out = fed(x.reshape(-1, n), tier, threads, **options)
+    plan, source, out = make_plan_with_rows(x.reshape(-1, n), tier, threads, **options)
     views = (source, 0), (source, n - heads), (out, 0)
     add(plan, calls.Mamba(views, shape, weights))
     return stepped(plan.run, heads * values, x, cuts)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support.in_the_core import check, in_core, write_page
+from support.in_the_core import check, run_core, write_page
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_qwen35 import write_tiny_qwen35
@@ -62,5 +62,5 @@ def test_layers_with_states_go_on_from_them_in_the_core(write, tmp_path):
 
 def test_what_the_core_refuses_is_an_error_and_its_stack_is_as_before(smollm2_path, tmp_path):
     page = write_page(smollm2_path, tmp_path / "page")
-    said = in_core(cores() / "core.wasm", page, "wrong")
+    said = run_core(cores() / "core.wasm", page, "wrong")
     assert said == "Error: batch: a token is outside the vocabulary 0\n"

@@ -36,7 +36,7 @@ from cutaway.engine.interventions.intervention import (
     from_position,
     spans_text,
 )
-from support.engine_mock import MockRequest, make_engine, written
+from support.engine_mock import MockRequest, make_engine, read_written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 from support.random_llama import write_tiny_llama
 
@@ -303,7 +303,7 @@ def test_each_text_is_its_own(requests, rows, kv_blocks, cache, window, before):
     while not engine.is_idle:
         events += engine.step()
     for request, sequence in zip(requests, sequences, strict=True):
-        assert [*written(sequence, events).token_ids] == by_definition(request)
+        assert [*read_written(sequence, events).token_ids] == by_definition(request)
     assert engine.blocks.free == engine.blocks.count
 
 

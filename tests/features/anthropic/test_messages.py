@@ -13,13 +13,13 @@ from cutaway.features.anthropic.requests import MessagesConversation
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import TextJob
 from cutaway.text.tools import Content
-from support.messages_client import ASK, SAID, Asker, built, events_of, lasting
+from support.messages_client import ASK, MESSAGES, Asker, build_message, events_of, lasting
 from support.served import serve
 
 
 @pytest.mark.parametrize("seed", [116, 118, 254])  # line feeds; a long text; letters of 4 bytes
 def test_the_text_is_the_one_that_chats_have(ask, tiny_alone, seed):
-    said = [{"role": "system", "content": "b"}, *SAID]
+    said = [{"role": "system", "content": "b"}, *MESSAGES]
     expected = tiny_alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
     asked = {**ASK, "seed": seed, "max_tokens": 60, "system": "b", "return_token_ids": True}
     whole = ask.whole(**asked)
@@ -52,10 +52,10 @@ FIELDS = st.fixed_dictionaries(
 @settings(max_examples=30, deadline=None)
 @given(FIELDS)
 def test_the_whole_answer_is_what_the_events_make(ask, fields):
-    fields = {"messages": SAID, **fields}
-    events, whole = ask.streamed(**fields), ask.whole(**fields)
+    fields = {"messages": MESSAGES, **fields}
+    events, whole = ask.stream(**fields), ask.whole(**fields)
     records = [r for e in events for r in e.get("cutaway", {}).get("trace", [])]
-    streamed = built(events)
+    streamed = build_message(events)
     if fields.get("return_token_ids"):
         streamed["token_ids"] = [i for e in events for i in e.get("token_ids", [])]
         streamed["prompt_token_ids"] = events[-2]["prompt_token_ids"]
@@ -75,7 +75,7 @@ def test_the_whole_answer_is_what_the_events_make(ask, fields):
         whole["cutaway"]["matched"] if reason == "stop_string" else None
     )
     same = {k: v for k, v in fields.items() if k in ("messages", "system", "thinking")}
-    assert ask.counted(**same) == lasting(whole)["read"]
+    assert ask.count_tokens(**same) == lasting(whole)["read"]
 
 
 def test_an_answer_ends_where_the_context_does(tiny_path):
@@ -92,7 +92,7 @@ def test_what_was_read_before_is_told_apart(ask):
         (m["usage"]["cache_read_input_tokens"], m["usage"]["input_tokens"]) for m in (first, second)
     ]
     assert read[0][0] == 0 and read[1][0] >= 64
-    assert sum(read[0]) == sum(read[1]) == ask.counted(messages=long)
+    assert sum(read[0]) == sum(read[1]) == ask.count_tokens(messages=long)
 
 
 def test_json_by_a_schema(ask):
@@ -102,7 +102,7 @@ def test_json_by_a_schema(ask):
     assert whole["content"][0]["text"].strip().startswith("[")
     assert whole["stop_reason"] == "end_turn"
     assert whole["cutaway"]["schema_in_prompt"]
-    counted = [ask.counted(messages=SAID, output_config=c) for c in (config, None)]
+    counted = [ask.count_tokens(messages=MESSAGES, output_config=c) for c in (config, None)]
     assert counted[0] > counted[1]
     assert lasting(whole)["read"] == counted[0]
 
@@ -126,7 +126,7 @@ def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
         return await read(job)
 
     monkeypatch.setattr(TextJob, "read", fail)
-    *before, last = ask.streamed(**{**ASK, "max_tokens": 400})  # many reads
+    *before, last = ask.stream(**{**ASK, "max_tokens": 400})  # many reads
     assert before[0]["type"] == "message_start" and before[-1]["type"] == "content_block_delta"
     error = {"type": "api_error", "message": "the text has failed"}
     assert last == {"type": "error", "error": error}
@@ -143,9 +143,9 @@ def test_who_waits_is_pinged(tiny_path, monkeypatch):
     monkeypatch.setattr(TextJob, "read", slow)
     llm = LLM(tiny_path, threads=1)
     with serve(llm, ServerSettings(keep_alive=0.2)) as served, Asker(base_url=served.url) as ask:
-        events = ask.streamed(**ASK)
+        events = ask.stream(**ASK)
     assert events[:2] == [{"type": "ping"}] * 2
-    assert lasting(built(events))["output_tokens"] > 0
+    assert lasting(build_message(events))["output_tokens"] > 0
 
 
 def test_a_text_after_a_text_is_one_block():
@@ -244,7 +244,7 @@ def test_what_claude_code_sends_is_taken(ask):
     }  # fmt: skip
     answer = ask.post("/v1/messages?beta=true", json=asked, headers=headers)
     assert answer.status_code == 200, answer.text
-    assert built(events_of(answer.text))["usage"]["output_tokens"] <= 4
+    assert build_message(events_of(answer.text))["usage"]["output_tokens"] <= 4
     del asked["stream"], asked["max_tokens"], asked["temperature"], asked["metadata"]
     assert ask.post("/v1/messages/count_tokens?beta=true", json=asked).status_code == 200
 
@@ -262,11 +262,12 @@ REFUSED = [
     (user(IMAGE), "type 'image' cannot be read here; text, tool_result can"),
     (user({"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}), "'image'"),
     (user(), "messages[0].content must have at least 1 item, not 0"),
-    ({"messages": [*SAID, {"role": "assistant", "content": "b"}, {"role": "user", "content": []}]},
+    ({"messages": [*MESSAGES, {"role": "assistant", "content": "b"},
+                   {"role": "user", "content": []}]},
      ".content must have at least 1 item, not 0"),
     (user(text("a"), RESULT), "messages[0].content[1].tool_use_id must be the id of a tool_use"),
     ({"messages": [{"role": "user", "content": [RESULT]},
-                   {"role": "assistant", "content": [CALL]}, *SAID]},
+                   {"role": "assistant", "content": [CALL]}, *MESSAGES]},
      "messages[0].content[0].tool_use_id must be the id of a tool_use block in an earlier message"),
     (user(CALL), "type 'tool_use' cannot be read here; text, tool_result can"),
     ({"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking"}]}]}, "redacted"),
@@ -306,23 +307,23 @@ REFUSED = [
 
 @pytest.mark.parametrize(("wrong", "said"), REFUSED, ids=str)
 def test_what_cannot_be_is_refused_in_one_sentence(ask, wrong, said):
-    sentence = ask.refused(404 if "model" in wrong else 400, **{**ASK, **wrong})
+    sentence = ask.refusal(404 if "model" in wrong else 400, **{**ASK, **wrong})
     assert said in sentence and "\n" not in sentence
     fields = {k: v for k, v in ASK.items() if k == "messages"}
     if any(k in wrong for k in ("messages", "system", "tools", "tool_choice", "thinking")):
-        assert ask.refused(path="/v1/messages/count_tokens", **{**fields, **wrong}) == sentence
+        assert ask.refusal(path="/v1/messages/count_tokens", **{**fields, **wrong}) == sentence
 
 
 def test_a_budget_leaves_room_for_an_answer(ask):
     """count_tokens, which has no max_tokens, takes any."""
     thinking = {"type": "enabled", "budget_tokens": 4}
-    said = ask.refused(**{**ASK, "max_tokens": 4}, thinking=thinking)
+    said = ask.refusal(**{**ASK, "max_tokens": 4}, thinking=thinking)
     assert said.startswith("thinking.budget_tokens must be less than max_tokens, 4,")
 
 
 def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(ask):
     long = {**ASK, "messages": [{"role": "user", "content": "a" * 600}]}
-    assert ask.refused(**long).startswith("prompt is too long: messages: ")
+    assert ask.refusal(**long).startswith("prompt is too long: messages: ")
 
 
 def test_errors_of_the_server_around_have_the_form_too(tiny_path):
@@ -331,12 +332,12 @@ def test_errors_of_the_server_around_have_the_form_too(tiny_path):
         serve(llm, ServerSettings(api_key="sesame", max_body=2000)) as served,
         Asker(base_url=served.url, timeout=60) as ask,
     ):
-        assert "an API key is needed" in ask.refused(401, **ASK)
+        assert "an API key is needed" in ask.refusal(401, **ASK)
         ask.headers["x-api-key"] = "sesam"
-        assert "the API key is wrong" in ask.refused(401, **ASK)
+        assert "the API key is wrong" in ask.refusal(401, **ASK)
         ask.headers["x-api-key"] = "sesame"
         assert ask.whole(**ASK)
-        ask.refused(413, **{**ASK, "system": "a" * 3000})
+        ask.refusal(413, **{**ASK, "system": "a" * 3000})
         kinds = {
             answer.status_code: answer.json()["error"]["type"]
             for answer in (

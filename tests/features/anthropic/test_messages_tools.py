@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic_core import from_json
 
-from support.messages_client import Asker, built, lasting
+from support.messages_client import Asker, build_message, lasting
 
 pytestmark = pytest.mark.model
 WEATHER = {
@@ -56,7 +56,7 @@ def ask(smollm2):
 )
 def test_the_whole_answer_is_what_the_events_make(ask, fields):
     fields = {**ASK, **fields}
-    whole, streamed = ask.whole(**fields), built(ask.streamed(**fields))
+    whole, streamed = ask.whole(**fields), build_message(ask.stream(**fields))
     for block in [*streamed["content"], *whole["content"]]:
         block.pop("id", None)
         if isinstance(block.get("input"), str):
@@ -78,7 +78,7 @@ def test_the_whole_answer_is_what_the_events_make(ask, fields):
     counted = {
         name: fields[name] for name in ("messages", "tools", "tool_choice") if name in fields
     }
-    assert ask.counted(**counted) == lasting(whole)["read"]
+    assert ask.count_tokens(**counted) == lasting(whole)["read"]
 
 
 def test_what_a_call_gave_is_read_as_in_chats(ask):
@@ -113,7 +113,7 @@ def test_what_a_call_gave_is_read_as_in_chats(ask):
 
 def test_a_schema_that_cannot_be_had_is_refused_by_its_name(ask):
     bad = {"name": "odd", "input_schema": {"type": "object", "properties": {"a": {"type": 1}}}}
-    assert "odd" in ask.refused(**{**ASK, "tools": [WEATHER, bad]})
+    assert "odd" in ask.refusal(**{**ASK, "tools": [WEATHER, bad]})
 
 
 def test_an_answer_that_repeats_a_call_asks_for_tools(ask):

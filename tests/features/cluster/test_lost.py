@@ -26,8 +26,8 @@ from cutaway.server.http.settings import ServerSettings
 from cutaway.text.grammar.schema_checks import SchemaCheck
 from support.lost_device import lose
 from support.replicas import cluster
-from support.resumed import LONG, PROMPT, told, write
-from support.waiting import until
+from support.resumed import LONG, PROMPT, strip_times, write
+from support.waiting import poll_until
 
 # -- run_blocking ----------------------------------------------------------------------------------
 
@@ -138,9 +138,9 @@ async def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monk
         slow = SlowQueue(replicas.each[0], monkeypatch)
         writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
-        await until(lambda: front.exchange.remotes)
+        await poll_until(lambda: front.exchange.remotes)
         front.exchange.remotes[0].connection.cut()
-        await until(lambda: not replicas.each[0].replica._fronts)
+        await poll_until(lambda: not replicas.each[0].replica._fronts)
         slow.go_on.set()
         assert await writing == expected
         assert len(replicas.jobs) == 2
@@ -186,10 +186,10 @@ async def test_preemptions_of_a_lost_replica_are_still_counted(models, monkeypat
         first.replica.llm.engine.engine.scheduler.preemptions = 7
         second.replica.llm.engine.engine.scheduler.preemptions = 2
         await front.generate(PROMPT, max_tokens=1)
-        await until(lambda: front.state().preemptions >= 7)
+        await poll_until(lambda: front.state().preemptions >= 7)
         await first.kill()
         await front.generate(PROMPT, max_tokens=1)
-        await until(lambda: [*front.replicas] == [second.name])
+        await poll_until(lambda: [*front.replicas] == [second.name])
         assert front.state().preemptions == 9
 
 
@@ -214,7 +214,7 @@ async def test_garbage_may_be_collected_by_any_thread(models):
     async with cluster(models, 1) as (front, replicas):
         held = [await front.submit([PROMPT], front.parse(LONG))]
         await asyncio.to_thread(held.clear)
-        await until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
+        await poll_until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
 
 
 # -- neighbours ------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ async def test_a_check_that_throws_in_a_replica(models, expected, monkeypatch, e
         async def finish(options):
             texts = await front.submit([PROMPT], front.parse(options))
             await texts.finish()
-            return [told(text) for text in texts.generations]
+            return [strip_times(text) for text in texts.generations]
 
         beside = [asyncio.create_task(finish(LONG)) for _ in range(20)]
         bad = [asyncio.create_task(finish(BAD)) for _ in range(3)]

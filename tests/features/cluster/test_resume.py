@@ -17,8 +17,8 @@ from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_qwen35 import write_tiny_qwen35
 from support.replicas import Killable, Models, cluster
-from support.resumed import LONG, PROMPT, told, write
-from support.waiting import until
+from support.resumed import LONG, PROMPT, strip_times, write
+from support.waiting import poll_until
 
 WORDS = {"regex": "[a-z ]{5,60}"}
 
@@ -75,7 +75,7 @@ async def test_kills_do_happen_and_are_counted(models, expected, kills):
     async with cluster(models, 1, kills=kills) as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
         await texts.finish()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         why, resumed, replayed = texts.route
         assert resumed == len(kills)
         assert [*why] == [f"{job.replica} is the first" for job in replicas.jobs]
@@ -128,7 +128,7 @@ async def test_another_model_is_refused(models, tiny_diffusion_path, expected):
         replicas.each.insert(1, other)
         texts = await front.submit([PROMPT], front.parse(LONG))
         await texts.finish()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         assert [job.replica for job in replicas.jobs][1] == other.name
         await replicas.each[2].kill()
         with pytest.raises(CutawayError, match="computes other bits: its weights is"):
@@ -217,7 +217,7 @@ async def test_a_text_that_has_begun_waits_for_replicas_that_are_starting(models
         await replicas.each[0].dead.wait()
         asyncio.get_running_loop().call_later(0.6, replicas.each.append, last)
         await texts.finish()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         assert texts.route.resumed == 1
 
 
@@ -238,7 +238,7 @@ async def test_a_replica_that_shuts_down_hands_its_texts_over(models, expected):
         with pytest.raises(ReplicaLostError, match="is leaving"):
             await leaving.write(replicas.jobs[0])
         await texts.finish()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         assert len(replicas.jobs) == 2
 
 
@@ -248,7 +248,7 @@ async def test_a_silent_replica_is_lost(models, expected):
     async with cluster(models, 1, tells_deaths=False, **how) as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
         await texts.finish()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         assert len(replicas.jobs) == 2
 
 
@@ -269,7 +269,7 @@ async def test_a_full_queue_is_an_error_at_first_and_waited_for_later(
         await texts.finish()
         assert full == [0]
         assert texts.route[1:] == (1, 5)  # what was only tried was not written
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         full[0] = 1
         with pytest.raises(QueueFullError):
             await front.generate(PROMPT, **LONG)
@@ -287,9 +287,9 @@ async def test_whoever_leaves_or_forgets_ends_what_runs(models, forgets, monkeyp
         if not forgets:
             texts.close()
         del texts
-        await until(lambda: not (replica.jobs or front.exchange.owners))
+        await poll_until(lambda: not (replica.jobs or front.exchange.owners))
         paced.allowed.release(1000)
-        await until(lambda: paced.engine.is_idle)
+        await poll_until(lambda: paced.engine.is_idle)
         assert paced.steps < LONG["max_tokens"]
 
 
@@ -304,7 +304,7 @@ async def test_what_a_front_asked_for_ends_with_it(models):
                 pass
         with pytest.raises(CutawayError, match="takes no more requests"):
             await front.generate(PROMPT)
-        await until(lambda: not replica.replica.jobs)
+        await poll_until(lambda: not replica.replica.jobs)
 
 
 async def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypatch):
@@ -315,7 +315,7 @@ async def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypa
         hung.ask(go_on.wait)
         await texts.finish()
         go_on.set()
-        assert [told(text) for text in texts.generations] == expected
+        assert [strip_times(text) for text in texts.generations] == expected
         assert len(replicas.jobs) == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from cutaway import LLM
 from support.hostile_modules import write_hostile_modules
 from support.random_llama import write_tiny_llama
-from support.replicated import replicated
+from support.replicated import serve_replicas
 
 pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
 ASKED = {
@@ -34,7 +34,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(path):
-    with replicated("-m", path, "--replicas", 2, "--cores", 1) as started:
+    with serve_replicas("-m", path, "--replicas", 2, "--cores", 1) as started:
         yield started
 
 
@@ -73,7 +73,7 @@ def test_the_server_and_all_that_it_started_end_with_a_signal(server):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_it_too(tiny_path):
-    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
+    with serve_replicas("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
         assert started.end(signal.SIGINT) == 130
 
 
@@ -99,7 +99,7 @@ except Exception as error:
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_takes_its_replicas_along(tiny_path):
-    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
+    with serve_replicas("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
         agents = "ray::RuntimeEnvAgent", "ray::DashboardAgent"  # Ray's own, which outlive it
         assert started.end(signal.SIGKILL, spared=agents) == -signal.SIGKILL
 
@@ -107,7 +107,7 @@ def test_a_server_that_is_killed_takes_its_replicas_along(tiny_path):
 @pytest.mark.slow
 def test_a_replica_that_hangs_is_left_and_replaced(path, alone):
     own = alone.generate(**ASKED)
-    with replicated("-m", path, "--replicas", 2, "--cores", 1) as started:
+    with serve_replicas("-m", path, "--replicas", 2, "--cores", 1) as started:
         events = []
         for event in started.stream("/v1/completions", ASKED):
             events.append(event)
@@ -131,7 +131,7 @@ def test_no_file_of_the_current_folder_is_run(tiny_path, tmp_path, monkeypatch):
     write_hostile_modules(tmp_path / "model", tmp_path / "ran", [*names, "cutaway/__init__.py"])
     monkeypatch.chdir(tmp_path / "model")
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as server:
+    with serve_replicas("-m", tiny_path, "--replicas", 1, "--cores", 1) as server:
         asked = {"prompt": "a", "max_tokens": 3, "json_schema": {"type": "integer"}}
         answer = server.ask("/v1/completions", asked)
         assert "choices" in answer, answer

@@ -13,7 +13,7 @@ from cutaway.features.evidence.oracle import EngineAnswer, oracle, read_answers,
 from cutaway.features.evidence.oracle.engines import ask, ask_echo, kind_of
 from cutaway.features.evidence.oracle.reading import check_settings, read, rows_of
 from cutaway.rerun.asking import Server
-from support.pretended import pretended
+from support.pretended import pretend
 from support.random_llama import VOCAB, write_tiny_llama
 from support.served import TEMPLATE, serve
 
@@ -295,7 +295,7 @@ FORMS = {
 @pytest.mark.parametrize("kind", FORMS)
 def test_each_server_in_its_own_form(tiny, kind):
     answers, path = FORMS[kind]
-    with pretended(MODELS | answers) as (server, asked):
+    with pretend(MODELS | answers) as (server, asked):
         assert kind_of(server) == kind
         [told] = ask(server, tiny, [PROMPT], max_tokens=2, temperature=0.5)
     assert (told.prompt_token_ids, told.token_ids, told.logprobs) == (
@@ -331,7 +331,7 @@ def test_an_answer_of_another_form_is_one_sentence(tiny, kind):
     """Every value in it is replaced by others; what is told all the same is of the model."""
     honest, path = FORMS[kind]
     answers, refused = dict(MODELS | honest), 0
-    with pretended(answers) as (server, _):
+    with pretend(answers) as (server, _):
         for where in places(honest[path]):
             for other in OTHERS:
                 answers[path] = replaced(honest[path], where, other)
@@ -349,7 +349,7 @@ def test_an_answer_of_another_form_is_one_sentence(tiny, kind):
 
 def test_what_a_server_lacks_is_said(tiny):
     nothing = {"/v1/completions": {"choices": [{"text": "ab", "logprobs": None}]}}
-    with pretended(MODELS | nothing) as (server, _):
+    with pretend(MODELS | nothing) as (server, _):
         with pytest.raises(InputError, match="told no log-probabilities of its tokens"):
             ask(server, tiny, [PROMPT])
         with pytest.raises(InputError, match=r"does not tell the log-probabilities of a prompt"):

@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM
 from cutaway.errors import InputError
 from cutaway.features.integrations.served import ServedModel
-from support.pretended import pretended
+from support.pretended import pretend
 from support.served import serve
 
 pytest_plugins = ["pytester"]
@@ -194,7 +194,7 @@ def test_damaged_fingerprints_are_one_sentence(suite, pytester, kept):
 
 def test_a_server_that_is_none_is_one_sentence(suite):
     source, listed = "def test_it(ask):\n    ask('a')", {"data": [{"owned_by": "cutaway"}]}
-    with pretended({"/v1/models": listed}) as (server, _):
+    with pretend({"/v1/models": listed}) as (server, _):
         result = suite(source, f"--cutaway-url={server.url}", f"{MODEL}=")
     result.stdout.fnmatch_lines(["UnreadableError: */v1/models.data[[]0[]]: it has no id"])
     assert "exception occurred" not in result.stdout.str()
@@ -221,7 +221,7 @@ def test_a_server_s_answers_are_tested_as_those_of_this_process(suite, pytester,
 
 def test_another_server_tells_no_trace():
     with (
-        pretended({"/v1/models": {"data": [{"id": "m"}]}}) as (server, _),
+        pretend({"/v1/models": {"data": [{"id": "m"}]}}) as (server, _),
         pytest.raises(InputError, match="is no server of cutaway, and tells no trace"),
     ):
         ServedModel(server.url)

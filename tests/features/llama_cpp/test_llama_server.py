@@ -229,7 +229,7 @@ def test_a_slot_is_in_use_while_a_text_is_written(tiny_path):
             assert slots[0]["params"]["max_tokens"] == 400
             next_token = slots[0]["next_token"]
             assert next_token["n_decoded"] + next_token["n_remain"] == 400
-        served.until_free()
+        served.wait_until_free()
         assert good(client.get("/slots", params={"fail_on_no_slot": 1})) == [idle]
 
 

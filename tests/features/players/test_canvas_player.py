@@ -103,9 +103,9 @@ def test_on_a_terminal_it_plays_by_itself(terminal, tmp_path):
     path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
     last = len(Trace.read(path).passes) - 1
     session = terminal("trace", "play", path, NO_COLOR="1")
-    session.until("pass 0/")
+    session.wait_for("pass 0/")
     session.type(" ")
-    shown = session.until(f"pass {last}/{last}")
+    shown = session.wait_for(f"pass {last}/{last}")
     session.type("q")
     code, rest = session.end()
     assert code == 0

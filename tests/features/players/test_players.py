@@ -247,25 +247,25 @@ def ended(session):
 
 def test_a_session(session):
     session = session()
-    session.until(" step 0/29")
+    session.wait_for(" step 0/29")
     session.type("\x1b[C")
-    session.until(" step 1/29")
+    session.wait_for(" step 1/29")
     session.type("\x1b[F")
-    session.until(" step 29/29")
+    session.wait_for(" step 29/29")
     session.type("?")
-    session.until("show or leave this help")
+    session.wait_for("show or leave this help")
     session.type("q")
     assert ended(session) == 0
 
 
 def test_a_new_size_is_drawn_at_once(session):
     session = session()
-    session.until(" step 0/29")
-    session.until("\x1b[J")
+    session.wait_for(" step 0/29")
+    session.wait_for("\x1b[J")
     session.resize(12, 50)
     session.process.send_signal(signal.SIGWINCH)
-    session.until("\x1b[H")
-    assert session.until("\x1b[J").count("\n") == 11
+    session.wait_for("\x1b[H")
+    assert session.wait_for("\x1b[J").count("\n") == 11
     session.type("q")
     assert ended(session) == 0
 
@@ -275,25 +275,25 @@ def test_a_new_size_is_drawn_at_once(session):
 )
 def test_the_terminal_is_restored_whatever_ends_it(session, number, code):
     session = session()
-    session.until("\x1b[J")
+    session.wait_for("\x1b[J")
     session.process.send_signal(number)
     assert ended(session) == code
 
 
 def test_ctrl_c_on_the_keyboard(session):
     session = session()
-    session.until("\x1b[J")
+    session.wait_for("\x1b[J")
     session.type("\x03")
     assert ended(session) == 130
 
 
 def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(session):
     session = session()
-    session.until("\x1b[J")
+    session.wait_for("\x1b[J")
     session.type("\x1a")  # a session's leader cannot be stopped: it continues at once
-    session.until("\x1b[?1049l")
-    session.until("\x1b[?1049h")
-    session.until(" step 0/29")
+    session.wait_for("\x1b[?1049l")
+    session.wait_for("\x1b[?1049h")
+    session.wait_for(" step 0/29")
     session.type("q")
     assert ended(session) == 0
 
@@ -301,7 +301,7 @@ def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(session):
 @pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
 def test_no_colour_is_minded(session, no_color, coloured):
     session = session(NO_COLOR=no_color)
-    assert ("\x1b[38;" in session.until("\x1b[J")) == coloured
+    assert ("\x1b[38;" in session.wait_for("\x1b[J")) == coloured
     session.type("q")
     assert session.end()[0] == 0
 

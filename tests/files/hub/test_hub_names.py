@@ -13,7 +13,7 @@ import pytest
 from cutaway.errors import FetchError, FormatError, InputError
 from cutaway.files import hub
 from support import tiny_hub
-from support.tiny_hub import ONE
+from support.tiny_hub import WEIGHTS
 
 
 def test_a_path_is_taken_as_it_is(world, tmp_path, monkeypatch):
@@ -115,7 +115,7 @@ def test_verify_hashes_again(world):
         hub.verify("x.gguf")
     hub.resolve("tiny")
     assert hub.verify("Tiny") == world.model
-    world.model.write_bytes(bytes([ONE[0] ^ 1]) + ONE[1:])
+    world.model.write_bytes(bytes([WEIGHTS[0] ^ 1]) + WEIGHTS[1:])
     with pytest.raises(FormatError, match=r"is damaged.* delete it and run: cutaway pull tiny"):
         hub.verify("tiny")
 

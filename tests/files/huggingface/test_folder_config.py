@@ -14,7 +14,7 @@ import pytest
 
 from cutaway import FormatError
 from cutaway.files.huggingface.config import TABLE, Config
-from support.absent_keys import PATH, completed, without
+from support.absent_keys import PATH, add_removed_keys, remove_key
 from support.random_models import FAMILIES
 
 BASE = {
@@ -367,11 +367,11 @@ def test_an_absent_key_is_what_transformers_takes_for_it(tmp_path, name):
     reading(tmp_path, full)
     for key, more in READ[name]["absent"].items():
         try:
-            ours = reading(tmp_path, without(full, key))
+            ours = reading(tmp_path, remove_key(full, key))
         except FormatError:
             continue
         read += 1
-        theirs = reading(tmp_path, completed(without(full, key), more))
+        theirs = reading(tmp_path, add_removed_keys(remove_key(full, key), more))
         if ours != theirs:
             wrong[key] = {k: (ours.get(k), theirs.get(k)) for k in {*ours, *theirs}
                           if ours.get(k) != theirs.get(k)}  # fmt: skip

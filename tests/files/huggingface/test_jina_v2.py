@@ -12,7 +12,7 @@ from support import tiny_tokenizers
 from support.encoder_formulas import (
     assert_same_bits,
     assert_vectors,
-    attended,
+    attend,
     gelu,
     layers_of,
 )
@@ -81,7 +81,7 @@ def by_formula(w, ids):
             for name in ("query", "key", "value")
         )
         bias = -np.array(slopes(HEADS))[:, None, None] * distance
-        mixed = attended(q, k, v, bias)
+        mixed = attend(q, k, v, bias)
         x = norm(linear(mixed, f"{p}attention.output.dense") + x, f"{p}attention.output.LayerNorm")
         both = linear(x, f"{p}mlp.gated_layers")
         inner = gelu(both[:, :INNER]) * both[:, INNER:]

@@ -13,7 +13,7 @@ from support import tiny_tokenizers
 from support.encoder_formulas import (
     assert_same_bits,
     assert_vectors,
-    attended,
+    attend,
     gelu,
     layers_of,
     softmax,
@@ -102,7 +102,7 @@ def by_formula(w, ids):
     for i in range(LAYERS):
         p = f"encoder.layers.{i}."
         q, k, v = linear(x, f"{p}attn.Wqkv").reshape(n, 3, HEADS, -1).transpose(1, 2, 0, 3)
-        mixed = attended(rotated(q), rotated(k), v)
+        mixed = attend(rotated(q), rotated(k), v)
         x = norm(linear(mixed, f"{p}attn.out_proj") + x, f"{p}norm1")
         inner = mixture(x, p) if i % 2 else linear(gelu(linear(x, f"{p}mlp.fc1")), f"{p}mlp.fc2")
         x = norm(inner + x, f"{p}norm2")

@@ -12,7 +12,7 @@ from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.weights.gguf_writer import write_gguf
 from support.adapters import random_lora, write_lora
 from support.quantised.floats import fp8
-from support.quantised.integers import awq, compressed, gptq
+from support.quantised.integers import awq, gptq, make_compressed
 from support.quantised_folders import IDS, METHODS, quantise_folder, write_folder, write_twin
 
 
@@ -108,7 +108,7 @@ OTHERS = {
     ("qwen3_moe", "fp8"): fp8(32),
     ("qwen3_moe", "awq"): awq(32),
     ("phi3", "gptq"): gptq(group=32, symmetric=True),
-    ("qwen2", "int8"): compressed(bits=8, group=None, packed=False),
+    ("qwen2", "int8"): make_compressed(bits=8, group=None, packed=False),
     ("gemma3", "gptq"): gptq(group=32),
 }
 """Experts, two matrices in one, biases, norms that are stored less 1."""

@@ -13,7 +13,7 @@ from cutaway.files.prefix import PrefixReader
 from cutaway.methods import prefix as methods
 from cutaway.methods.prefix import check_prefix
 from support.block_integrity import check_blocks
-from support.prefixes import MORE, RUN, TEXT, flipped, forge, load, taken_back
+from support.prefixes import MORE, RUN, TEXT, flip_last_bit, forge, load, taken_back
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
@@ -261,7 +261,10 @@ def test_one_bit_of_any_block_is_told_by_all(model, of_model):
     with load(model) as llm:
         for wrong in blocks:
             of_model.write_bytes(original)
-            forge(of_model, lambda i, block, wrong=wrong: flipped(block) if i == wrong else block)
+            forge(
+                of_model,
+                lambda i, block, wrong=wrong: flip_last_bit(block) if i == wrong else block,
+            )
             with pytest.raises(FormatError, match=f"block {wrong} "):
                 check_prefix(llm, of_model, whole=True)
 
@@ -274,7 +277,7 @@ def test_each_block_is_chosen_and_told(tmp_path, monkeypatch):
     )
     with load(model) as llm:
         llm.save_prefix(place, TEXT)
-        count = forge(place, lambda i, block: flipped(block) if i == 2 else block)
+        count = forge(place, lambda i, block: flip_last_bit(block) if i == 2 else block)
         for i in range(count):
             chosen[:] = [i]
             if i != 2:  # the last layer's values, of which no other block is made

@@ -12,7 +12,7 @@ from cutaway.files.weights import FORMATS, GGUFFile, TensorInfo, dequantize, qua
 from cutaway.files.weights.importance import ColumnSums, Importance
 from cutaway.files.weights.mixes import MIXES, PLAIN_MIXES, fitting, formats_of, is_matrix
 from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
-from support.llama_quantize import CHOSEN, THEIRS, chosen, models
+from support.llama_quantize import MIXES_FILE, SHARED_MIXES, choose_all, models
 from support.llama_quantize import quantise as by_llama_cpp
 from support.random_llama import write_tiny_llama
 
@@ -141,7 +141,7 @@ def test_a_whole_file_is_what_llama_cpp_writes(tmp_path):
     for name in source.tensors:
         if name.startswith("blk.") and is_matrix(source.tensors[name]):
             given[name] = weights((1, source.tensors[name].shape[-1]))
-    for mix in THEIRS:
+    for mix in SHARED_MIXES:
         for of in (None, given):
             plain = of and {name: sums[0] / counts[0] for name, (sums, counts) in of.items()}
             by_llama_cpp(tiny, out := tmp_path / "theirs.gguf", mix, plain)
@@ -231,7 +231,7 @@ def ours(mix, metadata, tensors, *, with_importance):
 
 def test_it_is_what_llama_cpp_chooses():
     """Which support/llama_quantize.py noted, of llama-cpp-python 0.3.36."""
-    assert chosen(ours) == json.loads(CHOSEN.read_text())
+    assert choose_all(ours) == json.loads(MIXES_FILE.read_text())
 
 
 @pytest.mark.parametrize("value", [1.0, "x", [], [1.5], ["x"]])

@@ -52,7 +52,7 @@ class Format(ABC):
         folder.mkdir(exist_ok=True)
         return folder / name
 
-    def written(self, ending: str, data: bytes) -> Path:
+    def write_file(self, ending: str, data: bytes) -> Path:
         """Write a file with these bytes, and return its path."""
         path = self.scratch(f"input{ending}")
         path.write_bytes(data)
@@ -83,12 +83,12 @@ def check_sentence(error: CutawayError) -> None:
 
 def use_any(*uses: Callable[[], object]) -> None:
     """Try all uses; raise the first refusal if all were refused."""
-    refused: list[CutawayError] = []
+    refusals: list[CutawayError] = []
     for use in uses:
         try:
             use()
         except CutawayError as error:
             check_sentence(error)
-            refused.append(error)
-    if len(refused) == len(uses):
-        raise refused[0]
+            refusals.append(error)
+    if len(refusals) == len(uses):
+        raise refusals[0]

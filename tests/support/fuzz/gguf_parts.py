@@ -105,7 +105,7 @@ def _value(kind: int, value: Any) -> bytes:
     if kind == ARRAY:
         inner, values = value
         return struct.pack("<IQ", inner, len(values)) + b"".join(
-            _value(inner, each) for each in values
+            _value(inner, item) for item in values
         )
     code = _SCALARS.get(kind, "I")
     if code in "fd":
@@ -159,7 +159,7 @@ class Mutation:
             pairs.append(pairs[at])
         elif self.other.pairs:
             pair = self.rng.choice(self.other.pairs)
-            pairs[:] = [each for each in pairs if each[0] != pair[0]] + [pair]
+            pairs[:] = [other for other in pairs if other[0] != pair[0]] + [pair]
 
     def array(self) -> None:
         """Shorten or lengthen an array, or change an element."""

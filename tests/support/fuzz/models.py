@@ -19,7 +19,7 @@ from cutaway.files.weights.quantised import QuantisedFile
 from support import random_llama, tiny_tokenizers
 from support.fuzz.format import Format, use_any
 from support.fuzz.gguf_parts import Mutation, Parts, Tensor
-from support.fuzz.mutation import in_bytes, in_json
+from support.fuzz.mutation import mutate_bytes, mutate_json
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
@@ -79,13 +79,13 @@ class Gguf(Format):
             return raw
         if rng.random() < 0.95:
             raw = Mutation(rng, Parts.read(raw), Parts.read(other)).run()
-        return raw if rng.random() < 0.85 else in_bytes(rng, raw)
+        return raw if rng.random() < 0.85 else mutate_bytes(rng, raw)
 
     def use(self, data: bytes) -> None:
         """Open a file, some with --quantize and --kv, and generate text."""
         rng = Random(crc32(data))
         use_model(
-            self.written(".gguf", data), threads=rng.choice((1, 2)), kv=rng.choice(KV),
+            self.write_file(".gguf", data), threads=rng.choice((1, 2)), kv=rng.choice(KV),
             quantize=rng.choice((*MIXES,)) if rng.random() < 0.1 else None,
         )  # fmt: skip
 
@@ -123,7 +123,7 @@ class Quantise(Format):
 
     def use(self, data: bytes) -> None:
         """Quantise every tensor, half of the times with importance, then generate with that mix."""
-        rng, path = Random(crc32(data)), self.written(".gguf", data)
+        rng, path = Random(crc32(data)), self.write_file(".gguf", data)
         mix = rng.choice((*MIXES,))
         with GGUFFile(path) as file:
             importance = _importance(rng, file) if rng.random() < 0.5 else None
@@ -187,7 +187,7 @@ class Folder(Format):
         files["generation_config.json"] = json.dumps(
             {"eos_token_id": [2, 3], "temperature": 0.7}
         ).encode()
-        (self.folder / "seeds" / f"{name}.zip").write_bytes(_zipped(files))
+        (self.folder / "seeds" / f"{name}.zip").write_bytes(_zip_files(files))
 
     def draw(self, rng: Random) -> bytes:
         """Change a value of a JSON file or of a tensor file's header, or change bytes."""
@@ -199,14 +199,14 @@ class Folder(Format):
             )
             raw = files[name]
             if rng.random() < 0.1:
-                files[name] = in_bytes(rng, raw)
+                files[name] = mutate_bytes(rng, raw)
             elif name.endswith(".json"):
-                files[name] = _changed(rng, raw)
+                files[name] = _mutate_json(rng, raw)
             else:
                 files[name] = _tensors(rng, raw)
         if rng.random() < 0.03:
             del files[rng.choice((*files,))]
-        return _zipped(files)
+        return _zip_files(files)
 
     def use(self, data: bytes) -> None:
         """Open the folder, and generate text or embed."""
@@ -223,15 +223,15 @@ def _json(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-def _changed(rng: Random, raw: bytes) -> bytes:
+def _mutate_json(rng: Random, raw: bytes) -> bytes:
     """Return JSON with a few odd values; return other bytes unchanged."""
     try:
-        return _json(in_json(rng, json.loads(raw)))
+        return _json(mutate_json(rng, json.loads(raw)))
     except ValueError:
         return raw
 
 
-def _zipped(files: dict[str, bytes]) -> bytes:
+def _zip_files(files: dict[str, bytes]) -> bytes:
     """Return a zip; equal files give equal bytes."""
     out = BytesIO()
     with ZipFile(out, "w") as zip:
@@ -265,9 +265,9 @@ def _tensors(rng: Random, raw: bytes) -> bytes:
             2**64,
             {},
         )
-        head = _json(in_json(rng, entries, odd))
+        head = _json(mutate_json(rng, entries, odd))
     else:
-        data = in_bytes(rng, data)
+        data = mutate_bytes(rng, data)
     return struct.pack("<Q", len(head)) + head + data
 
 

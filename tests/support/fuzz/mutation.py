@@ -45,7 +45,7 @@ def odd_number(rng: Random, value: Any = 1) -> Any:
     )
 
 
-def in_bytes(rng: Random, raw: bytes) -> bytes:
+def mutate_bytes(rng: Random, raw: bytes) -> bytes:
     """Return bytes after a few replacements, insertions, deletions, copies or cuts."""
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(raw) + 1)
@@ -61,7 +61,7 @@ def in_bytes(rng: Random, raw: bytes) -> bytes:
     return raw
 
 
-def in_text(rng: Random, text: str, words: Sequence[str]) -> str:
+def mutate_text(rng: Random, text: str, words: Sequence[str]) -> str:
     """Return a text with a few words of a language inserted, removed, repeated or nested."""
     for _ in range(rng.choice((1, 2, 2, 3, 5))):
         text = text[:400_000]
@@ -86,13 +86,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return words_left
 
 
-def in_json(rng: Random, document: Any, odd: Sequence[Any] = ODD) -> Any:
+def mutate_json(rng: Random, document: Any, odd: Sequence[Any] = ODD) -> Any:
     """Return a copy with a few values replaced, removed, added or moved."""
     document = copy.deepcopy(document)
     for _ in range(a_few(rng)):
         if everywhere := places(document)[1:]:
             *way, key = rng.choice(everywhere)
-            place, another = _at(document, way), _at(document, rng.choice(everywhere))
+            place, another = _descend(document, way), _descend(document, rng.choice(everywhere))
             _change(rng, place, key, copy.deepcopy(rng.choice((another, *[rng.choice(odd)] * 4))))
     return document
 
@@ -111,19 +111,19 @@ def _change(rng: Random, place: Any, key: Any, other: Any) -> None:
     elif kind < 5 and isinstance(value, int | float):
         place[key] = odd_number(rng, value)
     elif kind < 5 and isinstance(value, str):
-        place[key] = in_text(rng, value, ("a", "\0", "{", "é", "\n", "\udc80", "0"))
+        place[key] = mutate_text(rng, value, ("a", "\0", "{", "é", "\n", "\udc80", "0"))
     else:
         place[key] = other
 
 
-def near_json(rng: Random, document: Any) -> Any:
+def mutate_json_by_type(rng: Random, document: Any) -> Any:
     """Return a copy with a few values replaced by others of their type, which may be valid."""
     document = copy.deepcopy(document)
     everywhere = places(document)[1:]
-    texts = [value for way in everywhere if isinstance(value := _at(document, way), str)]
+    texts = [value for way in everywhere if isinstance(value := _descend(document, way), str)]
     for *way, key in rng.sample(everywhere, min(rng.choice((1, 1, 2, 5)), len(everywhere))):
         try:
-            place = _at(document, way)
+            place = _descend(document, way)
             place[key]
         except LookupError:  # an earlier change shortened a list
             continue
@@ -142,7 +142,7 @@ def near_json(rng: Random, document: Any) -> Any:
     return document
 
 
-def _at(document: Any, way: Sequence[Any]) -> Any:
+def _descend(document: Any, way: Sequence[Any]) -> Any:
     for key in way:
         document = document[key]
     return document

@@ -39,7 +39,7 @@ from cutaway.trace import (
 )
 from cutaway.trace.write import end_of
 from support.fuzz.format import Format, use_any
-from support.fuzz.mutation import NUMBERS, a_few, in_bytes, in_json, near_json
+from support.fuzz.mutation import NUMBERS, a_few, mutate_bytes, mutate_json, mutate_json_by_type
 from support.random_llama import write_tiny_llama
 
 DATA = Path(__file__).parents[2] / "data"
@@ -90,7 +90,7 @@ class TraceFiles(OfAModel):
         lines = lines[: rng.choice((3, 8, 200, 2000))]
         for _ in range(rng.choice((1, 1, 2, 4))):
             at = rng.randrange(rng.choice((1, len(lines))))
-            change = in_json if rng.random() < 0.2 else near_json
+            change = mutate_json if rng.random() < 0.2 else mutate_json_by_type
             try:
                 lines[at] = json.dumps(change(rng, json.loads(lines[at]))).encode() + b"\n"
             except ValueError:
@@ -101,15 +101,15 @@ class TraceFiles(OfAModel):
                 (lines[:at] + lines[at + 1 :], [*lines, lines[at]], lines[at:] + lines[:at])
             )
         raw = b"".join(lines)
-        raw = in_bytes(rng, raw) if rng.random() < 0.1 else raw
+        raw = mutate_bytes(rng, raw) if rng.random() < 0.1 else raw
         if rng.random() < 0.15:
             raw = gzip.compress(raw, 1, mtime=0)
-            raw = in_bytes(rng, raw) if rng.random() < 0.5 else raw
+            raw = mutate_bytes(rng, raw) if rng.random() < 0.5 else raw
         return raw
 
     def use(self, data: bytes) -> None:
         """Read a trace, compute every view of it, and replay it if it is the model's."""
-        trace = Trace.read(path := self.written(".jsonl", data))
+        trace = Trace.read(path := self.write_file(".jsonl", data))
         json.dumps([step_view(trace, step).to_dict() for step in trace.steps])
         json.dumps([why(trace).to_dict(), diff_texts(trace, trace).to_dict(), to_openai(trace)])
         to_passes_csv(trace) if trace.head.decoder else to_csv(trace)
@@ -145,23 +145,23 @@ class Receipts(OfAModel):
             log.append(f"a{seed}", receipt)
             (self.folder / "seeds" / f"{seed}.json").write_text(json.dumps(receipt.document))
         (self.folder / "seeds" / "proof.json").write_text(json.dumps(log.find("a1")[0]))
-        kept = {
+        fields = {
             name: (log.folder / f"{name}.jsonl").read_text().splitlines()
             for name in ("receipts", "heads")
         }
         log.close()
-        (self.folder / "seeds" / "log.json").write_text(json.dumps(kept))
+        (self.folder / "seeds" / "log.json").write_text(json.dumps(fields))
 
     def draw(self, rng: Random) -> bytes:
         """Return a document with odd values, signed again or not."""
         document = json.loads(rng.choice(self.seeds).read_bytes())
         if "heads" in document:
             return self._log(rng, document)
-        document = rng.choice((in_json, near_json))(rng, document)
+        document = rng.choice((mutate_json, mutate_json_by_type))(rng, document)
         if rng.random() < 0.7 and isinstance(document, dict):
             self._sign(document.get("receipt", document))
         raw = json.dumps(document).encode()
-        return in_bytes(rng, raw) if rng.random() < 0.1 else raw
+        return mutate_bytes(rng, raw) if rng.random() < 0.1 else raw
 
     def _sign(self, document: Any) -> None:
         try:
@@ -179,7 +179,9 @@ class Receipts(OfAModel):
         for name, lines in document.items():
             for at in range(len(lines)):
                 if rng.random() < 0.2:
-                    line = rng.choice((in_json, near_json))(rng, json.loads(lines[at]))
+                    line = rng.choice((mutate_json, mutate_json_by_type))(
+                        rng, json.loads(lines[at])
+                    )
                     if name == "receipts" and isinstance(line, dict) and rng.random() < 0.7:
                         self._sign(line.get("receipt"))
                     lines[at] = json.dumps(line)
@@ -189,7 +191,7 @@ class Receipts(OfAModel):
 
     def use(self, data: bytes) -> None:
         """Check a receipt as ``cutaway receipt verify`` and ``cutaway receipt log`` do."""
-        path = self.written(".json", data)
+        path = self.write_file(".json", data)
         document = read_document(path)
         if isinstance(document, dict) and document.keys() == {"receipts", "heads"}:
             folder = self.scratch("log")
@@ -224,8 +226,8 @@ class Prefixes(OfAModel):
         """Change fields of the header, sizes and blocks."""
         raw = rng.choice(self.seeds).read_bytes()
         if rng.random() < 0.2:
-            return in_bytes(rng, raw)
-        with PrefixReader(self.written(".prefix", raw)) as file:
+            return mutate_bytes(rng, raw)
+        with PrefixReader(self.write_file(".prefix", raw)) as file:
             head, start = file.head, file.head.sizes.head
         ends = np.cumsum((start, *head.block_bytes))
         blocks = [raw[a:b] for a, b in pairwise(ends)]
@@ -236,7 +238,7 @@ class Prefixes(OfAModel):
             nonlocal fields, ids
             change = rng.randrange(5)
             if change == 0:
-                fields = in_json(rng, fields)
+                fields = mutate_json(rng, fields)
             elif change == 1:
                 ids[rng.randrange(len(ids))] = rng.choice(
                     (-1, 2**31 - 1, -(2**31), 10**6, 0, ids[0])
@@ -259,7 +261,7 @@ class Prefixes(OfAModel):
 
     def use(self, data: bytes) -> None:
         """Check a prefix, restore it, and continue from it."""
-        path = self.written(".prefix", data)
+        path = self.write_file(".prefix", data)
         with PrefixReader(path) as file:
             file.check()
         with LLM(self.folder / "model.gguf", threads=1, progress=False) as llm:
@@ -318,7 +320,7 @@ class Indexes(OfAModel):
             elif change == 2:
                 arrays[name] = rng.choice(_other_shapes(array))
             elif change < 5 and name in documents:
-                document = documents[name] = in_json(rng, documents[name])
+                document = documents[name] = mutate_json(rng, documents[name])
                 arrays[name] = np.frombuffer(json.dumps(document).encode(), np.uint8)
             elif array.size:
                 array = array.copy()
@@ -335,11 +337,11 @@ class Indexes(OfAModel):
         raw = out.getvalue()
         if rng.random() < 0.3:
             raw = _lying(rng, raw)
-        return in_bytes(rng, raw) if rng.random() < 0.15 else raw
+        return mutate_bytes(rng, raw) if rng.random() < 0.15 else raw
 
     def use(self, data: bytes) -> None:
         """Open an index and search it, as ``cutaway search`` does."""
-        index = Index.open(self.written(".npz", data))
+        index = Index.open(self.write_file(".npz", data))
         index.check(self.llm)
         for top in (1, 50):
             json.dumps([hit.to_dict() for hit in index.search(self.llm, "ab", top)])

@@ -10,7 +10,7 @@ from cutaway import LLM
 from cutaway.features.batches.endpoints import read_form
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from support.fuzz.format import Format
-from support.fuzz.mutation import in_bytes, in_json, in_text
+from support.fuzz.mutation import mutate_bytes, mutate_json, mutate_text
 from support.random_llama import write_tiny_llama
 
 _TYPES = (
@@ -53,14 +53,16 @@ class Forms(Format):
 
     def draw(self, rng: Random) -> bytes:
         """Return a form after a few changes, some of them long."""
-        body = _FORM if rng.random() < 0.3 else in_text(rng, _FORM.decode(), _FORM_WORDS).encode()
+        body = (
+            _FORM if rng.random() < 0.3 else mutate_text(rng, _FORM.decode(), _FORM_WORDS).encode()
+        )
         if rng.random() < 0.02:
             word = rng.choice(_FORM_WORDS)
             body = body.replace(b"batch", (word * (100_000 // len(word))).encode())
-            body = in_text(rng, body.decode(), (word * 2000,)).encode()
+            body = mutate_text(rng, body.decode(), (word * 2000,)).encode()
         kind = rng.choice(_TYPES)
-        kind = in_text(rng, kind, _FORM_WORDS) if rng.random() < 0.2 else kind
-        body = in_bytes(rng, body) if rng.random() < 0.3 else body
+        kind = mutate_text(rng, kind, _FORM_WORDS) if rng.random() < 0.2 else kind
+        body = mutate_bytes(rng, body) if rng.random() < 0.3 else body
         return kind.replace("\n", "").encode() + b"\n" + body[:400_000]
 
     def use(self, data: bytes) -> None:
@@ -147,15 +149,15 @@ class Grammars(Format):
         """Return the keyword and its value as JSON."""
         field = rng.choice(("json_schema", "json_schema", "regex", "grammar", "grammar"))
         if field == "json_schema":
-            value: Any = in_json(
+            value: Any = mutate_json(
                 rng,
                 rng.choice(_SCHEMAS),
                 (*_WORDS, *_SCHEMAS, True, False, 0, -1, 2**63, [], {}, 1.5),
             )
         elif field == "regex":
-            value = in_text(rng, rng.choice(_REGEXES), _REGEX_WORDS)
+            value = mutate_text(rng, rng.choice(_REGEXES), _REGEX_WORDS)
         else:
-            value = in_text(rng, rng.choice((*_GBNF, *_LARK)), _GRAMMAR_WORDS)
+            value = mutate_text(rng, rng.choice((*_GBNF, *_LARK)), _GRAMMAR_WORDS)
         return json.dumps({field: value}).encode()
 
     def use(self, data: bytes) -> None:

@@ -105,7 +105,7 @@ def awq(group: int = 128) -> Method:
     return Method(config, draw, f"INT4_G{128 if group == -1 else min(group, 128)}")
 
 
-def compressed(
+def make_compressed(
     bits: int = 4, group: int | None = 128, *, symmetric: bool = True, packed: bool = True,
     act_order: bool = False, half: bool = False,
 ) -> Method:  # fmt: skip

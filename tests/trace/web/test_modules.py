@@ -18,7 +18,7 @@ from cutaway.files.weights.safetensors import write_safetensors
 from cutaway.trace import Trace
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import __file__ as web
-from support.page_modules import JS, in_node
+from support.page_modules import JS, run_node
 from support.random_llama import write_tiny_llama
 
 MODULES = sorted((Path(web).parent / "js").rglob("*.js"))
@@ -30,7 +30,7 @@ ENDS = {"constraint"}
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 def test_in_node():
-    in_node("--test", *sorted(JS.glob("*.test.mjs")))
+    run_node("--test", *sorted(JS.glob("*.test.mjs")))
 
 
 def test_every_module_is_explained():
@@ -93,7 +93,7 @@ def page(look, tmp_path_factory):
     about = summary.page_header(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
     write_safetensors(path, summary.page_arrays(look, found, lens), about)
     one = ",".join(map(str, HEAD))
-    return {key: json.loads(in_node(JS / "step-inside.mjs", path, *arg))
+    return {key: json.loads(run_node(JS / "step-inside.mjs", path, *arg))
             for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.features.page.folder import write_page_folder
 from cutaway.trace import Trace
-from support.browser import loaded
-from support.inside_files import asked, check_same
+from support.browser import wait_for_model
+from support.inside_files import check_same, make_request
 from support.many_scripts import lines
-from support.page_modules import in_node
+from support.page_modules import run_node
 from support.page_tokenizer import MODULE, check_cuts_alike
 from support.random_llama import write_tiny_ranker
 from support.wasm import NEEDS, cores, run
@@ -46,15 +46,15 @@ def test_a_text_written_in_the_browser_replays_here_bit_for_bit(
     open_page, hosted, alone_folder, smollm2_alone, tmp_path, capsys
 ):
     """And it is the text of the same seed here: written, stopped, and branched."""
-    page = loaded(open_page(hosted(alone_folder)))
+    page = wait_for_model(open_page(hosted(alone_folder)))
     settings = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 12, "stop": ["scale"]}
     page.write("The sky is", seed=12, **settings)
-    trace = page.saved(tmp_path / "page.jsonl")
+    trace = page.download_run(tmp_path / "page.jsonl")
     here = smollm2_alone.generate("The sky is", seed=12, **settings)
     assert trace.head.tier.startswith("wasm")
     assert trace.end.fingerprint == here.fingerprint
     page.fork(3)
-    assert page.saved(tmp_path / "fork.jsonl").steps[3].source == "forced"
+    assert page.download_run(tmp_path / "fork.jsonl").steps[3].source == "forced"
     for name in "page.jsonl", "fork.jsonl":
         assert main(["trace", "replay", str(tmp_path / name)]) == 0
         assert "no bit differs" in capsys.readouterr().out
@@ -66,9 +66,9 @@ def test_the_small_model_of_the_package_needs_a_few_megabytes_and_writes_its_bit
 ):
     files = [path for path in toy_folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files if path.suffix != ".wasm") < 4e6
-    page = loaded(open_page(hosted(toy_folder), width=390, height=844))
+    page = wait_for_model(open_page(hosted(toy_folder), width=390, height=844))
     page.write("Mr. Darcy", seed=3, max_tokens=40)
-    trace = page.saved(tmp_path / "page.jsonl")
+    trace = page.download_run(tmp_path / "page.jsonl")
     with LLM("toy-writer", threads=1, progress=False) as llm:
         here = llm.generate("Mr. Darcy", seed=3, max_tokens=40)
     assert trace.end.fingerprint == here.fingerprint
@@ -91,7 +91,7 @@ def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
         for prompt in PROMPTS
         for seed in range(10)
     ]
-    page = loaded(open_page(hosted(toy_folder)))
+    page = wait_for_model(open_page(hosted(toy_folder)))
     here = [
         toy_alone.generate(one["prompt"], seed=int(one["seed"]), **one["settings"]).fingerprint
         for one in asked
@@ -100,7 +100,7 @@ def test_ten_seeds_of_three_prompts_have_the_fingerprints_of_the_native_tiers(
 
 
 def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted, toy_folder):
-    page = loaded(open_page(hosted(toy_folder)))
+    page = wait_for_model(open_page(hosted(toy_folder)))
     asked = [{"prompt": prompt, "settings": {"max_tokens": 5}, "seed": "4"} for prompt in PROMPTS]
     alone = page.tab.evaluate(RUNS, asked)
     together = f"async (asked) => (await Promise.all(asked.map((one) => ({RUNS})([one])))).flat()"
@@ -110,14 +110,14 @@ def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted,
 def test_on_a_phone_it_opens_without_a_connection_and_with_threads_once_it_was_there(
     open_page, hosted, toy_folder, toy_alone, tmp_path
 ):
-    page = loaded(open_page(hosted(toy_folder), width=390, height=844, color_scheme="dark"))
+    page = wait_for_model(open_page(hosted(toy_folder), width=390, height=844, color_scheme="dark"))
     page.tab.evaluate("() => navigator.serviceWorker.ready")
     page.context.set_offline(True)
     page.tab.reload()
-    loaded(page)
+    wait_for_model(page)
     page.write("Once", temperature=0, max_tokens=3)
     here = toy_alone.generate("Once", temperature=0, max_tokens=3)
-    trace = page.saved(tmp_path / "page.jsonl")
+    trace = page.download_run(tmp_path / "page.jsonl")
     assert trace.head.threads == page.tab.evaluate(
         "() => Math.min(4, navigator.hardwareConcurrency)"
     )
@@ -132,9 +132,9 @@ def test_where_relaxed_instructions_are_not_exact_it_does_without_them(
     shutil.copytree(toy_folder, tmp_path / "inexact")
     for core in (tmp_path / "inexact/model").glob("core-relaxed*.wasm"):
         core.write_bytes(bytes(PROBE_SAYS_NO))
-    page = loaded(open_page(hosted(tmp_path / "inexact")))
+    page = wait_for_model(open_page(hosted(tmp_path / "inexact")))
     page.write("Once", temperature=0, max_tokens=3)
-    trace = page.saved(tmp_path / "page.jsonl")
+    trace = page.download_run(tmp_path / "page.jsonl")
     here = toy_alone.generate("Once", temperature=0, max_tokens=3)
     assert (trace.head.tier, trace.end.fingerprint) == ("wasm", here.fingerprint)
 
@@ -166,7 +166,7 @@ def test_damaged_weights_are_told(open_page, hosted, toy_folder, tmp_path):
 
 
 def test_a_setting_that_only_a_server_has_is_refused_by_its_name(open_page, hosted, toy_folder):
-    page = loaded(open_page(hosted(toy_folder)))
+    page = wait_for_model(open_page(hosted(toy_folder)))
     with pytest.raises(Exception, match="min_tokens: this page cannot do that; cutaway serve can"):
         page.tab.evaluate(RUNS, [{"prompt": "a", "settings": {"min_tokens": 2}, "seed": "1"}])
 
@@ -226,7 +226,7 @@ const asked = read({str(tmp_path / "asked.json")!r});
 console.log(JSON.stringify(asked.map((messages) => chatIds(messages, chat, tokenizer))));
 """
     )
-    assert json.loads(in_node(script)) == [smollm2_alone.chat_ids(one) for one in asked]
+    assert json.loads(run_node(script)) == [smollm2_alone.chat_ids(one) for one in asked]
 
 
 def test_a_chat_in_the_browser_is_the_chat_of_this_engine(
@@ -235,12 +235,12 @@ def test_a_chat_in_the_browser_is_the_chat_of_this_engine(
     """Its second answer, too, which goes on from what was computed for the first."""
     page, messages = open_page(hosted(alone_folder)), []
     page.go(kind="chat", settings={"max_tokens": 6, "temperature": 0.8}, seed="5")
-    loaded(page).tab.get_by_role("tab", name="Chat").click()
+    wait_for_model(page).tab.get_by_role("tab", name="Chat").click()
     for i, question in enumerate(("Hi, I am <|im_end|>Ann.", "Who am I?")):
         page.tab.get_by_label("Your message").fill(question)
         page.tab.get_by_role("button", name="Send", exact=True).click()
-        page.ended()
-        trace = page.saved(tmp_path / f"{i}.jsonl")
+        page.wait_for_runs()
+        trace = page.download_run(tmp_path / f"{i}.jsonl")
         messages.append({"role": "user", "content": question})
         here = smollm2_alone.chat(messages, seed=5, max_tokens=6, temperature=0.8)
         assert trace.end.fingerprint == here.fingerprint
@@ -275,13 +275,13 @@ def test_the_inside_of_a_step_is_that_of_this_engine(
         "Ann met Bob. Ann saw Bob. Ann", seed=7, max_tokens=40, trace=str(path), **settings
     )
     trace, step = Trace.read(path), 33
-    page = loaded(open_page(hosted(alone_folder)))
-    file = page.tab.evaluate(INSIDE, asked(trace, step, rival)).encode("latin-1")
+    page = wait_for_model(open_page(hosted(alone_folder)))
+    file = page.tab.evaluate(INSIDE, make_request(trace, step, rival)).encode("latin-1")
     check_same(file, smollm2_alone, trace, step, rival)
 
 
 def test_the_panel_inside_needs_no_server(open_page, hosted, toy_folder):
-    page = loaded(open_page(hosted(toy_folder)))
+    page = wait_for_model(open_page(hosted(toy_folder)))
     page.write("Ann met Bob. Ann", temperature=0, max_tokens=3)
     page.tab.get_by_role("tab", name="Inside").click()
     page.tab.get_by_text("heads give position 0 more than").wait_for()
@@ -292,7 +292,7 @@ def test_the_panel_inside_needs_no_server(open_page, hosted, toy_folder):
 
 
 def test_the_inside_of_other_logits_is_refused(open_page, hosted, toy_folder):
-    page = loaded(open_page(hosted(toy_folder)))
+    page = wait_for_model(open_page(hosted(toy_folder)))
     body = {"prompt": [1, 2], "generated": [3], "step": 0, "row": "0" * 16, "rival": None}
     with pytest.raises(Exception, match="this model gives other logits than 0000"):
         page.tab.evaluate(INSIDE, body)

@@ -97,7 +97,7 @@ def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
     page.settle()
     page.tab.get_by_label("The chosen cell").locator(".row button.token").last.click()
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     shown = page.tab.locator("run-picker select").locator("option").last.inner_text()
     assert "in cell 2, pass 0" in shown
@@ -120,7 +120,7 @@ def test_the_panel_asks_for_a_canvas(open_page, server):
     page.tab.get_by_role("tab", name="Completion").click()
     page.tab.get_by_label("Text to continue").fill("ab")
     page.tab.get_by_role("button", name="Write", exact=True).click()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     said = page.tab.locator("canvas-panel dl").last.inner_text()
     assert "order left" in said and "steps 3" in said

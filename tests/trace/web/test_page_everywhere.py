@@ -106,12 +106,12 @@ def test_by_keyboard_alone(open_page, tiny_server):
     page.tab.keyboard.type("ab")
     tab_to("Write")
     page.press("Enter")
-    page.ended()
+    page.wait_for_runs()
     page.press("Home", "ArrowRight")
     page.settle()
     page.press("ArrowDown", "Enter")  # a fork
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.ended()
+    page.wait_for_runs()
     page.press("Home", "End", "e", "r", "x", "t")
     page.settle()
 
@@ -131,11 +131,11 @@ def test_a_branch_marks_what_it_changed_and_the_view_stays_there(open_page, tiny
 def test_the_most_uncertain_step_is_selected_at_the_end(open_page, tiny_server, tmp_path):
     page = written(open_page(tiny_server.url))
     page.settle()
-    steps = page.saved(tmp_path / "run.jsonl").steps
+    steps = page.download_run(tmp_path / "run.jsonl").steps
     assert page.step == min(steps, key=lambda step: step.logprob).index
     assert page.step != len(steps) - 1  # or this would prove nothing
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     assert page.step == min(steps, key=lambda step: step.logprob).index
 
@@ -183,7 +183,7 @@ def test_text_is_only_ever_text(open_page, tiny_server):
     page.tab.get_by_role("tab", name="Chat").click()
     page.tab.get_by_label("Your message").fill(HOSTILE)
     page.tab.get_by_label("Your message").press("Enter")
-    page.ended()
+    page.wait_for_runs()
     for panel in PANELS:
         page.tab.get_by_role("tab", name=panel, exact=True).click()
         page.settle()

@@ -13,7 +13,7 @@ from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
 from cutaway.trace import Trace
 from support import tiny_tokenizers
-from support.inside_files import asked, check_same
+from support.inside_files import check_same, make_request
 from support.wasm import NEEDS, cores, run
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -90,7 +90,9 @@ def check_inside(name, folder, prompt, steps, context=128):
         how = {"temperature": 0.9, "presence_penalty": 0.5, "ignore_eos": True}
         llm.generate(prompt, seed=3, max_tokens=max(steps) + 1, trace=str(path), **how)
         trace = Trace.read(path)
-        (folder / "asked.json").write_text(json.dumps([asked(trace, step) for step in steps]))
+        (folder / "asked.json").write_text(
+            json.dumps([make_request(trace, step) for step in steps])
+        )
         said = run(
             "node",
             "--no-warnings",

@@ -15,7 +15,7 @@ from cutaway.features.page.folder import write_page_folder
 from cutaway.files.hub import find_local
 from cutaway.files.hub.catalog import find
 from cutaway.trace import Trace
-from support.inside_files import asked, check_same
+from support.inside_files import check_same, make_request
 from support.many_scripts import lines
 from support.page_tokenizer import check_cuts_alike
 from support.wasm import NEEDS, cores, run
@@ -67,6 +67,6 @@ def test_the_inside_of_a_step_beyond_its_windows_is_ours(page, gemma, tmp_path):
     assert len(prompt) > 520
     gemma.generate(prompt, seed=7, trace=str(tmp_path / "run.jsonl"), **HOW)
     trace = Trace.read(tmp_path / "run.jsonl")
-    (tmp_path / "asked.json").write_text(json.dumps([asked(trace, 2)]))
+    (tmp_path / "asked.json").write_text(json.dumps([make_request(trace, 2)]))
     said = run("node", "--no-warnings", JS / "local-inside.mjs", page, tmp_path / "asked.json")
     check_same(base64.b64decode(said), gemma, trace, 2)

@@ -7,7 +7,7 @@ from cutaway.features.inside import summary
 from cutaway.features.inside.look import inside
 from cutaway.rerun import branch
 from cutaway.trace import Guide, Point, ShownRun, Trace, runs_to_html
-from support.made_traces import embedded
+from support.made_traces import read_embedded
 
 SAID = "<b>the fork</b> & “more”"
 
@@ -126,4 +126,4 @@ def test_what_cannot_be_shown_is_refused(runs):
 def test_a_page_without_a_guide_has_none(runs):
     page = runs_to_html(runs[:1], "one")
     assert "<run-guide>" not in page
-    assert embedded(page).steps == runs[0].trace.steps
+    assert read_embedded(page).steps == runs[0].trace.steps

@@ -39,7 +39,7 @@ def test_the_recording_is_small_and_of_the_current_format(recorded):
 
 def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     page = open_page(tiny_server.url)
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     assert len(page.tokens) == len(recorded.steps)
     assert page.step == uncertain(recorded)
@@ -51,14 +51,14 @@ def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     page.settle()
     assert page.address == "step=2"
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     assert page.step == 2
 
 
 def test_the_chosen_token_is_in_sight_among_the_candidates(open_page, tiny_server):
     page = open_page(tiny_server.url)
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     chosen = page.tab.locator("step-waterfall tr.chosen")
     rows = page.tab.locator("step-waterfall tbody tr")
@@ -66,7 +66,7 @@ def test_the_chosen_token_is_in_sight_among_the_candidates(open_page, tiny_serve
     for width, height in ((1400, 1000), (1000, 800), (390, 844)):
         page.tab.set_viewport_size({"width": width, "height": height})
         page.tab.reload()
-        page.ended()
+        page.wait_for_runs()
         page.settle()
         check_in_sight(page, chosen, rows)
 
@@ -84,7 +84,7 @@ def check_in_sight(page, chosen, rows):
 
 def test_a_model_that_did_not_record_it_says_so(open_page, tiny_server):
     page = open_page(tiny_server.url)
-    page.ended()
+    page.wait_for_runs()
     page.press("Home", "ArrowDown", "Enter")
     page.tab.get_by_text("This run was recorded with SmolLM2, seed 12, and the served").wait_for()
     page.tab.get_by_role("tab", name="Inside").click()
@@ -106,7 +106,7 @@ def test_examples_write_at_once_and_the_same_again(open_page, tiny_server):
     texts = []
     for _ in range(2):
         page.tab.get_by_role("button", name="My grandmother always said that").click()
-        page.ended()
+        page.wait_for_runs()
         texts.append(page.tokens)
     assert len(texts[0]) == 8
     assert texts[0] == texts[1]
@@ -116,7 +116,7 @@ def test_an_example_of_a_conversation_is_answered(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.go(settings={"max_tokens": 8, "ignore_eos": True})
     page.tab.get_by_role("button", name="Tell me a joke about a cat.").click()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     said = page.tab.get_by_role("log").inner_text()
     assert "Tell me a joke about a cat." in said
@@ -156,7 +156,7 @@ def test_the_recording_is_the_models_and_may_be_branched(page, smollm2_alone, re
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
     before = page.tokens
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
     page.settle()
     assert page.tokens == before
@@ -171,7 +171,7 @@ def locked(tiny_path):
 def test_the_recording_is_open_before_the_key_is_given(locked, open_page, recorded):
     page = open_page(locked.url)
     page.expected = "401"
-    page.ended()
+    page.wait_for_runs()
     assert len(page.tokens) == len(recorded.steps)
 
 
@@ -192,7 +192,7 @@ def shown(locator):
 
 def test_four_settings_are_open_and_the_others_folded(open_page, tiny_server):
     page = open_page(tiny_server.url)
-    page.ended()
+    page.wait_for_runs()
     sliders = page.tab.locator("settings-panel input[type=range]")
     assert shown(sliders) == 4
     assert sliders.count() > 12
@@ -254,7 +254,7 @@ def test_large_type_is_a_key_and_kept(open_page, tiny_server, width, height):
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
     assert not page.barriers()
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     assert strip.evaluate(size) == pytest.approx(1.5 * before)
 
 
@@ -269,7 +269,7 @@ def test_a_link_to_a_step_opens_it(open_page, tiny_server):
     link = page.tab.evaluate("() => navigator.clipboard.readText()")
     other = open_page(link)
     other.tab.wait_for_function("() => document.querySelectorAll('.chip').length === 12")
-    other.ended()
+    other.wait_for_runs()
     other.settle()
     assert other.tokens == tokens
     assert other.step == 3
@@ -279,7 +279,7 @@ def test_a_link_to_a_step_opens_it(open_page, tiny_server):
 
 def test_a_link_says_that_it_carries_no_file(open_page, tiny_server, tmp_path):
     page = written(open_page(tiny_server.url))
-    page.saved(tmp_path / "run.jsonl")
+    page.download_run(tmp_path / "run.jsonl")
     page.tab.locator("input[type=file]").set_input_files(tmp_path / "run.jsonl")
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
     page.tab.get_by_role("button", name="Copy link").click()
@@ -299,7 +299,7 @@ def test_a_call_is_shown_and_its_result_answered(page):
     assert not page.barriers("chat-box")
     result.fill("rain, 12 degrees")
     page.tab.get_by_role("button", name="Send result").click()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     said = page.tab.get_by_role("log").inner_text()
     assert "Result of the call" in said
@@ -328,9 +328,9 @@ def test_a_chat_opens_at_its_most_uncertain_step(page, tmp_path):
     page.go(settings={"temperature": LUCKY["temperature"], "max_tokens": 24}, seed="3")
     page.tab.get_by_label("Your message").fill(PROMPT)
     page.tab.get_by_label("Your message").press("Enter")
-    page.ended()
+    page.wait_for_runs()
     page.settle()
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     ends = set(trace.head.end_ids)
     own = [step for step in trace.steps if step.token_id not in ends]
     assert page.step == min(own, key=lambda step: step.logprob).index
@@ -347,7 +347,7 @@ def chat(page, message, **settings):
     field = page.tab.get_by_label("Your message")
     field.fill(message)
     field.press("Enter")
-    page.ended()
+    page.wait_for_runs()
     page.settle()
 
 
@@ -437,7 +437,7 @@ def test_a_token_that_is_typed_is_marked_and_the_view_stays_there(page):
     page.tab.get_by_label("Another token").press("Enter")
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
     page.settle()
-    page.ended()
+    page.wait_for_runs()
     page.settle()
     assert page.tokens[4] == " sailor"
     assert (page.step, marks(page)) == (4, {4: "→"})

@@ -26,7 +26,7 @@ def station(page, name):
 
 def test_the_figures_are_those_of_the_selected_step(open_page, tiny_server, tmp_path):
     page = written(open_page(tiny_server.url))
-    steps = page.saved(tmp_path / "run.jsonl").steps
+    steps = page.download_run(tmp_path / "run.jsonl").steps
     assert page.tab.locator("machine-view .name").all_inner_texts() == STATIONS
     for key, step in (("Home", steps[0]), ("End", steps[-1])):
         page.press(key)
@@ -140,7 +140,7 @@ def test_the_pulse_runs_while_a_text_is_written_and_is_still_afterwards(open_pag
     page.tab.get_by_role("tab", name="Completion").click()
     page.tab.get_by_label("Text to continue").fill("ab")
     page.tab.get_by_role("button", name="Write", exact=True).click()
-    page.ended()
+    page.wait_for_runs()
     page.tab.wait_for_function("() => window.pulses > 0")
     page.tab.wait_for_function("() => !document.querySelector('machine-view .pulse.runs')")
 

@@ -15,8 +15,8 @@ from cutaway.features.practice.cells import SAMPLE_CELLS, cell_exercises
 from cutaway.features.practice.exercises import exercises
 from cutaway.features.practice.page_exercises import told_judge, told_question
 from cutaway.features.practice.start import SAMPLE
-from support.browser import loaded
-from support.page_modules import in_node
+from support.browser import wait_for_model
+from support.page_modules import run_node
 from support.wasm import NEEDS
 
 needs_ziglang = pytest.mark.skipif(find_spec("ziglang") is None, reason=NEEDS)
@@ -69,7 +69,7 @@ def test_the_page_judges_as_python_does(tmp_path):
             asked=str(tmp_path / "asked.json"),
         )
     )
-    assert json.loads(in_node(tmp_path / "judge.mjs")) == expected
+    assert json.loads(run_node(tmp_path / "judge.mjs")) == expected
     assert {one["right"] for one in expected} == {True, False, None}
 
 
@@ -78,7 +78,7 @@ def lesson(open_page, hosted, toy_folder):
     """The page with its panel Practice."""
 
     def opened(**how):
-        page = loaded(open_page(hosted(toy_folder), **how))
+        page = wait_for_model(open_page(hosted(toy_folder), **how))
         page.tab.get_by_role("tab", name="Practice", exact=True).click()
         return page, page.tab.locator("practice-lesson")
 

@@ -17,7 +17,7 @@ SEEN = "(field) => field.getBoundingClientRect().bottom <= innerHeight"
 
 def test_a_text_and_its_figures_are_the_engines(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     done = smollm2_alone.generate(PROMPT, **LUCKY)
     assert trace.output_token_ids == done.token_ids
     assert f"{trace.steps[-1].fingerprint:016x}" == done.fingerprint
@@ -35,13 +35,13 @@ def test_a_conversation_is_answered_while_one_looks(page):
     field = page.tab.get_by_label("Your message")
     field.fill("Say hello.")
     field.press("Enter")
-    page.ended()
+    page.wait_for_runs()
     answer = page.tab.get_by_role("log").inner_text()
     assert "Say hello." in answer
     assert len(answer) > len("You\nSay hello.\nModel\n")
     field.fill("And again.")
     field.press("Enter")
-    page.ended()
+    page.wait_for_runs()
     assert page.tab.locator("chat-box li").count() == 4
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
 
@@ -65,7 +65,7 @@ def test_keys_step_through_the_run(page):
 
 def test_keys_find_uncertain_steps(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     page.press("Home")
     wanted = [s.index for s in trace.steps[1:] if s.observed.rank != 1]
     for step in wanted[:3]:
@@ -76,9 +76,9 @@ def test_keys_find_uncertain_steps(page, smollm2_alone, tmp_path):
 
 def test_a_fork_has_the_same_luck(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    first = page.saved(tmp_path / "first.jsonl")
+    first = page.download_run(tmp_path / "first.jsonl")
     page.fork(2)
-    fork = page.saved(tmp_path / "fork.jsonl")
+    fork = page.download_run(tmp_path / "fork.jsonl")
     token = fork.output_token_ids[2]
     assert token in [c.id for c in first.steps[2].observed.candidates]
     assert diff_texts(first, fork).is_fork
@@ -93,7 +93,7 @@ def test_a_second_click_does_not_fork_the_fork(page):
     page.press("Home", "ArrowDown")
     page.settle()
     page.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").dblclick()
-    page.ended()
+    page.wait_for_runs()
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
 
 
@@ -154,7 +154,7 @@ def test_a_trace_may_be_dropped(page, smollm2_alone, tmp_path):
         }""",
         path.read_text(),
     )
-    page.ended()
+    page.wait_for_runs()
     assert len(page.tokens) == 24
 
 
@@ -166,7 +166,7 @@ def test_an_address_brings_everything_back(page):
     page.settle()
     before, address = page.tokens, page.address
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 39")
     page.settle()
     assert page.tokens == before
@@ -217,7 +217,7 @@ def test_a_trace_file_is_opened_and_kept_apart(page, smollm2_alone, tmp_path):
     path = tmp_path / "run.jsonl.gz"
     smollm2_alone.generate(PROMPT, trace=path, **GREEDY)
     page.tab.locator("input[type=file]").set_input_files(path)
-    page.ended()
+    page.wait_for_runs()
     assert len(page.tokens) == 24
     page.press("Home")
     page.settle()
@@ -250,7 +250,7 @@ def test_what_if_is_what_the_model_draws(page, smollm2_alone, tmp_path):
     assert token in box.locator("tbody tr.chosen th").inner_text()
     box.get_by_role("button", name="Run it").click()
     page.settle()
-    page.ended()
+    page.wait_for_runs()
     assert page.tokens[4].strip() == token
 
 
@@ -282,7 +282,7 @@ def opened_inside(page, step=4):
 
 def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     look = inside(smollm2_alone, trace, 4)
     assert f"recomputed bit for bit: row hash {look.row_hash:016x}" in panel.inner_text()
     found = look.logit_attribution()
@@ -310,7 +310,7 @@ def test_no_table_of_the_inside_is_cut(open_page, smollm2):
 
 def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     panel.locator("canvas").first.focus()
     page.press("ArrowDown", *["ArrowDown"] * 3, "ArrowRight", "ArrowRight")
     page.settle()
@@ -328,7 +328,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     marked = {mark: i for i, (_, mark) in enumerate(tinted) if mark}
     assert marked["1"] == row.argmax()
     page.tab.reload()
-    page.ended()
+    page.wait_for_runs()
     panel.locator(".proof .mono").wait_for()
     page.settle()
     assert "L3.H2: attribution" in panel.inner_text()
@@ -337,7 +337,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
 @pytest.mark.slow  # the token's own rival is in every run, above
 def test_the_chosen_candidate_is_the_rival(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     page.press("ArrowDown", "ArrowDown")
     rival = trace.steps[4].observed.candidates[2].id
     total = inside(smollm2_alone, trace, 4).logit_attribution(rival).total
@@ -386,7 +386,7 @@ def test_the_step_without_each_word(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **GREEDY)
     page.press("Home")
     page.settle()
-    trace = page.saved(tmp_path / "run.jsonl")
+    trace = page.download_run(tmp_path / "run.jsonl")
     found = ablate(smollm2_alone, trace, 0, by="word")
     page.tab.get_by_role("tab", name="Leave out").click()
     panel = page.tab.locator("without-panel")

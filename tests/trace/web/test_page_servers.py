@@ -18,12 +18,12 @@ from cutaway.server.on_demand import OnDemandLLM
 from cutaway.trace import Parent, Trace, diff_texts
 from cutaway.trace.check import VERSION, to_current
 from support.adapters import adapter_of
-from support.page_modules import in_node
+from support.page_modules import run_node
 from support.proxied import ROOT, proxy
 from support.random_llama import write_tiny_llama
 from support.served import serve, serve_all
 from support.waiting import wait_until
-from support.web_data import DATA, FOUND
+from support.web_data import DATA, FIGURES
 
 SETTINGS = {"max_tokens": 12, "ignore_eos": True}
 
@@ -80,7 +80,7 @@ def test_the_menu_says_who_writes(open_page, server):
         page.tab.goto(address + json.dumps(SETTINGS))
         page.tab.get_by_label("Text to continue").fill("ab")
         page.tab.get_by_role("button", name="Write", exact=True).click()
-        page.ended()
+        page.wait_for_runs()
         assert f"model={name}" in page.tab.url
         wait_until(partial(has_counted, server, name, tokens))
 
@@ -126,7 +126,7 @@ def saved(tmp_path_factory):
     if shutil.which("node") is None:
         pytest.skip("there is no node here")
     folder = tmp_path_factory.mktemp("page")
-    in_node(Path(__file__).parent / "js" / "save.mjs", folder)
+    run_node(Path(__file__).parent / "js" / "save.mjs", folder)
     return folder
 
 
@@ -157,6 +157,6 @@ def test_a_fork_that_the_page_saved_names_its_parent(saved):
     assert not diff_texts(six, first).is_fork
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", FIGURES)
 def test_what_the_page_is_held_against_is_what_python_finds(name):
-    assert json.loads((DATA / f"{name}.json").read_text()) == FOUND[name]()
+    assert json.loads((DATA / f"{name}.json").read_text()) == FIGURES[name]()

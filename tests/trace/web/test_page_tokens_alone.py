@@ -20,7 +20,7 @@ from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.chat_probe import ChatPieces
 from support import tiny_tokenizers
 from support.many_scripts import lines
-from support.page_modules import in_node
+from support.page_modules import run_node
 from support.page_tokenizer import MODULE, check_cuts_alike
 from support.text_vocabularies import CONTROL, UNUSED, USER, byte_level, sentencepiece
 
@@ -179,5 +179,5 @@ def test_conversations_have_the_token_ids_of_the_template(kind, tmp_path):
     chat = Path(str(WEB / "js/local/chat.js")).as_uri()
     script = SCRIPT.format(asked=str(tmp_path / "asked.json"), chat=chat, tokenizer=MODULE)
     (tmp_path / "chat.mjs").write_text(script)
-    found = json.loads(in_node(tmp_path / "chat.mjs"))
+    found = json.loads(run_node(tmp_path / "chat.mjs"))
     assert dict(zip(NAMES, found, strict=True)) == dict(zip(NAMES, expected, strict=True))
