@@ -176,7 +176,7 @@ def test_a_message_has_what_the_chat_has(served, client):
                 "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
                 "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
             }  # fmt: skip
-            whole, streamed = ask.whole(**asked), build_message(ask.stream(**asked))
+            whole, streamed = ask.whole(**asked), build_message(ask.stream_events(**asked))
             [block], [grown] = whole["content"], streamed["content"]
             content, calls = said(chat(client, seed).choices[0].message)
             if calls:

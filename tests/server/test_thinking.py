@@ -190,7 +190,7 @@ def test_in_anthropics_form(path):
         with serve(llm, ServerSettings(names=["t"])) as served, Asker(base_url=served.url) as ask:
             whole = ask.whole(**fields, thinking={"type": "adaptive"})
             assert lasting(
-                build_message(ask.stream(**fields, thinking={"type": "adaptive"}))
+                build_message(ask.stream_events(**fields, thinking={"type": "adaptive"}))
             ) == lasting(whole)
         first, *others = whole["content"]
         assert first == {"type": "thinking", "thinking": thought, "signature": ""}

@@ -77,7 +77,7 @@ class Asker(httpx.Client):
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def stream(self, **fields):
+    def stream_events(self, **fields):
         """Return the events of a streamed answer."""
         answer = self.post("/v1/messages", json={**fields, "stream": True})
         assert answer.status_code == 200, answer.text

@@ -53,7 +53,7 @@ FIELDS = st.fixed_dictionaries(
 @given(FIELDS)
 def test_the_whole_answer_is_what_the_events_make(ask, fields):
     fields = {"messages": MESSAGES, **fields}
-    events, whole = ask.stream(**fields), ask.whole(**fields)
+    events, whole = ask.stream_events(**fields), ask.whole(**fields)
     records = [r for e in events for r in e.get("cutaway", {}).get("trace", [])]
     streamed = build_message(events)
     if fields.get("return_token_ids"):
@@ -126,7 +126,7 @@ def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
         return await read(job)
 
     monkeypatch.setattr(TextJob, "read", fail)
-    *before, last = ask.stream(**{**ASK, "max_tokens": 400})  # many reads
+    *before, last = ask.stream_events(**{**ASK, "max_tokens": 400})  # many reads
     assert before[0]["type"] == "message_start" and before[-1]["type"] == "content_block_delta"
     error = {"type": "api_error", "message": "the text has failed"}
     assert last == {"type": "error", "error": error}
@@ -143,7 +143,7 @@ def test_who_waits_is_pinged(tiny_path, monkeypatch):
     monkeypatch.setattr(TextJob, "read", slow)
     llm = LLM(tiny_path, threads=1)
     with serve(llm, ServerSettings(keep_alive=0.2)) as served, Asker(base_url=served.url) as ask:
-        events = ask.stream(**ASK)
+        events = ask.stream_events(**ASK)
     assert events[:2] == [{"type": "ping"}] * 2
     assert lasting(build_message(events))["output_tokens"] > 0
 

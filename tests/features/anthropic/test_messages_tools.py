@@ -56,7 +56,7 @@ def ask(smollm2):
 )
 def test_the_whole_answer_is_what_the_events_make(ask, fields):
     fields = {**ASK, **fields}
-    whole, streamed = ask.whole(**fields), build_message(ask.stream(**fields))
+    whole, streamed = ask.whole(**fields), build_message(ask.stream_events(**fields))
     for block in [*streamed["content"], *whole["content"]]:
         block.pop("id", None)
         if isinstance(block.get("input"), str):
