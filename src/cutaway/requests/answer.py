@@ -97,7 +97,7 @@ class _Call:
 class AnswerReader:
     """Splits one answer into thought, text and tool calls, while it is written.
 
-    parser       of tool calls, or of all of harmony; None if the answer can have neither
+    parser       parses tool calls, or a whole answer in harmony; None if there is nothing to parse
     control      the control tokens that the parser reads: id -> name
     token_bytes  the bytes of a token id
     thinking     how a thought before the answer is delimited; None: the answer has no thought
@@ -140,7 +140,10 @@ class AnswerReader:
         return deltas if self._parser is None else [*deltas, *self._note(self._parser.finish())]
 
     def _push(self, text: str) -> list[AnswerPart]:
-        """Insert control tokens, which add no text, where they were drawn: text may come later."""
+        """Read text, and insert each control token, which adds no text, where it was drawn.
+
+        Text that was drawn before the token may come after it.
+        """
         if self._parser is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
@@ -156,7 +159,10 @@ class AnswerReader:
         return self._split(reasoning, answer)
 
     def _split(self, reasoning: bytes, answer: bytes) -> list[AnswerPart]:
-        """Split both, which are whole characters: the tags between them are ASCII."""
+        """Return the parts of both texts.
+
+        Each text has whole characters, since the tags between them are ASCII.
+        """
         deltas: list[AnswerPart] = [Thought(reasoning.decode())] if reasoning else []
         if self._parser:
             deltas += self._parser.push(answer)

@@ -56,7 +56,7 @@ def _plain(prompt: Any) -> Any:
 
 
 def _is_list(prompt: Any) -> bool:
-    """Whether a value may be a list of ids or of prompts; bytes are none."""
+    """Whether a value may be a list of ids or of prompts; bytes are no such list."""
     raw = (str, bytes, bytearray, memoryview)
     return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
 
@@ -218,7 +218,7 @@ class BaseLLM:
         return check_text(text, **constraint)
 
     def check_length(self, text: str) -> None:
-        """TooLongError if a prompt is certainly too long: tokenizing megabytes takes long."""
+        """Raise TooLongError if a prompt is certainly too long: tokenizing megabytes is slow."""
         least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
         if least > limits.longest_prompt:
             raise limits.too_long(f"at least {least}")
@@ -257,7 +257,10 @@ def read_messages(messages: Iterable[Message]) -> list[Message]:
 
 
 def common_options(options: Mapping[str, Any]) -> Options:
-    """Return the options common to all requests; InputError for one that only a request has."""
+    """Return the options common to all requests.
+
+    InputError for a trace, since each request needs a file of its own.
+    """
     parsed = parse_options(options)
     if parsed.trace is not None:
         raise InputError("trace", ": name a file of its own in the options of each request")

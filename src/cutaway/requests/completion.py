@@ -24,8 +24,8 @@ class Aligned(NamedTuple):
     """How one of n samples was chosen by its importance weight.
 
     chosen     the index of the chosen sample
-    neg_log_z  of each sample
-    weights    exp(-neg_log_z) of each, divided by the sum of all
+    neg_log_z  the ``neg_log_z`` of each sample
+    weights    exp(-neg_log_z) of each sample, divided by the sum over all samples
     """
 
     chosen: int
@@ -41,7 +41,7 @@ class Between(NamedTuple):
     drawn       how many continuations of the prompt were written
     candidates  how many of their prefixes were weighed
     share       the chosen prefix's share of the total weight
-    logprob     natural, of the suffix after prompt and text
+    logprob     the natural log-probability of the suffix after prompt and text
     """
 
     method: str
@@ -82,7 +82,7 @@ class Completion:
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where the request wants them
-    speculation    draft tokens proposed, and accepted: each of those saved a step
+    speculation    numbers of draft tokens proposed and accepted; each accepted token saved a step
     notes          what may be wrong with the prompt: a BOS token given twice, or not at all; and
                    which keywords of a schema were checked token by token
     error          why the text ended, if ``finish_reason`` is "error"

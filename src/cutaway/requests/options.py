@@ -48,7 +48,8 @@ _CANDIDATES = 20
 class Options:
     """One request's settings, checked, without its prompt. ``KEYWORDS`` explains each of them.
 
-    trace    the file; of several texts, the first one's: see ``trace.write.numbered_path``
+    trace    the file of the trace; if there are several texts, the file of the first text's trace:
+             see ``trace.write.numbered_path``
     draft    the draft model or head to load: "draft:MODEL", "eagle:PATH" or "mtp"; None: none
     sources  the source of each setting: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
@@ -228,7 +229,7 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
 
 
 def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
-    """InputError for settings that only a text written from left to right can have."""
+    """Raise InputError for settings that only a text written from left to right can have."""
     excluded = (
         *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
         (parts["run"], "forced"), (parts["run"], "speculate"),

@@ -101,7 +101,7 @@ class EngineOwner(ABC):
         """
 
     def follow(self, sequence: Sequence) -> OutboxReader:
-        """Make a reader of a sequence that was just added; dropping the reader aborts it.
+        """Make a reader of a sequence that was just added; dropping the reader aborts the sequence.
 
         Call this between steps, in the call that adds the sequence.
         """
@@ -196,7 +196,10 @@ class Turns:
         return holder is not None and holder._is_owned()  # type: ignore[attr-defined]
 
     def belong_to_another(self) -> bool:
-        """Whether another thread has its turn; ask this once, and where no other thread runs."""
+        """Whether it is another thread's turn.
+
+        Ask this only once, and only while no other thread runs.
+        """
         holder = self._holder
         return holder is not None and not holder.acquire(blocking=False)
 
@@ -300,7 +303,7 @@ class Runner(EngineOwner):
         self._engine = engine
 
     def close(self, reason: str) -> None:
-        """End all sequences; ``reason`` is their error, and that of calls from now on."""
+        """End all sequences; ``reason`` is the error of these sequences and of all later calls."""
         if self._engine is not None:
             self.call(partial(self._end_all, reason))
 

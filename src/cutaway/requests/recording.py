@@ -1,5 +1,6 @@
-"""Records made before the first step: the head of a trace, and the page's first answer, which a
-server and a model in the page itself make alike.
+"""Records made before the first step: the head of a trace, and the first answer to the page.
+
+A server and the folder of a page with a model of its own both make that answer here.
 """
 
 from collections.abc import Iterable, Mapping

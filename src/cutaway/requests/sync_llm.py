@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Stream(Generation, Iterator[Step]):
-    """Yields each Step of one sequence; ``completion()`` has the result once they have ended.
+    """Yields each Step of one sequence; ``completion()`` has the result after the last Step.
 
     Closing it early (or leaving its ``with`` block, or dropping it) ends the sequence as "aborted".
     So does an interrupt (KeyboardInterrupt) of a thread that waits for a step. ``held_text`` is the
@@ -238,7 +238,8 @@ class SyncLLM(BaseLLM):
     ) -> list[Stream]:
         """Queue the n samples of a prompt, all or none.
 
-        traces: the paths of their traces, if those of several prompts are numbered together
+        traces: the paths of the samples' traces, if the traces of several prompts are numbered
+                together
         grammar: the options' grammar, if it is compiled already
         """
         asked_at = perf_counter()
@@ -276,14 +277,20 @@ class SyncLLM(BaseLLM):
         """
 
     def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
-        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
+        """Continue a prompt, and yield each Step as it is made.
+
+        The options are those of ``generate``.
+        """
         parsed = self.parse_options(options)
         if parsed.n != 1:
             raise InputError("n", " must be 1 to stream; streams and generate take several")
         return self.add(prompt, parsed)[0]
 
     def load_draft(self, name: str) -> None:
-        """Load a draft model or head, unless it is loaded. Errors as of `load_draft`."""
+        """Load a draft model or head, unless it is loaded.
+
+        Raises the errors of the function ``load_draft``.
+        """
         if self.draft != name:
             self.owner.call(partial(self._load_draft, name))
 
@@ -311,10 +318,10 @@ class SyncLLM(BaseLLM):
 
 
 def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load a draft model (draft:MODEL), the model's own draft head (mtp) or another (eagle:PATH).
+    """Load a draft model (draft:MODEL), the model's own head (mtp) or another head (eagle:PATH).
 
-    It computes on the threads of ``target``. InputError while texts run, if the vocabularies
-    differ, the model has no head, or memory is full.
+    The draft computes on the threads of ``target``. InputError while texts run, if the vocabularies
+    differ, if the model has no head, or if memory is full.
     """
     if not engine.is_idle:
         raise InputError("speculate", ": another draft model cannot be loaded while texts run")

@@ -45,7 +45,7 @@ class ToolUse:
     choice     which of them may or must be called
     functions  the Python functions among them, by name
     grammar    the grammar of the answers, compiled by ``options``; None if any text is allowed
-    variables  of the chat template, for the prompt
+    variables  variables of the chat template for the prompt
     notes      remarks for the answer about how the request was read
     """
 
@@ -210,7 +210,10 @@ class ToolUse:
     def _compile_either(
         self, keywords: Mapping[str, Any], calls: Grammar, *, ready: bool
     ) -> Matcher:
-        """Compile both; return a matcher of bytes for either text. ready: see ``options``."""
+        """Compile the schema and the calls; return a matcher of bytes for either text.
+
+        ready: see ``options``
+        """
         schema = json_schema(keywords["json_schema"])
         compact = keywords.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
@@ -221,16 +224,19 @@ class ToolUse:
         return byte_matcher(replace(either, thought="", calls=bare), ready=ready)
 
     def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
-        """Return the grammar of answers by the choice; only: of calls alone, without other text."""
+        """Return the grammar of the answers that the choice allows.
+
+        only: an answer consists of calls, without other text
+        """
         choice = replace(self.choice, mode="required") if only else self.choice
         form = dialect or self._dialect
         assert form is not None
         return grammar(form, tools, choice, self._parallel)
 
     def _check_each(self) -> None:
-        """InputError for the first tool for which no call can be written.
+        """Raise InputError for the first tool for which no call can be written.
 
-        Its schema is also compiled alone: that error says where in the schema the fault is.
+        Each schema is also compiled alone: that error says where in the schema the fault is.
         """
         for i, tool in enumerate(self.tools):
             schema = Grammar("json_schema", json.dumps(tool.parameters_schema()))
@@ -313,7 +319,7 @@ class ToolUse:
 
 
 def _explain_schema_error(reason: str) -> str:
-    """Return why a tool's parameters do not compile. reason: llguidance's, about our grammar."""
+    """Return why a tool's parameters do not compile. reason: llguidance's words on our grammar."""
     if names := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
         return f": {names[1]} cannot be kept to in a call: leave it out"
     return reason
@@ -329,6 +335,6 @@ def _to_list(tools: Any) -> list[Any]:
 
 
 def check_function(function: Function) -> None:
-    """InputError for a coroutine function, which cannot be called here."""
+    """Raise InputError for a coroutine function, which cannot be called here."""
     if iscoroutinefunction(function):
         raise InputError(f"{function.__name__} is async: give a function that is not")

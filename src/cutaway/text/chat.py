@@ -43,7 +43,7 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
-        """Read the file's template; None if the file has none, FormatError if it is no text."""
+        """Read the file's template; None if there is none, FormatError if the field is not text."""
         source = metadata.get(FIELD)
         if source is None:
             return None
@@ -152,8 +152,9 @@ class ChatTemplate:
     ) -> str:
         """Render prepared messages; with an ``end``, only up to the end of the last message.
 
-        A mark finds the end, as in ``transformers``: the character ``end`` twice, after the last
-        message. A template that trims messages also removes the space after the mark.
+        As in ``transformers``, a mark after the last message shows where it ends. The mark is the
+        character ``end``, written twice. A template that trims messages also removes the space
+        after the mark.
         """
         if not end:
             return self.render_prepared(messages, tools, variables)
@@ -264,7 +265,8 @@ class ChatTemplate:
 def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
     """Return a JSON value with each of its strings changed, keys of objects included.
 
-    InputError for a value that JSON cannot express: a template could write that unchanged.
+    InputError for a value that JSON cannot express: a template could write it with its strings
+    unchanged.
     """
     if isinstance(value, str):
         return change(value)

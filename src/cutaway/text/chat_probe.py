@@ -1,7 +1,7 @@
 """Find what a chat template writes around thoughts and between messages, by rendering probes.
 
 Knows the fields in which templates take a thought, and the marks of families whose templates write
-no thoughts. Does not know how others use the marks. ``tools.dialect`` probes tools.
+no thoughts. Does not know what other modules use the marks for. ``tools.dialect`` probes tools.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNRENDERED = (
     ("<seed:think>", "</seed:think>"),
     ("<|channel>thought\n", "<channel|>"),
 )
-"""(opening, closing) of templates that write no thought, but have both in their source."""
+"""(opening, closing) of templates that write no thought, but have both marks in their source."""
 
 
 def thinking_of(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
@@ -74,7 +74,7 @@ def _encode_tag(tag: str, tokenizer: Tokenizer) -> list[int]:
 def _marks(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[str, str] | None:
     """Return the marks before and after a thought.
 
-    Marks that only the template's source has count if each of their tags is one token.
+    Marks that only the template's source has are used if each of their tags is one token.
     """
     for messages in _thought_conversations():
         if marks := _find_marks(template, messages):
@@ -162,7 +162,8 @@ _Message = Mapping[str, str]
 class ChatPieces:
     """The texts between two messages, by their roles: "user assistant" -> text.
 
-    Both ends have roles, "start" and "end"; the text before "end" opens the answer.
+    The two ends of the conversation count as roles, "start" and "end"; the text before "end" opens
+    the answer.
     trimmed: the roles whose contents are stripped as by ``str.strip``
     thought_end: an assistant's content is written only from behind the last such mark, since
                  prompts leave out earlier thoughts; "": the whole content is written
@@ -178,7 +179,10 @@ class ChatPieces:
 
     @classmethod
     def from_template(cls, template: ChatTemplate) -> ChatPieces:
-        """Find the texts; InputError if the template writes more, FormatError if it fails."""
+        """Find the texts; FormatError if the template fails.
+
+        InputError if the template does more than write texts between messages.
+        """
         if _CLOCK in template.source:
             raise InputError("the model's chat template writes today's date")
         roles = ("user", "assistant", "system")
@@ -222,7 +226,7 @@ class ChatPieces:
 
 
 def _rules(ends: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield fields of ``ChatPieces`` beyond the texts, the simplest first.
+    """Yield values for the fields of ``ChatPieces`` that are not texts; the simplest come first.
 
     ends: marks with which thoughts may end
     """
@@ -279,7 +283,7 @@ def _note(
 
 
 def _turns(questions: int, contents: Sequence[str]) -> list[_Message]:
-    """Return this number of questions with answers between them; contents repeat in turn."""
+    """Return this number of questions with answers between them; they take ``contents`` in turn."""
     roles = ("user", "assistant")
     return [
         {"role": roles[i % 2], "content": contents[i % len(contents)]}

@@ -151,7 +151,10 @@ class Harmony(Thinking):
         return replace(self, header=header, opened=header == self.before)
 
     def with_start(self, text: str) -> Harmony:  # noqa: ARG002 - whatever it is, it is in that channel
-        """Return a copy within a final message, where templates put an answer's beginning."""
+        """Return a copy for an answer that begins with ``text``.
+
+        Templates put such a beginning into a final message.
+        """
         return replace(self, header=_FINAL, opened=False)
 
     def parser(self) -> None:
@@ -178,12 +181,15 @@ class Harmony(Thinking):
 
     @property
     def grammar(self) -> str:
-        """Lark of thoughts and a final message, whose text is ``answer``, which others define."""
+        """The Lark rules of thoughts and a final message.
+
+        The message's text is the rule ``answer``, which the caller adds.
+        """
         return "\n".join(self._messages(f"{self._thoughts} final", "answer"))
 
     @property
     def any_text(self) -> str:
-        """Lark of whole answers without calls."""
+        """The Lark grammar of whole answers without calls."""
         return "\n".join(
             [
                 "%llguidance {}",
@@ -198,7 +204,7 @@ class Harmony(Thinking):
 
     @property
     def _before(self) -> str:
-        """Lark of what may come before a call or a final message."""
+        """The Lark expression of what may come before a call or a final message."""
         return "analysis? preamble*" if self.once else "(analysis | preamble)*"
 
     @property
@@ -208,7 +214,7 @@ class Harmony(Thinking):
     def with_tools(
         self, tools: Sequence[Tool], choice: ToolChoice, answer_rule: str = "TEXT"
     ) -> str:
-        """Return Lark of whole answers that may or must call one of the tools.
+        """Return the Lark grammar of whole answers that may or must call one of the tools.
 
         answer_rule: the rule of the final message's text
         InputError: no tool may be called; a custom tool's grammar that cannot be nested.
@@ -262,7 +268,7 @@ class Harmony(Thinking):
 
     @property
     def _format(self) -> str:
-        """Lark of the note that a header may have: that arguments are JSON."""
+        """The Lark expression of a header's note that the arguments are JSON."""
         mark = self._literal("<|constrain|>json")
         return '" json"' + (f' | " "? {mark}' if "<|constrain|>" in self.control else "")
 

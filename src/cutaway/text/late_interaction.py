@@ -14,10 +14,10 @@ _MAX_TOKENS = 1 << 20
 class LateInteraction(NamedTuple):
     """How queries and documents are tokenized, and which of their tokens have vectors.
 
-    query_id, document_id          the second token of a query, of a document; None: no such token
+    query_id, document_id          the second token of queries and of documents; None: no such token
     query_length, document_length  the largest number of tokens, the second one included
-    filled_to, filler              queries are padded with ``filler`` to ``filled_to`` tokens, which
-                                   all have vectors; 0: queries are not padded
+    filled_to, filler              queries are padded with ``filler`` to ``filled_to`` tokens, and
+                                   all these have vectors; 0: queries are not padded
     fillers_are_seen               whether tokens attend to the padding
     skipped                        ids of document tokens that have no vector
     """

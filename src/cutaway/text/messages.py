@@ -108,7 +108,7 @@ def _arguments(function: Message, place: str) -> dict[str, Any]:
 
 
 def _input(custom: Message, place: str) -> dict[str, Any]:
-    """Return a custom tool's text as the single argument ``INPUT``, which the model writes."""
+    """Return a custom tool's text as ``INPUT``, the only argument that the model writes for it."""
     value = custom.get("input")
     if not isinstance(value, str):
         raise InputError(Name(place, "custom", "input"), f" must be a string, not {shown(value)}")
@@ -116,7 +116,7 @@ def _input(custom: Message, place: str) -> dict[str, Any]:
 
 
 def _name_result(message: dict[str, Any], names: Mapping[str, str], place: str) -> None:
-    """Add the tool's name to its result, which some templates need."""
+    """Add the tool's name to its result, because some templates need the name."""
     call_id = message.get("tool_call_id")
     if not isinstance(call_id, str) or call_id not in names:
         raise InputError(
@@ -149,7 +149,7 @@ def with_schema(
 # part of the thought.
 
 HARMONY_MARK = "<|channel|>analysis<|message|>"
-"""A text that the source of every such template has."""
+"""A text that the source of every harmony template has."""
 
 
 def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

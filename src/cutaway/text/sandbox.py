@@ -308,7 +308,7 @@ def _pay_format(allowance: Allowance, text: Any, arguments: Iterable[Any]) -> No
 
 
 def _cost(allowance: Allowance, operator: str, left: Any, right: Any) -> int:
-    """Return the cost of an operation, besides that of a step."""
+    """Return the cost of an operation beyond the cost of a step."""
     if isinstance(left, (str, bytes)) and operator == "%":
         _pay_format(allowance, left, [right])
     counts = [operand for operand in (left, right) if isinstance(operand, int)]
@@ -340,7 +340,7 @@ _ASKS = ("defined", "undefined", "none", "default", "d")
 
 
 class _Generation(Extension):
-    """``{% generation %}``, which marks the assistant's text for training: its body is kept."""
+    """The tag ``{% generation %}`` marks the assistant's text for training; its body is kept."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja2 declares it so
 
@@ -371,7 +371,8 @@ def environment() -> BoundedEnvironment:
 def variables_of(source: str) -> frozenset[str]:
     """Return the names that a template reads and does not assign itself; raise as Jinja2 does.
 
-    An assigned name also counts if the template tests whether it is given: it has a default.
+    An assigned name is also returned if the template tests whether the variable is given, since the
+    assignment is then only a default.
     """
     tree = environment().parse(source)
     assigned_names = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}

@@ -73,7 +73,7 @@ class Thinking:
 
     @property
     def grammar(self) -> str:
-        """Lark of an optional thought and the rule ``answer``, which others define."""
+        """The Lark rules of an optional thought before an answer; the caller adds ``answer``."""
         opening = "" if self.opened else self._literal(self.opening)
         first = next((name for name in self.control if self.closing.startswith(name)), "")
         if first:
@@ -141,7 +141,7 @@ def lark_string(text: str) -> str:
 
 
 def escape_piece(data: bytes) -> bytes:
-    """Return the bytes of a token that is no mark, in which no byte is the one before marks."""
+    """Return the bytes of a token that is no mark; replace the byte that is put before marks."""
     return data.replace(_WHOLE, b"\xfe")
 
 

@@ -1,4 +1,4 @@
-"""Figures of a canvas from its recorded passes, its state over time, a cell's history.
+"""Figures of a canvas from its recorded passes, the canvas after each pass, and a cell's history.
 
 Cells are counted from 0, as steps are.
 """
@@ -216,7 +216,7 @@ def _forced_positions(trace: Trace, canvas_pass: Pass) -> set[int]:
 
 
 def came_in(passes: Iterable[Pass]) -> dict[int, int]:
-    """Map position, in order -> the pass of its final token; masked cells are absent."""
+    """Map each position, in order, to the pass of its final token; masked cells are absent."""
     came: dict[int, int] = {}
     for canvas_pass in passes:
         for cell in canvas_pass.cells:

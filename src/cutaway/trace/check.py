@@ -34,7 +34,7 @@ def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
 
 
 def integer(value: Any) -> int:
-    """Check an integer from 0 to ``LARGEST``; no bool."""
+    """Check an integer from 0 to ``LARGEST``; a bool is refused."""
     if type(value) is not int or not 0 <= value <= LARGEST:
         raise ValueError("must be a whole number, 0 or more")
     return value
@@ -131,7 +131,7 @@ def anything(value: Any) -> Any:
 
 
 def checks_of(kind: type, /, **special: Check) -> Mapping[str, Check]:
-    """Return the checks of a class's fields: from ``special``, others by their types."""
+    """Return a check for each field of a class: from ``special``, or else by the field's type."""
     types = get_type_hints(kind)
     return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
 
@@ -182,7 +182,7 @@ RENAMES: Table = {
     "pass": {"visit": "redraw"},
     "pass.cells": {"row": "logits_hash"},
 }  # fmt: skip
-"""Path of kind and fields, in old names -> {old name or value: current name or value}."""
+"""The path of a kind's fields, in old names -> {an old name or value: the current one}."""
 
 
 def to_current(record: Json, version: int) -> Json:

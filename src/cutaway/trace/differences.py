@@ -1,4 +1,4 @@
-"""Compare two traces: their divergence, the runs they share after it, the cost of each text.
+"""Compare two traces: where they diverge, which runs they share after that, what each text costs.
 
 Knows only the files; ``cutaway.rerun`` computes the cost of a text under another model.
 """
@@ -174,7 +174,10 @@ def _flat(head: Head) -> dict[str, Any]:
 
 
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
-    """Return the first step with other logits, up to the divergence, which still compares."""
+    """Return the first step whose logits differ; None if there is none.
+
+    The divergence is the last step that is compared.
+    """
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
     return next((x.index for x, y in pairs if x.logits_hash != y.logits_hash), None)
 

@@ -162,7 +162,7 @@ class Why:
 
 @plainly
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
-    """Explain from the record alone why the text ended. closest: the most near misses named."""
+    """Explain from the record alone why the text ended. closest: how many near misses to name."""
     moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))
     before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(

@@ -47,7 +47,7 @@ def percent(share: float | None) -> str:
 
 
 def height(share: float) -> float:
-    """Map probabilities from 0.0001 to 1 to 0 to 1, on a logarithmic scale; smaller ones to 0."""
+    """Map a probability to a height on a logarithmic scale: 1 to 1, and 0.0001 or less to 0."""
     return max(1 + log10(share) / 4, 0.0) if share > 0 else 0.0
 
 

@@ -123,8 +123,8 @@ class SizesRecord:
     """The sizes of the model, for drawings of it; ``Head.weights`` identifies the model.
 
     hidden, mlp    widths of the residual stream and of an MLP's inner layer
-    experts        number of MLPs in a layer, of which ``experts_used`` compute each token; both are
-                   0 if every layer has one MLP
+    experts        number of MLPs in a layer; 0 if every layer has one MLP
+    experts_used   number of these that compute each token; 0 if every layer has one MLP
     """
 
     layers: int

@@ -26,8 +26,9 @@ class Grammar:
     """A kind (one of KINDS) and its text: a schema or a list of choices as JSON, or the source.
 
     compact  whether JSON has no white space between its parts
-    thought  Lark of a thought that may precede the text, which is its rule ``answer``; "": none
-    calls    Lark of tool calls that the model may write instead of the text; "": none
+    thought  Lark source of a thought that may precede the text; there, the rule ``answer`` stands
+             for the text; "": no thought
+    calls    Lark source of tool calls that the model may write instead of the text; "": no calls
     """
 
     kind: str
@@ -38,7 +39,10 @@ class Grammar:
 
     @property
     def ways(self) -> "tuple[Grammar, ...]":
-        """The grammars, one of which a text must match: the text's own, and that of calls."""
+        """The grammar without calls and, if there are calls, the grammar of calls.
+
+        A text must match one of these grammars.
+        """
         if not self.calls:
             return (self,)
         return replace(self, calls=""), Grammar("grammar", self.calls, thought=self.thought)

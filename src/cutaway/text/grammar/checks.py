@@ -72,9 +72,10 @@ def _fits(text: bytes, byte: bytes) -> bool:
 
 
 def _find_awaited_part(text: bytes) -> str:
-    """Return what may follow: "more" of the result, "any" if it may be whole, "end" after a point.
+    """Return what may follow the result that a text ends with; "" if it does not end with one.
 
-    "" where the text ends within no result.
+    "more": the rest of the result. "any": the rest, or anything but a digit, since the result may
+    be complete. "end": anything but a digit, since a point, comma or slash follows the result.
     """
     spellings, partial_result = _open_sum(text)
     partial_result = partial_result.lstrip(b" ")
@@ -90,7 +91,7 @@ def _find_awaited_part(text: bytes) -> str:
 
 
 def _open_sum(text: bytes) -> tuple[frozenset[bytes], bytes]:
-    """Return the spellings of the result after the last equals sign, and its part so far."""
+    """Return the spellings of the result after the last equals sign, and the result so far."""
     before, sign, partial_result = text[-_READ:].rpartition(b"=")
     if not sign or len(partial_result) > 2 * _READ:
         return frozenset(), b""
@@ -177,9 +178,9 @@ def _decimal(value: Fraction, places: int, *, rounded: bool = False) -> str:
 class OwnCheck(Protocol):
     """The interface of a user's own check: ``LLM.generate(..., check=object)``.
 
-    Optional members: ``name``, for errors and records; ``suspects`` as in ``Check``, without which
-    every step asks ``allows`` about every token; ``reads_prompt = True``, which puts the last 512
-    tokens of the prompt before the text.
+    Optional members: ``name``, for errors and records; ``suspects``, as in ``Check`` (if it is
+    missing, every step asks ``allows`` about every token); ``reads_prompt = True``, which puts the
+    last 512 tokens of the prompt before the text.
     """
 
     def allows(self, text: bytes, token: bytes) -> bool:

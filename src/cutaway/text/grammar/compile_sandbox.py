@@ -24,7 +24,10 @@ _STACK = 4 << 20  # half of a thread's usual stack
 
 
 class CompileSandbox:
-    """Compiles grammars in another process. It starts for the first one, and again if it ended."""
+    """Compiles grammars in another process.
+
+    The process starts for the first grammar, and again if it has ended.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()

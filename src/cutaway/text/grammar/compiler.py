@@ -43,7 +43,8 @@ Read = Callable[[Grammar], str]
 """Returns a grammar's source for llguidance; InputError if it cannot be converted."""
 
 _MAX_KEPT, _MAX_KEPT_BYTES = 64, 1 << 20
-"""The most compiled grammars kept, and characters of their sources, of 200 bytes each."""
+"""The most compiled grammars that are kept, and the most characters of their sources. A character
+costs 200 bytes."""
 _AHEAD = 512
 """Characters of forced text that the model's tokenizer cuts into tokens. The rest gets byte tokens:
 a forced text may be long, and each step cuts it anew."""
@@ -147,7 +148,7 @@ class Compiled:
 class GrammarCompiler:
     """Compiles the grammars of one model and keeps the last few. Any thread may use it.
 
-    read  returns a grammar's source; for strangers' grammars another process may make it
+    read  returns a grammar's source; another process may make the source of a stranger's grammar
     """
 
     def __init__(self, words: TokenizerLike) -> None:

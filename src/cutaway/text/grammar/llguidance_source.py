@@ -317,7 +317,7 @@ def _inward(bound: Any, inside: float, of_integers: bool) -> Any:
 def _find_near_bounds(schema: Any) -> frozenset[float]:
     """Return the whole bounds less than 1 away from a bound of the other side.
 
-    Only lower bounds of at least 0, and upper bounds of at most 0.
+    Lower bounds are only returned if they are at least 0, and upper bounds if they are at most 0.
     """
     low = {*_bounds_in(schema, "minimum", "exclusiveMinimum")}
     high = {*_bounds_in(schema, "maximum", "exclusiveMaximum")}

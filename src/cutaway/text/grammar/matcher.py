@@ -48,8 +48,8 @@ class QuotedTokens:
     """The tokens of a vocabulary that may end a key, since they have a quote.
 
     data    id -> bytes
-    inside  a text between two neighbouring quotes -> the ids of tokens with it
-    twice   ids of tokens that have the same text between quotes twice
+    inside  a text between two neighbouring quotes -> the ids of the tokens that have this text
+    twice   ids of the tokens that have the same text between quotes twice
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
@@ -149,7 +149,7 @@ _ARGUMENTS_CAPTURE, _CALL_CAPTURE = f"{_LIST_CAPTURE}given_", f"{_LIST_CAPTURE}c
 
 
 def marked_call(index: int, before: str, behind: str) -> list[str]:
-    """Return Lark of the rule ``called_{index}``: a call, with the texts around its arguments."""
+    """Return the Lark rule ``called_{index}``: a call, with the texts around its arguments."""
     return [
         f'given_{index}[capture="{_ARGUMENTS_CAPTURE}{index}"]: arguments_{index}',
         f'called_{index}[capture="{_CALL_CAPTURE}{index}"]: {before} given_{index} {behind}',
@@ -210,8 +210,9 @@ class GrammarState:
     """The state of one text under one grammar, with a judge of whether the text may end.
 
     keys   the keys of the text's objects; None unless the schema leaves keys open
-    calls  a second state of the grammar, which captures calls; None if calls may repeat. It never
-           computes masks, for which llguidance reads ahead; so it also captures forced calls
+    calls  a second state of the grammar, which captures calls; None if calls may repeat. To compute
+           a mask, llguidance reads ahead. This state never computes masks, so it also captures
+           forced calls
     """
 
     def __init__(
@@ -361,7 +362,7 @@ class Matcher:
 
     @property
     def ends(self) -> tuple[bool | None, ...]:
-        """Whether the text may end under each grammar; None once it no longer matches that one."""
+        """Whether the text may end under each grammar; None for one that it no longer matches."""
         return tuple(None if way is None else way.may_end for way in self._ways)
 
     @property

@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 class BegunScalar:
     """An unfinished string, number or literal; its first byte tells its kind.
 
-    text  the digits of a number so far; "" for the others
+    text  the digits of a number so far; "" for a string or a literal
     """
 
     kind: str
@@ -28,7 +28,7 @@ class BegunScalar:
 
 
 class ChildFacts:
-    """Facts about a container's complete children; ``before`` has those without the last child.
+    """Facts about a container's complete children; ``before`` has facts about all but the last.
 
     Complete children never change, so facts about a longer text extend those about a shorter one.
     """

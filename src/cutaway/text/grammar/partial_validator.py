@@ -44,8 +44,8 @@ class PartialValidator:
 
     root     the schema, its numbers as decimals
     plain    whether numbers are written without an exponent
-    touched  whether a verdict needed more than the kind of an open string, number or literal, so
-             that its end may change the verdict
+    touched  whether a verdict needed more than the kind of an open string, number or literal: the
+             verdict may then change when this value ends
     """
 
     def __init__(self, root: Schema, *, plain: bool = False) -> None:
@@ -149,7 +149,7 @@ class PartialValidator:
         self, schema: dict[str, Any], name: str, value: Any,
         add: Callable[[Any, Any, Any], Any], start: Any,
     ) -> Any:  # fmt: skip
-        """Return a fact about all children; ``ChildFacts.fold`` keeps that about complete ones."""
+        """Return a fact about all children; ``ChildFacts.fold`` keeps it for complete children."""
         if not isinstance(value, OpenContainer):
             return ChildFacts().fold(name, value, add, start)
         fact = value.child_facts.fold((name, id(schema)), value.value, add, start)
@@ -192,7 +192,7 @@ class PartialValidator:
         return None if value is NOT_BEGUN else self.holds(schema, value)
 
     def _has(self, names: Any, value: Any) -> Verdict:
-        """Return whether these keys are present; draft 3 has true or false instead of names."""
+        """Return whether these keys are present; draft 3 has true or false instead of a list."""
         if not isinstance(names, list):
             return True
         keys = {key for key, _ in members(value)}
@@ -243,7 +243,7 @@ class PartialValidator:
             return True
 
         def add(seen: frozenset[Any] | None, _: int, item: Any) -> frozenset[Any] | None:
-            """Return the items so far; None once two are alike."""
+            """Return the items so far; None once two items are alike."""
             key = alike(item)
             return None if seen is None or key in seen else seen | {key}
 

@@ -66,7 +66,7 @@ def judge_of(schema: Any) -> Judge:
 
 
 def judge_of_rules(lark: str) -> tuple[str, Judge | None]:
-    """Return (Lark that captures the rules made of one schema, the judge of these captures)."""
+    """Return (Lark that captures each rule made of one schema, the judge of the captured texts)."""
     schemas = {name: _schema(text) for name, text in _RULE.findall(lark)}
     binding = {name: schema for name, schema in schemas.items() if {*schema} - {"x-guidance"}}
     if not binding:

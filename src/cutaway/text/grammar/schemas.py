@@ -279,7 +279,7 @@ _SEVERAL = re.compile(r"[\x00-\x1f\x7f]")  # characters with more than one JSON 
 
 
 def one_spelling(schema: Any) -> Any:
-    """Write "any other key" as a pattern, which llguidance matches with the parsed key."""
+    """Allow all other keys by a pattern, since llguidance matches a pattern with the parsed key."""
     if not isinstance(schema, dict):
         return schema
     copy = map_subschemas(schema, one_spelling)

@@ -276,7 +276,7 @@ class Tokenizer:
             eaten = part in self._rstrip_token_ids
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
-        """Return warnings about the BOS token of a prompt; mostly ().
+        """Return warnings about the BOS token of a prompt; () for most prompts.
 
         text: the prompt's text, if it was encoded with special=True
         """
@@ -338,7 +338,7 @@ class Tokenizer:
 
     @cached_property
     def padding_ids(self) -> tuple[int, ...]:
-        """The ids without a token: rows that only pad the model's matrices, as their names tell."""
+        """The ids whose names tell that they are no tokens: their rows only pad the matrices."""
         unused, tokens = self._vocabulary.ids_of(Kind.UNUSED), self._vocabulary.tokens
         return tuple(i for i in unused if tokens[i] == padding_name(i))
 

@@ -177,7 +177,8 @@ class _DigitGroups:
 def _end_run(text: str) -> int:
     """Return the start of a run of white space or of letters and marks at the end of the text.
 
-    Its first cut may depend on how the run continues. Without such a run: the text's length.
+    The run's first cut may depend on how the run continues. If there is no such run, return the
+    text's length.
     """
     begin = len(text.rstrip())
     if begin == len(text):

@@ -58,7 +58,7 @@ _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
 
 def _words(digits: str) -> str:
-    """Return GPT-4's expression. digits: those of a word; Llama 3 and Qwen differ in these only."""
+    """Return GPT-4's expression; Llama 3 and Qwen change only ``digits``, its part for digits."""
     return (
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
@@ -68,7 +68,8 @@ def _words(digits: str) -> str:
 def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r\n/") -> str:
     """Return the o200k expression, in which a word also ends where upper case begins.
 
-    but: excluded from the letters; after: characters that join the punctuation before them
+    but: excludes characters from the letters
+    after: characters that join the punctuation before them
     """
     head, upper, lower = r"[^\r\n\p{L}\p{N}]?", f"[{_UPPER}{but}]", f"[{_LOWER}{but}]"
     return (

@@ -137,7 +137,7 @@ def numbers(
 
 
 def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None:
-    """Return a token id, None if the field is absent; FormatError outside the vocabulary."""
+    """Return a token id, None if the field is absent; FormatError if the vocabulary lacks it."""
     value = metadata.get(field)
     if value is None:
         return None
@@ -150,7 +150,7 @@ def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None
 
 
 def ids(metadata: Mapping[str, Any], field: str, size: int) -> list[int]:
-    """Return token ids, [] if the field is absent; FormatError outside the vocabulary."""
+    """Return token ids, [] if the field is absent; FormatError if the vocabulary lacks an id."""
     value = metadata.get(field, np.empty(0, np.int64))
     is_integers = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
     if not is_integers or not ((value >= 0) & (value < size)).all():

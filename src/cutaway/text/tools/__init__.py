@@ -42,7 +42,7 @@ class CallStart:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The next part of a call's arguments: JSON of a function's, plain text of a custom tool's."""
+    """The next part of a call's arguments: JSON for a function, plain text for a custom tool."""
 
     index: int
     text: str
@@ -61,7 +61,7 @@ Delta = Content | CallStart | Arguments | CallEnd
 class CallParser:
     """Parses one answer.
 
-    new_id:   returns the id of the call with an index
+    new_id:   returns the id of a call, given the call's index
     required: whether the answer must be a call, so that its beginning is never content
     """
 
@@ -198,7 +198,7 @@ class CallParser:
         return self._end()
 
     def _raw(self) -> list[Delta]:
-        """Return text, but hold back as many bytes as its closing has: both end the answer."""
+        """Return text, but hold back as many bytes as the closing has, for it ends the answer."""
         size = max(len(self._pending) - _length(self._tail), 0)
         text = self._text.push(self._pending[:size])
         self._pending = self._pending[size:]
@@ -223,7 +223,7 @@ class CallParser:
         return [CallEnd(self._calls - 1)]
 
     def _read_after_call(self) -> list[Delta]:
-        """Read on after a call: the next call, the end of all calls, or (if not forced) content."""
+        """Read what follows a call: another call, the end of all calls, or (if allowed) content."""
         if not self._dialect.allows_several:
             self._state = self._saying
             return []

@@ -130,7 +130,7 @@ def _fill_slots(parts: Parts, name: str, call_id: str) -> list[str]:
 
 
 def call_id(request: str, index: int) -> str:
-    """Return the id of a request's call: nine letters and digits, always the same."""
+    """Return the id of a call, nine letters and digits; the same call always gets the same id."""
     number = int.from_bytes(blake2b(f"{request}/{index}".encode(), digest_size=8).digest())
     digits = []
     for _ in range(ID_LENGTH):
@@ -333,7 +333,7 @@ class _Turns:
 def _named_calls(
     turns: _Turns, first: dict[str, Any], second: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the calls in a form of which the template writes the name; None if it writes none."""
+    """Return the calls in a form whose names the template writes; None if it writes no names."""
     call_turn = turns.turn(_PROBE_TEXT, first) or turns.turn("", first)
     if call_turn is None or _PROBE_TEXT not in (turns.plain or ""):
         return None
@@ -346,7 +346,8 @@ def _named_calls(
 def _several(opening: str, rest: str, gap: str, form: ParameterList | None) -> Dialect:
     """Return the dialect of a model that can write several calls.
 
-    rest: the text after the arguments of a single call; gap: the text between those of two calls
+    rest: the text after the arguments of a single call
+    gap: the text between the arguments of the first call and those of the second
     """
     for probes in (_IDS, _NAMES, _NUMBERS):
         gap = gap.replace(probes[1], probes[0])

@@ -228,9 +228,10 @@ class ArgumentRules:
         return f"({' | '.join(ways)})"
 
     def _with_closing(self, terminal: str, closing: str) -> str:
-        """Return the expression of a terminal's text, which never has the closing, and the closing.
+        """Return the expression of a terminal's text, followed by the closing.
 
-        Line breaks of the closing count: its tag without these is text.
+        The text never contains the whole closing. If the closing has line breaks, its tag without
+        them is text.
         """
         tag = self._terminal(f"ANY {json.dumps(closing, ensure_ascii=False)} ANY")
         whole = self._terminal(f"{terminal} & ~{tag}")
@@ -240,7 +241,10 @@ class ArgumentRules:
         return self._rule(self._terminal_with(whole, plain), "[lazy]")
 
     def _terminal_with(self, expression: str, ending: str) -> str:
-        """Join both in one lexeme: the end of the expression alone would be ambiguous."""
+        """Join the expression and its ending in one lexeme.
+
+        The end of the expression alone would be ambiguous.
+        """
         plain, rest = self._plain(ending)
         whole = f"{expression} {json.dumps(plain, ensure_ascii=False)}" if plain else expression
         return f"{self._terminal(whole)} {self._literal(rest)}".rstrip()
@@ -264,7 +268,7 @@ RAW = "lark"  # text of this format is not escaped, and its call ends the answer
 def grammar(
     dialect: Dialect, tools: Sequence[Tool], choice: ToolChoice, parallel: bool = True
 ) -> str:
-    """Return Lark for llguidance of the answers that ``choice`` allows.
+    """Return a Lark grammar, for llguidance, of the answers that ``choice`` allows.
 
     parallel: whether one answer may have several calls; a named tool is called once. If a call is
     required, a repeated call is the last
@@ -370,7 +374,10 @@ class _Rules:
         return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
 
     def _call(self, index: int, tool: Tool, before: str, behind: str) -> str:
-        """Return the expression from a tool's name to the call's end; captured if it may repeat."""
+        """Return the expression from a tool's name to the call's end.
+
+        If calls may repeat, the expression captures the call.
+        """
         if not (self._required and self._several) or tool.format == RAW:
             return f"{before} arguments_{index} {behind}"
         if index not in self._marked:

@@ -94,7 +94,7 @@ _DEPTH = 100
 def resolve(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema as an object, with its local ``$ref`` resolved.
 
-    root: the whole schema, to whose parts references refer
+    root: the whole schema, whose parts the references name
     InputError for a reference that is not within the root.
     """
     if isinstance(schema, bool):
@@ -158,7 +158,7 @@ def type_of(value: Any) -> str:
 def narrow(schema: Any, keep: Set[str], root: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema that only allows values of the types ``keep``.
 
-    root: the whole schema, to whose parts references refer
+    root: the whole schema, whose parts the references name
     """
     types = types_of(schema, root)
     if types <= keep:
@@ -282,14 +282,14 @@ def _ways(pattern: str) -> list[str]:
 
 
 def words(types: Set[str]) -> list[str]:
-    """Return all spellings of those of true, false and null that are among the types."""
+    """Return all spellings of each word (true, false or null) whose type is among ``types``."""
     return [word for name, spelled in SPELLINGS.items() if name in types for word in spelled]
 
 
 def numbers(schema: Any, root: Mapping[str, Any]) -> list[str]:
     """Return expressions of a schema's numbers.
 
-    InputError for bounds: only characters tell a number from a string without quotes.
+    InputError for bounds: without quotes, only its characters tell a number from a string.
     """
     here = resolve(narrow(schema, {NUMBER}, root), root)
     expressions: list[str] = []

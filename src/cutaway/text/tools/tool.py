@@ -68,7 +68,7 @@ class Tool:
         return {"type": "object", **self.parameters}
 
     def parameters_schema(self) -> dict[str, Any]:
-        """Return the same schema; a custom tool has its text as the only parameter."""
+        """Return ``schema()``; for a custom tool, a schema with its text as the only parameter."""
         if self.format is None:
             return self.schema()
         text = {"type": "string"}

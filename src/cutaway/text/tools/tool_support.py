@@ -202,7 +202,7 @@ def _short(identity: str) -> str:
 
 
 def _number_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages; the id of each call has its number in the conversation."""
+    """Return the messages; give each call an id that contains its number in the conversation."""
     ids: dict[str, str] = {}
     copies = []
     for message in messages:
@@ -217,7 +217,7 @@ def _number_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def _results_as_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Turn results of tools into messages of the user; adjacent results share one."""
+    """Turn results of tools into messages of the user; adjacent results share one message."""
     turns: list[dict[str, Any]] = []
     joins = False
     for message in messages:

@@ -114,7 +114,10 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    """Return the page's style sheets in order, and that of guides, which the page does not link."""
+    """Return the page's style sheets in order, and the style sheet of guides.
+
+    The page itself does not link the style sheet of guides.
+    """
     names = [*_STYLES.findall(_read("index.html")), "css/guide.css"]
     return "\n".join(map(_read, names))
 
