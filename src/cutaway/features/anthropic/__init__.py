@@ -1,4 +1,4 @@
-"""Anthropic's API: the JSON of its answers, see ``server.shared``, and the blocks of requests."""
+"""Anthropic's API: the JSON of answers (see ``server.shared``), and the blocks of requests."""
 
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 

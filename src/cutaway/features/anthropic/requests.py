@@ -121,8 +121,8 @@ class WithMessagesTools(Conversing):
 
 
 _BILLING = "x-anthropic-billing-header:"
-"""The beginning of a block that Claude Code sends. The prompt leaves the block out: it changes with
-each request, so the prefix cache would never have the prompt."""
+"""The beginning of a block that Claude Code sends. The prompt leaves the block out, since the block
+changes with each request: the prefix cache would never have the prompt's beginning."""
 
 
 class UserTurn(Body):
@@ -213,7 +213,7 @@ class MessagesConversation(WithMessagesTools):
         return config.format.schema_ if config and config.format else None
 
     def shown_conversation(self, tools: Sequence[Tool]) -> Messages:
-        """See ``Conversing``; InputError for a result without an earlier call."""
+        """See ``Conversing``. Raises InputError for a tool's result without an earlier call."""
         call_ids = set[str]()
         for i, turn in enumerate(self.messages):
             for j, block in enumerate(_blocks(turn)):
@@ -243,7 +243,7 @@ class MessagesConversation(WithMessagesTools):
     def wish(self, service: Service) -> ThinkingWish:
         """Return the request's wish for thinking, as far as the model can follow it.
 
-        Clients always send one, so a wish that the model cannot follow is no error.
+        Clients always send a wish, so a wish that the model cannot follow is no error.
         """
         model, thinking = service.llm.model, self.thinking
         if model.template is None or model.thinking is None:
@@ -298,7 +298,7 @@ def _system(content: Texts | None) -> str:
 
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return one message; its texts are joined, since only other blocks separated them."""
+    """Return one message. Its texts are joined: only blocks of other kinds were between them."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
     calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]

@@ -114,7 +114,7 @@ def _part_of_form(text: bytes) -> tuple[str, Part]:
 def _header_options(value: str) -> tuple[str, dict[str, str]]:
     """Return a header's value and its options; an option of RFC 2231 keeps its name ``filename*``.
 
-    ``email.message`` would take quadratic time.
+    Parsing with ``email.message`` would take quadratic time.
     """
     kind, _, _ = value.partition(";")
     options = {
@@ -259,7 +259,7 @@ def _read_file_part(form: Mapping[str, Part]) -> Part:
 
 
 def _check_origin(request: Request) -> None:
-    """Raise ApiError for a page of another origin, which can send a form without a preflight."""
+    """Raise ApiError for a page of another origin; browsers send its form without a preflight."""
     origin, allowed = request.headers.get("origin"), request.app.state.settings.cors
     if origin is None or "*" in allowed or origin in allowed:
         return

@@ -45,7 +45,10 @@ class BatchFolder:
     # -- files ---------------------------------------------------------------------------------
 
     def file(self, id: str, field: str = "file_id") -> FileObject:
-        """Return a file. ApiError 404 if it does not exist; field: of the id, in the request."""
+        """Return a file. ApiError 404 if it does not exist.
+
+        field: the name of the request's field that has the id
+        """
         return _look_up(self.files, id, field, "file")
 
     def content(self, id: str) -> Path:
@@ -147,8 +150,8 @@ def _lock_folder(path: Path, *folders: Path) -> IO[bytes]:
 
 
 def _look_up(documents: Mapping[str, T], id: str, field: str, kind: str) -> T:
-    """Return the document with this id. ApiError if none has it: so no path is made of an id that
-    a client invents."""
+    """Return the document with this id. ApiError if no document has it, so that no path is made
+    of an id that a client invents."""
     if id not in documents:
         raise ApiError(404, f"{field}: there is no {kind} {id[:100]!r}", param=field,
                        code=f"{kind}_not_found")  # fmt: skip

@@ -1,6 +1,7 @@
 """Answers the lines of batches, one batch after another; a line is a request like any other.
 
-Knows the application only as something to ask. If a server ends, the next one continues its batch.
+Knows the application only as something that answers requests. If a server ends, the next server
+continues the batch.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ _FIELDS = ("custom_id", "method", "url", "body")
 
 
 class Line(NamedTuple):
-    """A request. number: of its line, from 1; body: its fields."""
+    """A request. number: the number of its line, from 1; body: the request's fields."""
 
     number: int
     custom_id: str
@@ -34,7 +35,7 @@ class Line(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The valid lines, and the first hundred faults of the others at most."""
+    """The valid lines, and at most the first hundred faults of the invalid lines."""
 
     lines: list[Line]
     faults: list[LineFault]
@@ -120,7 +121,7 @@ class OwnAnswer(NamedTuple):
 async def ask(app: ASGIApp, path: str, id: str, body: bytes, *, key: str | None) -> OwnAnswer:
     """Return an application's answer to a POST of JSON. Cancelling this cancels the request.
 
-    id: of the request; key: the API key, if clients must send one
+    id: the request's id; key: the API key, if clients must send a key
     """
     content, status, headers = bytearray(), 500, dict[str, str]()
     parts = [body]
@@ -160,7 +161,7 @@ AT_ONCE = 32
 AGAIN_S = 10.0
 """Seconds until the runner tries again a batch that found no room on the disk."""
 _LATER = 100
-"""The priority of lines that name none, so that other requests go first."""
+"""The priority of lines that name no priority, so that other requests go before these lines."""
 _WITHOUT_PRIORITY = "/v1/embeddings"
 _STOPPING = ("stopping", "shutting_down")
 _log = logging.getLogger("cutaway.server")
@@ -296,7 +297,10 @@ class BatchRunner:
             batch["request_counts"]["completed" if good else "failed"] += 1
 
     async def _await_answer(self, path: str, id: str, body: dict[str, Any]) -> OwnAnswer:
-        """Ask until the queue has room. _ServerStopsError if the server stops before the answer."""
+        """Send a request, again and again until the queue has room, and return the answer.
+
+        _ServerStopsError if the server stops before the answer.
+        """
         later = {} if path == _WITHOUT_PRIORITY else {"priority": _LATER}
         data = json.dumps({**later, **body}).encode()
         while True:
@@ -311,7 +315,7 @@ class BatchRunner:
     # -- files on disk -------------------------------------------------------------------------
 
     def _output(self, batch: BatchObject, *, good: bool) -> str:
-        """Return the id of the file of a batch's answers if good, else of its errors."""
+        """Return the id of the file with a batch's answers; if not ``good``, with its errors."""
         return f"file-{batch['id']}_{'output' if good else 'errors'}"
 
     def _append(self, batch: BatchObject, record: Any, *, good: bool) -> None:

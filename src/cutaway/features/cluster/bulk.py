@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 30.0  # for the cores of a run that was just killed
 _PART = 32
-"""Rows in a file: after a kill, a worker's successor repeats at most this many."""
+"""The number of rows in a file. A killed worker's successor repeats at most this many rows."""
 
 
 def generate(
@@ -35,19 +35,21 @@ def generate(
     load: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> "Dataset":
-    """A dataset with a text for the prompt of each row.
+    """Return a dataset with a text for the prompt of each row.
 
     prompt    the column of prompts: texts, token ids, or lists of messages
     id        the column of each row's unique id, a text or a whole number. The row's seed derives
               from it and ``seed``, so a row has the same text on any worker
-    replicas  how many models, or (fewest, most): each is a process with ``cores`` processors
+    replicas  the number of models, or (fewest, most); each model is a process with ``cores``
+              processors
     checkpoint  a folder on storage that all nodes share. Rows are saved there as they end; the call
-              returns when all are saved. After a kill, the same call does the rest. Without it the
-              dataset is lazy, like others of Ray Data, and nothing is saved
-    batch_size  rows in one call of a model
+              returns when all are saved. After a kill, the same call does the remaining rows.
+              Without a checkpoint, the dataset is lazy, as is usual in Ray Data, and nothing is
+              saved
+    batch_size  the number of rows in one call of a model
     token_ids add a column with the ids of each text's tokens
-    column_prefix  of the names of the columns that are added
-    load      keywords of ``LLM``, as {"context": 2048}
+    column_prefix  the prefix of the added columns' names
+    load      keywords of ``LLM``, such as {"context": 2048}
     options   as for ``LLM.generate``; n and traces are refused
 
     Adds text, finish_reason, fingerprint, system_fingerprint, seed and error, which says why a row
@@ -86,7 +88,7 @@ class _Writer:
             self._refusal = error
 
     def __call__(self, table: "pyarrow.Table") -> Iterator["pyarrow.Table"]:
-        """Yield the rows of a batch, 32 at a time; with a checkpoint, how many were saved."""
+        """Yield a batch's rows, 32 at a time; with a checkpoint, yield only how many were saved."""
         import pyarrow as pa
 
         if self._refusal is not None:

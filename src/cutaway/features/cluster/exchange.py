@@ -31,7 +31,7 @@ _EVERY_S = 0.5
 
 
 class JobOwner(Protocol):
-    """A job's reader, which is told the events and the end of an attempt."""
+    """A job's reader, which is told of an attempt's events and of its end."""
 
     def on_accepted(self, attempt: "Attempt") -> None:
         """A replica has queued the job."""
@@ -55,7 +55,7 @@ class Attempt:
 
     owner     receives the job's events
     last_replica  the replica that the router had chosen at the last check
-    silent_s  seconds since that replica's last message
+    silent_s  seconds for which that replica was not connected, or its call had ended
     """
 
     job: Job
@@ -107,7 +107,7 @@ class Exchange:
         self.preemptions: dict[str, int] = {}  # by replica, also lost ones: a counter metric
 
     async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
-        """Listen for replicas; see ``Job.computed_by``."""
+        """Listen for replicas. computed_by: see ``Job.computed_by``."""
         self._computed_by = computed_by
         await self._listener.open(host)
         self._watching = asyncio.create_task(self._watch())
@@ -237,10 +237,10 @@ class Exchange:
             attempt.owner.on_lost(attempt, reason)
 
     async def _watch(self) -> None:
-        """Find replicas that hang or are cut off, since they send nothing.
+        """Find replicas that send nothing, because they hang or are cut off.
 
-        Silence is counted in iterations, so time in which this process itself was stopped or busy
-        counts as one iteration.
+        Silence is counted in iterations. So a time in which this process itself was stopped or
+        busy counts as one iteration.
         """
         while True:
             await asyncio.sleep(_EVERY_S)
@@ -255,7 +255,10 @@ class Exchange:
                     self._wait(attempt, connected)
 
     def _wait(self, attempt: Attempt, connected: Collection[str]) -> None:
-        """Give up on a replica that does not accept the job; a live one may compile a grammar."""
+        """Give up on a replica that does not accept the job, unless it is connected and called.
+
+        Such a replica may be compiling a grammar.
+        """
         name, is_calling = attempt.job.replica, attempt.call and not attempt.call.done()
         if not name or name != attempt.last_replica or (is_calling and name in connected):
             attempt.last_replica, attempt.silent_s = name, 0.0

@@ -29,7 +29,7 @@ T = TypeVar("T")
 class ClusterLLM(AsyncModel):
     """A model that replicas run. ``async with`` opens and closes it.
 
-    model    opened without weights, to read prompts and options
+    model    the model, opened without weights, which reads prompts and options
     host     the address of this machine at which replicas can reach it
     silent_s, hung_s  see ``Exchange``
     options  keywords of all requests; a request's own keywords override them
@@ -64,7 +64,7 @@ class ClusterLLM(AsyncModel):
     async def run_blocking(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``Forwarding``; if a replica is lost, another one runs it."""
+        """See ``Forwarding``; if a replica is lost, another replica runs the function."""
         tries = 0
         while True:
             self._check_open()
@@ -78,7 +78,7 @@ class ClusterLLM(AsyncModel):
     # -- the replicas ------------------------------------------------------------------------
 
     def state(self) -> EngineState:
-        """The sums over all replicas."""
+        """Return the states of all replicas, added up."""
         engines = self.replicas.values()
         windows = [state.window_blocks for state in engines if state.window_blocks is not None]
         states = [state.states for state in engines if state.states is not None]
@@ -168,6 +168,6 @@ class FrontReader:
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, reader: ResumedReader) -> None:
-    """Called by the garbage collector, on any thread."""
+    """Have the loop close the reader; the garbage collector calls this, on any thread."""
     with suppress(RuntimeError):  # the event loop is closed, and its connections with it
         loop.call_soon_threadsafe(reader.close)

@@ -1,4 +1,4 @@
-"""Starts Ray, or connects to it, and replicas on it for one server; ends all that it starts."""
+"""Starts or connects to Ray, starts replicas for one server, and ends all that it has started."""
 
 import os
 import re
@@ -28,7 +28,7 @@ FRONT_ENVIRONMENT = {
 }
 """Ray's settings in a Front's process. A router with its own event loop delays the first token: its
 loop wakes threads more often while replicas compute. With auto-connect, a late thread of Ray could
-start Ray again after it has ended."""
+start Ray again after Ray has ended."""
 _LISTENS_S = 5.0
 _OWN_ERROR = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
@@ -77,7 +77,7 @@ def launch(
 
 @contextmanager
 def _ray(address: str | None, plan: Plan) -> Iterator[str]:
-    """Start Ray or connect to it; yields the address at which its nodes reach this machine."""
+    """Start Ray or connect to Ray; yield the address at which Ray's nodes reach this machine."""
     cores = len(usable_cores())
     if address is None:
         plan.check_room(cores, "this machine")
@@ -160,7 +160,7 @@ def _reason(report: str) -> str:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Restore the handlers of ending signals after the block, in which Ray sets its own."""
+    """Restore the handlers of ending signals after the block: Ray sets its own handlers in it."""
     here = current_thread() is main_thread()
     before = {number: getsignal(number) for number in system.ENDING} if here else {}
     try:

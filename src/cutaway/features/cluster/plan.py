@@ -30,7 +30,7 @@ class Plan:
     """Replicas of one model.
 
     model     keywords of ``LLM``, the same for each replica
-    draft     the value of ``speculate``, where it names what each replica must load to draft
+    draft     the value of ``speculate``, where each replica must load something in order to draft
     fewest, most  number of replicas; between the two, Ray adapts the number to the load
     cores     number of cores that each replica has for itself
 
@@ -60,7 +60,8 @@ class Plan:
         """Make a plan of the arguments of a command or an application.
 
         replicas  "2", or "1..8" for as many as the load needs
-        cores     None: this machine's, divided by the most replicas, at least one
+        cores     the cores of each replica; None: this machine's cores divided by the most
+                  replicas, but at least 1
         model     keywords of ``LLM``
         options   keywords of all requests
         """
@@ -82,8 +83,8 @@ class Plan:
     def most_calls(self) -> int:
         """The most calls that Ray sends a replica at once.
 
-        This is more than the replica's queue takes. So the replica refuses the calls above it,
-        which would otherwise wait unnoticed at their Front.
+        This is more than the replica's queue takes. So the replica refuses the calls for which the
+        queue has no room; these calls would otherwise wait unnoticed at their Front.
         """
         waiting = self.model.get("max_waiting")
         running: int = self.model.get("max_num_seqs", MAX_RUNNING)
@@ -105,7 +106,7 @@ def _found_anywhere(name: str) -> str:
 
 
 def _draft_found_anywhere(draft: str) -> str:
-    """Return draft:MODEL or eagle:PATH with a name or absolute path; mtp as it is."""
+    """Return draft:MODEL or eagle:PATH with a name or an absolute path; return mtp unchanged."""
     kind, colon, name = draft.partition(":")
     return f"{kind}:{_found_anywhere(name)}" if colon else draft
 
@@ -142,7 +143,7 @@ _AGAIN_S = 0.1
 class Claim:
     """Cores that no other process can claim until this is released or its process ends.
 
-    cores  their numbers
+    cores  the numbers of the cores
     """
 
     def __init__(self, locks: dict[int, int]) -> None:
@@ -150,7 +151,7 @@ class Claim:
         self.cores = tuple(sorted(locks))
 
     def pin(self) -> None:
-        """Run this thread, and those that it will start, on these cores only. Linux only."""
+        """On Linux, run this thread and the threads that it will start on these cores only."""
         system.pin(self.cores)
 
     def release(self) -> None:
@@ -168,7 +169,7 @@ class Claim:
 def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> Claim:
     """Claim ``count`` free cores that this process may use, the lowest numbers first.
 
-    folder      of the lock files; None: a folder that all processes of this user share
+    folder      the folder of the lock files; None: one that all processes of this user share
     patience_s  seconds to wait for cores, such as those of a process that is ending
 
     Raises InputError if fewer cores are free.
@@ -220,7 +221,7 @@ def _open(file: Path) -> int:
 
 
 def _make_private(folder: Path) -> Path:
-    """Return the folder, created if needed, to which no other user may write."""
+    """Return the folder, created if needed; no other user may write to it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != system.user():

@@ -109,7 +109,7 @@ class Replica:
             front.connection.cut()
 
     async def close(self) -> None:
-        """End everything."""
+        """Cut all connections, and end the engine and the heartbeats."""
         self.cut()
         tasks = [self._beat, *(f.listening for f in self._connected_fronts() if f.listening)]
         self._beat.cancel()
@@ -176,7 +176,7 @@ class _Front:
         self._arrivals: dict[str, list[Arrival]] = {}
 
     async def write(self, job: Job, reader: ArrivalReader) -> None:
-        """Send a job's events until it ends."""
+        """Send a job's events until the job ends."""
         self.jobs[job.id] = reader
         self.connection.send(JobAccepted(job.id, job.reason))
         try:

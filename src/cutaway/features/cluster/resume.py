@@ -29,7 +29,7 @@ from cutaway.features.cluster.wire import OtherBitsError
 class DeliveredText:
     """One text, whichever replica generates it.
 
-    request  of this text alone, with its own seed
+    request  the request for this text alone, with the text's own seed
     has_ended  whether its last event was delivered
     """
 
@@ -53,7 +53,7 @@ class DeliveredText:
         return self.request.but(run=replace(run, replay=delivered))
 
     def take(self, event: Event) -> Event | None:
-        """The new part of an event, None if nothing is new.
+        """Return the new part of an event; None if nothing is new.
 
         OtherBitsError if the event differs from what was delivered.
         """
@@ -233,7 +233,7 @@ class ResumedReader:
             self._try_elsewhere(reason)
 
     def fail(self, error: Exception) -> None:
-        """End with this error."""
+        """End the job with this error."""
         self._stop()
         if self._queued.done():
             self._error = error
@@ -279,5 +279,5 @@ class ResumedReader:
 
 
 def all_lost(reason: str) -> ReplicaLostError:
-    """Make the error for too many lost replicas. reason: of the last loss."""
+    """Make the error for too many lost replicas. reason: why the last replica was lost."""
     return ReplicaLostError(f"{reason}; {MOST_TRIES} others were lost, too: ask again")

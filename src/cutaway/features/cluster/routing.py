@@ -9,10 +9,10 @@ A replica counts as having a prompt's blocks as soon as a job is routed there, s
 equal prompts finds the first. The router does not know the blocks of answers, or evictions; this
 costs rows, and changes no token.
 
-The router costs few replicas: some that have most of the prompt, and two by rendezvous hashing of
-its first unknown block, so that independent routers pick the same two. A popular prefix spreads
-without a threshold: another replica computes it as soon as that costs less than waiting for one
-that has it.
+The router computes the cost of only a few replicas: some that have most of the prompt, and two that
+rendezvous hashing of the prompt's first unknown block picks. So independent routers pick the same
+two. A popular prefix spreads without a threshold: another replica computes the prefix as soon as
+that costs less than waiting for a replica that has it.
 """
 
 from collections import OrderedDict
@@ -88,7 +88,7 @@ class PromptMatches:
     """How much of one prompt each replica has.
 
     levels    (bits of replicas, number of leading blocks they have), ascending
-    next_key  of the first block that no replica has; None if some replica has all
+    next_key  the key of the first block that no replica has; None if some replica has all blocks
     """
 
     def __init__(self, holders_by_key: Mapping[int, int], prompt: Prompt) -> None:
@@ -152,17 +152,18 @@ class PromptBlocks:
 Scores = NDArray[np.uint64]
 
 READ = 2
-"""The cost of a prompt row: this text waits for it, and so do the others there. With 1, the second
-of two equal prompts might be computed elsewhere instead of waiting for the first."""
+"""The cost of a prompt row: its own text waits for it, and so do the replica's other texts. With
+1, the second of two equal prompts might be computed elsewhere instead of waiting for the first."""
 
 TEXT_ROWS = 64
-"""The cost of a running text, in rows: it takes one row of each step while the new prompt and its
-answer are computed. With 16, texts pile up where much is cached; with 128, caches are used less
+"""The cost of a running text, in rows: the text takes one row of each step while the new prompt and
+its answer are computed. With 16, texts pile up where much is cached; with 128, caches are used less
 (bench/routing.py)."""
 
 MOST_KEYS = 2**20
 MOST_HOLDERS, MOST_HASHED = 4, 2
-"""How many replicas are costed: those that have most of the prompt, and those by hashing."""
+"""The most replicas whose cost is computed because they have most of the prompt, and the most that
+hashing picks."""
 
 
 # -- loads, costs and choices ----------------------------------------------------------------------
@@ -184,7 +185,7 @@ class Load(NamedTuple):
 
 
 class ReplicaCost(NamedTuple):
-    """A replica and its cost; rows and texts: its load before this job."""
+    """A replica and its cost. rows, texts: the replica's load before this job."""
 
     replica: str
     cached_tokens: int
@@ -197,9 +198,9 @@ class ReplicaCost(NamedTuple):
 class Choice:
     """The chosen replica, and the reason.
 
-    cached_tokens  number of the prompts' tokens that are in its cache
-    rows, texts    its load before this job
-    candidates     all replicas that were costed, the cheapest first
+    cached_tokens  number of the prompts' tokens that are in the replica's cache
+    rows, texts    the replica's load before this job
+    candidates     all replicas whose cost was computed, the cheapest first
     """
 
     replica: str
@@ -227,7 +228,7 @@ class _Cost(NamedTuple):
 
 
 class _Replica:
-    """A replica's last report, and the jobs sent since; rows and texts are their sum."""
+    """A replica's last report and the jobs sent since. rows, texts: the sums of report and jobs."""
 
     def __init__(self, name: str, place: int) -> None:
         self.name, self.place, self.bit = name, place, 1 << place
@@ -251,7 +252,7 @@ class _Replica:
 class Router:
     """One Front's view of its replicas. One thread at a time may use it.
 
-    most_keys  the most blocks remembered; the least recently used are evicted first
+    most_keys  the most blocks that are remembered; the least recently used are evicted first
     text_rows  see TEXT_ROWS
     """
 
@@ -268,7 +269,7 @@ class Router:
     # -- replicas --------------------------------------------------------------------------------
 
     def update(self, names: Iterable[str]) -> None:
-        """Set which replicas exist. Others are forgotten, with their blocks."""
+        """Set which replicas exist. All other replicas are forgotten, with their blocks."""
         there = dict.fromkeys(names)
         former = [replica for name, replica in self._replicas.items() if name not in there]
         if former:
@@ -314,7 +315,7 @@ class Router:
         return next(iter(self.rank(prompts, avoid)), None)
 
     def rank(self, prompts: Sequence[Prompt], avoid: Collection[str] = ()) -> list[Choice]:
-        """All replicas that were costed, the cheapest first; ties: fewer texts."""
+        """Rank the candidates: the cheapest replica first; in a tie, the one with fewer texts."""
         free = self._there
         for name in avoid:
             if name in self._replicas:
@@ -367,10 +368,10 @@ class Router:
             replica.drop(job)
         return replica is not None
 
-    # -- which replicas are costed ------------------------------------------------------------
+    # -- whose cost is computed ---------------------------------------------------------------
 
     def _candidates(self, matches: list[PromptMatches], scores: Scores, free: int) -> list[int]:
-        """The places of the replicas that have most of the prompt, and of two by hashing."""
+        """Find the places of replicas that have most of the prompt, and two places by hashing."""
         places: list[int] = []
         left = free
         for holders, _ in (level for match in matches for level in reversed(match.levels)):
@@ -383,15 +384,15 @@ class Router:
     def _scores(self, matches: list[PromptMatches]) -> Scores:
         """Each place's rendezvous hash with the first unknown block.
 
-        If all blocks are known, a counter takes the block's place, so that equal prompts go to
-        different replicas.
+        If all blocks are known, a counter is hashed instead of a block, so that equal prompts go
+        to different replicas.
         """
         keys = (match.next_key for match in matches if match.next_key is not None)
         return _mix(self._seeds ^ np.uint64(next(keys, self._routed)))
 
 
 def _best(bits: int, scores: Scores, count: int) -> list[int]:
-    """The places of the set bits; of more than ``count``, those with the highest scores."""
+    """Return the places of at most ``count`` set bits: those with the highest scores."""
     if bits & (bits - 1) == 0:
         return [bits.bit_length() - 1] if bits and count else []
     packed = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)

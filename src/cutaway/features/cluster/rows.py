@@ -61,13 +61,13 @@ class BulkJob:
         return {name: self.before + name for name in names}
 
     def check_load(self) -> None:
-        """InputError for a keyword that cannot be in ``load``."""
+        """Raise InputError for a keyword that cannot be in ``load``."""
         keywords = signature(LLM).parameters.keys() - {"self", "model", "progress", "threads"}
         if unknown := sorted(self.load.keys() - keywords):
             raise InputError("load", f": {unknown[0]} is none of {', '.join(sorted(keywords))}")
 
     def open(self) -> LLM:
-        """The model."""
+        """Open the model."""
         return LLM(self.model, progress=False, **self.load)
 
     def write(self, llm: LLM, rows: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, Columns]]:
@@ -97,9 +97,9 @@ class BulkJob:
                 yield place, {name: columns.get(name) for name in self.added_columns}
 
     def seed(self, name: Any) -> int:
-        """A row's seed, derived from its id and the option ``seed``, or 0.
+        """Derive a row's seed from the row's id and the option ``seed`` (0 if it is not given).
 
-        The seed is below 2**53, so that programs that read numbers as floats read it exactly.
+        The seed is below 2**53, so that programs that read numbers as floats read the seed exactly.
         """
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise InputError(f"{self.id} must be a text or a whole number, not {shown(name)}")
@@ -109,7 +109,7 @@ class BulkJob:
 
 
 def digest(prompt: Any) -> bytes:
-    """16 bytes of a hash of the prompt."""
+    """Return 16 bytes of a hash of the prompt."""
     return sha256(json.dumps(_plain(prompt)).encode()).digest()[:16]
 
 
@@ -123,7 +123,7 @@ def _plain(prompt: Any) -> Any:
 
 
 def _prompt(llm: LLM, prompt: Any) -> Any:
-    """The prompt as it is, if it is a text or token ids; the token ids of a list of messages."""
+    """Return a text or token ids unchanged; return the token ids of a list of messages."""
     if isinstance(prompt, list) and prompt and all(isinstance(part, Mapping) for part in prompt):
         return llm.chat_prompt(_plain(prompt))
     return prompt
@@ -146,7 +146,7 @@ _ABOUT, _OPEN = "_about.json", ".open"
 
 
 class Checkpoint:
-    """The folder. InputError if it has other files, or rows of another job."""
+    """The folder of finished rows. InputError if it has other files, or rows of another job."""
 
     def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
         """about: everything besides a row's own columns that determines its text."""
@@ -191,11 +191,11 @@ class Checkpoint:
                 part.unlink()
 
     def files(self) -> list[str]:
-        """All finished files."""
+        """Return the paths of all finished files."""
         return sorted(map(str, self.path.glob("run-*/*.parquet")))
 
     def open(self) -> Path:
-        """A folder for this run."""
+        """Make a folder for this run."""
         numbers = (int(run.name[4:].removesuffix(_OPEN)) for run in self.path.glob("run-*"))
         run = self.path / f"run-{max(numbers, default=0) + 1}{_OPEN}"
         try:

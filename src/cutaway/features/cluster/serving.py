@@ -1,6 +1,6 @@
 """Replicas as a deployment of Ray Serve, a Front's calls to them, and the router that Ray asks.
 
-Only adapts ``replica.Replica`` and ``routing.Router`` to Ray.
+This module only adapts ``replica.Replica`` and ``routing.Router`` to Ray.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ HUNG_S = 120.0
 _PATIENCE_S = 30.0  # for the previous replica on these cores to end
 _LEAVE_S = 10.0
 _LATELY_S = 3.0
-"""Seconds for which reports include a prompt: several reports, since Ray may drop some."""
+"""Seconds for which reports include a prompt; this makes several reports, as Ray may drop some."""
 
 
 class ReplicaActor:
@@ -95,7 +95,7 @@ class ReplicaActor:
 
 
 def _load(engine: Engine) -> tuple[int, int]:
-    """(rows still to be computed, number of texts)."""
+    """Return (number of rows still to be computed, number of texts)."""
     texts = [*engine.running, *engine.waiting]
     return sum(len(text) - text.num_computed_tokens for text in texts), len(texts)
 
@@ -146,7 +146,7 @@ class RayReplicas:
 
 
 async def _result(response: Any) -> Any:
-    """A replica's answer or exception; ReplicaLostError where Ray reports it lost."""
+    """Return a replica's answer or raise its exception; ReplicaLostError if the replica is lost."""
     try:
         return await response
     except RayTaskError as error:
@@ -167,7 +167,7 @@ async def _result(response: Any) -> Any:
 
 @dataclass
 class _RoutedJob:
-    """A job at a replica. result: of Ray's call, once the replica has accepted it."""
+    """A job at a replica. result: that of Ray's call, once the replica has accepted the job."""
 
     job: Job
     replica: str
@@ -184,7 +184,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     """
 
     def initialize_state(self, *, attention: str | int = "causal", **_: Any) -> None:
-        """attention: of the model, see ``Limits.attention``."""
+        """attention: the model's attention; see ``Limits.attention``."""
         self._router, self._attention = Router(), attention
         self._names: set[str] = set()  # that have reported
         self._calls: dict[str, _RoutedJob] = {}  # by Ray's id of each
@@ -212,7 +212,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """A replica accepted the call; not the chosen one, if that had no room."""
+        """A replica accepted the call: another than the chosen replica, if that had no room."""
         if call := self._calls.get(_id(pending_request)):
             call.replica, call.result = name_of(replica_id), result
 

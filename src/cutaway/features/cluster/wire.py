@@ -110,7 +110,7 @@ class Listener:
         self.address = Address("", 0, b"")
 
     async def open(self, host: str) -> Self:
-        """Listen on a port of its own."""
+        """Listen on a free port."""
         self._server = await asyncio.start_server(self._accept, host, 0)
         port = self._server.sockets[0].getsockname()[1]
         self.address = Address(host, port, self._secret)
@@ -173,8 +173,8 @@ class OtherBitsError(CutawayError):
 class Job:
     """Texts for one replica to generate.
 
-    id           of this attempt; an attempt at another replica has another id
-    requests     with their seeds, and the number of samples of each
+    id           the attempt's id; an attempt at another replica has another id
+    requests     the requests with their seeds, and the number of samples of each request
     computed_by  must equal the replica's ``LoadedModel.computed_by``
     reply_to     the Front that gets the events
     avoid        names of replicas that must not be chosen
@@ -191,7 +191,7 @@ class Job:
 
 
 class Replicas(Protocol):
-    """A Front's calls to its replicas, by Ray's handle or a test's."""
+    """A Front's calls to its replicas, by Ray's handle or by a test's handle."""
 
     async def write(self, job: Job) -> None:
         """Send the job to a replica, which sends the Front its events; return when the job ends.

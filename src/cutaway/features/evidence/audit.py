@@ -1,9 +1,9 @@
 """Audit a text: could this model, with these settings, have drawn it by the luck of this seed?
 
 Knows the luck of a seed and what the chain leaves of each row. A text drawn by this luck matches
-the luck's token at every position. A text written without it matches only by chance, with the
-probability of the text's token. So the number of matches is a sum of independent coins of known
-probabilities, and its tail is the false-alarm rate, without any approximation.
+the luck's token at every position. A text written without this luck matches only by chance,
+with the probability of the text's token. So the number of matches is a sum of independent coins of
+known probabilities, and its tail is the false-alarm rate, without any approximation.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,11 @@ class AuditedToken:
     """One token of the text.
 
     drawn_id     the token that this luck draws here
-    probability  of the text's token among the survivors of the chain; 0.0 where it is removed
-    rank         of the text's token by log-probability + luck, among those of the 1,000 likeliest
-                 tokens that survive the chain; 1 is the drawn one; None where it is not among them
+    probability  the probability of the text's token after the chain; 0.0 where the chain removes
+                 the token
+    rank         the rank of the text's token by log-probability + luck, where 1 is the drawn
+                 token. Only those of the 1,000 likeliest tokens that survive the chain are ranked;
+                 None where the text's token is not ranked
     """
 
     token_id: int
@@ -60,7 +62,7 @@ class Audit:
 
     @property
     def matches(self) -> int:
-        """How many tokens are the ones that this luck draws."""
+        """How many of the text's tokens are those that this luck draws."""
         return sum(token.matches for token in self.tokens)
 
     @property
@@ -85,7 +87,7 @@ class Audit:
         return f"{but}; {removed}" if removed else but
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return {
             "tokens": [asdict(token) | {"matches": token.matches} for token in self.tokens],
             "matches": self.matches, "of": len(self.tokens), "by_chance": self.by_chance,
@@ -97,7 +99,8 @@ def audit(llm: LLM, prompt: Prompt, text: Prompt, seed: int, /, **settings: Any)
     """Compare a text with the luck of a seed, under this model and these settings.
 
     text: token ids, or a text, which this model's tokenizer then encodes
-    settings: as of ``LLM.generate``. InputError where one is wrong, or the text has no tokens.
+    settings: those of ``LLM.generate``. InputError where a setting is wrong, or the text has no
+    tokens.
     """
     ids = llm.tokenizer.encode(text, goes_on=True) if isinstance(text, str) else list(text)
     if not ids:

@@ -36,7 +36,7 @@ class ServerAnswer:
 
 
 class Client:
-    """Asks a server by OpenAI's protocol: completions, or chats where it refuses completions.
+    """Asks a server by OpenAI's protocol: for completions, or for chats if it refuses completions.
 
     model  the model's name at the server; "": the first that the server lists
     """
@@ -147,9 +147,9 @@ _COMPANY = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request, and how many are sent at once. Where a pair fails, a smaller case is tried.
+    """A request, and how many requests are sent at once. If a pair fails, a smaller case is tried.
 
-    size  requests sent at once, or samples (n) of one request
+    size  the number of requests sent at once, or of samples (n) of one request
     """
 
     prompt: str
@@ -195,7 +195,7 @@ class Pair:
         return self.same_text and self.same_logprobs is not False
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return {
             "check": self.check, "differs": self.differs, "prompt": self.case.prompt,
             "settings": dict(self.case.settings), "size": self.case.size,
@@ -231,7 +231,7 @@ def _company(client: Client, case: Case) -> Comparisons:
 
 
 def _cache(client: Client, case: Case) -> Comparisons:
-    """Send the prompt's beginning, then all of it twice: with a part in the cache, and with all."""
+    """Send the prompt's beginning, then the prompt twice: first part of it is cached, then all."""
     for part in (1, 2, 3):
         fresh = client.fresh(case.prompt)
         words = fresh.split(" ")
@@ -342,7 +342,7 @@ class Conformance:
             yield (*key, f"{texts} of {len(pairs)}", numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return {
             "url": self.url, "model": self.model, "form": self.form, "passed": self.all_equal,
             "pairs": [{"set": name, **pair.to_dict()} for name, pair in self.pairs],
@@ -365,10 +365,11 @@ def conform(
 ) -> Conformance:
     """Ask a server pairs of requests whose answers should be equal, and compare them.
 
-    size   requests at once, and samples of one request
+    size   the number of requests at once, and of samples of one request
     other  another server of the same model, such as one that speculates
 
-    CutawayError where the server fails. A check whose requests it refuses is noted and skipped.
+    CutawayError where the server fails. If the server refuses a check's requests, the check is
+    noted and skipped.
     """
     checks: dict[str, Check] = {
         **CHECKS,
@@ -399,7 +400,7 @@ def _first_failing(pairs: Sequence[Pair]) -> Pair | None:
 
 
 def _smallest(client: Client, name: str, check: Check, failing: Pair) -> Pair:
-    """Find a smaller pair that still fails, in about ``_MAX_TRIES`` tries; else ``failing``."""
+    """Find a smaller pair that still fails, in about ``_MAX_TRIES`` tries; or keep ``failing``."""
     tries = _MAX_TRIES
     while tries > 0:
         for case in failing.case.smaller:

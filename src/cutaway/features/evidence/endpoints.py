@@ -39,7 +39,7 @@ class Receipts:
     """The log of a server's receipts. One thread signs and writes, in the order of the answers."""
 
     def __init__(self, folder: str | PathLike[str], key: str | PathLike[str]) -> None:
-        """InputError where the folder or the key cannot be used."""
+        """Raise InputError where the folder or the key cannot be used."""
         self.log = ReceiptLog(folder, PrivateKey.read(key))
         self._thread = ThreadPoolExecutor(1, "receipts")
 

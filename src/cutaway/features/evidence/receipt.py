@@ -1,13 +1,14 @@
 """A receipt: what a run depended on and what it computed, in one signed chain of hashes.
 
 Knows the document and its chain, each field by its path, such as "head.params.top_p", and the keys
-that sign. ``receipt_check`` checks one against the model; ``receipt_log`` keeps many.
+that sign. ``receipt_check`` checks a receipt against the model; ``receipt_log`` keeps receipts.
 
-The chain's first link is SHA-256 of a prefix and the head; a step's link is that of the link before
-it and the step; the root is that of the last link, the end and the text. All is JSON with sorted
-keys, without spaces, in UTF-8. Another field, or a step moved or left out, gives another root.
+The chain's first link is SHA-256 of a prefix and the head; a step's link is SHA-256 of the previous
+link and the step; the root is SHA-256 of the last link, the end and the text. Head, step, end and
+text are JSON with sorted keys, without spaces, in UTF-8. If a field is changed or added, or a step
+is moved or left out, the root changes.
 
-A check compares each field with that of the run computed again unless ``SIGNED`` lists it; so a new
+A check computes the run again and compares each field, unless ``SIGNED`` lists the field; so a new
 field is compared until somebody lists it there. Keys are Ed25519, in PEM files as
 ``openssl genpkey -algorithm ed25519`` writes them; the library ``cryptography`` signs and verifies.
 """
@@ -50,7 +51,7 @@ class PublicKey:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:
-        """Read a PEM file, or a file of 64 hex digits. InputError for any other."""
+        """Read a PEM file, or a file of 64 hex digits. InputError for any other file."""
         data = _read(path)
         try:
             return cls.from_hex(data.decode().strip())
@@ -60,7 +61,7 @@ class PublicKey:
         return cls(key.public_bytes_raw().hex())
 
     def check(self, signature: Any, message: bytes) -> None:
-        """FormatError unless ``signature``, 128 hex digits, is this key's of the message."""
+        """Raise FormatError unless these 128 hex digits are this key's signature of the message."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -105,7 +106,7 @@ class PrivateKey:
 
     @cached_property
     def public(self) -> PublicKey:
-        """The key with which others check its signatures."""
+        """The public key, with which others check this key's signatures."""
         return PublicKey(self._key.public_key().public_bytes_raw().hex())
 
     def sign(self, message: bytes) -> str:
@@ -215,11 +216,11 @@ ENDS: Mapping[str, str] = {
     "aborted": "the model goes on after its last token; the signer says: it was stopped",
     "error": "the model goes on after its last token; the signer says: an error ended it",
 }
-"""Reason for an end -> what was found of it, and what the signer says."""
+"""Reason for an end -> what a check found out about the end, and what only the signer says."""
 
 
 def entry(path: str, table: Mapping[str, str]) -> str | None:
-    """A table's entry for a field, or for a field that contains it; None without an entry."""
+    """Return the table's entry for a field or for a field around it; None if there is none."""
     while path not in table:
         path, dot, _ = path.rpartition(".")
         if not dot:
@@ -228,7 +229,7 @@ def entry(path: str, table: Mapping[str, str]) -> str | None:
 
 
 def is_signed(path: str, reason: str) -> bool:
-    """Whether only the signer's word supports a field. reason: that of the receipt's end."""
+    """Whether only the signer's word supports a field. reason: why the receipt's run ended."""
     if path == "end.reason":
         return reason in SIGNED_REASONS
     if path == "end.error":
@@ -266,7 +267,7 @@ _STEP = (check.integer, check.integer, check.hexadecimal(16))
 
 
 class ReceiptStep(NamedTuple):
-    """One step: the token that was appended, the one that the luck drew, the hash of its logits.
+    """One step: the token that was appended, the token that the luck drew, the hash of the logits.
 
     Both ids are equal except where the request forced a token.
     """
@@ -402,7 +403,7 @@ def _step(value: Any) -> ReceiptStep:
 
 
 def check_repeatable(head: Head, end: End) -> None:
-    """InputError for a run that nobody could compute again from its receipt."""
+    """Raise InputError for a run that nobody could compute again from its receipt."""
     if head.decoder:
         raise InputError(
             "receipt", ": a canvas has no chain of steps; take a text from left to right"

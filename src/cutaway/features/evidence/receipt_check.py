@@ -1,8 +1,8 @@
 """Check a receipt against the model: compute every step again, or a random sample of them.
 
-The model reads the recorded tokens at the rate of a prompt; equal bits make their logits those of
+The model reads the recorded tokens at the rate of a prompt. The logits are, bit for bit, those of
 decoding one by one. Head, end and text need no logits and are derived first: the engine, which
-decides on a text and its end, is given the recorded tokens instead of computing them. ``receipt``
+decides on a text and its end, gets the recorded tokens instead of computing tokens. ``receipt``
 defines the document.
 """
 
@@ -42,7 +42,7 @@ _LATER = ("head.params", "head.sizes")
 
 @dataclass(frozen=True, slots=True)
 class ReceiptMismatch:
-    """The first difference: ``what`` names a part of ``step``, or a field where that is None."""
+    """The first difference. ``what`` names a part of ``step``, or a field if ``step`` is None."""
 
     step: int | None
     what: str
@@ -54,9 +54,9 @@ class ReceiptMismatch:
 class Derived:
     """The parts of a run that follow from its settings and tokens, without logits.
 
-    head    of the same request to this model
+    head    the head that the same request to this model has
     end     the receipt's ``end`` and ``text``; {} where a step is broken
-    broken  the first step that cannot follow those before it; None where all can
+    broken  the first step that cannot follow the steps before it; None where all steps can
     """
 
     head: Head
@@ -90,7 +90,7 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
 
 
 def differing(receipt: Receipt, derived: Derived) -> Iterator[ReceiptMismatch]:
-    """Yield the fields of head, end and text that differ from the derived, except ``SIGNED``."""
+    """Yield fields of head, end and text that differ from the derived ones, except ``SIGNED``."""
     recorded = _fields({name: receipt.document[name] for name in ("head", "end", "text")})
     computed = _fields(plain({"head": derived.head.to_json(), **derived.end}))
     for path in dict.fromkeys([*recorded, *computed]):
@@ -124,7 +124,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sequence(llm: LLM, prepared: Prepared, receipt: Receipt) -> Sequence:
-    """The request's sequence; its context ends with the run where the receipt says it was full."""
+    """Make the request's sequence. Its context is full at the run's end if the receipt says so."""
     vocabulary, request = llm.engine.vocabulary, prepared.request
     count = len(request.prompt_token_ids) + len(receipt.steps)
     room = count if receipt.end.reason == "context_full" else _ENDLESS
@@ -155,7 +155,10 @@ def _end(sequence: Sequence, receipt: Receipt, text: str) -> dict[str, Any]:
 
 
 def _prompt(llm: LLM, head: Head) -> str | None:
-    """The recorded prompt if it encodes to the recorded ids, else their text; None without one."""
+    """Return the recorded prompt if it encodes to the recorded ids, else the text of these ids.
+
+    None if the receipt records no prompt.
+    """
     text, ids, heal = head.prompt, list(head.prompt_token_ids), head.params.get("heal")
     if text is None:
         return None
@@ -183,11 +186,11 @@ _OPENED = ("weights", "tokenizer", "backend")
 class ReceiptCheck:
     """The result of a check against the model.
 
-    steps        how many were computed again
-    of           how many the receipt has
-    forced       how many of its first tokens the request gave: the model did not draw them
+    steps        how many steps were computed again
+    of           how many steps the receipt has
+    forced       how many of the run's first tokens the request gave: the model did not draw them
     signer_says  the fields that no check can confirm, with their values: see ``receipt.SIGNED``
-    mismatch     None where all else is the same to the last bit
+    mismatch     the first difference; None where all other fields are the same to the last bit
     """
 
     steps: int
@@ -207,7 +210,7 @@ class ReceiptCheck:
         return comb(right, self.steps) / comb(self.of, self.steps) if self.of else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return {"same": self.same, **asdict(self), "miss_of_one": self.miss()}
 
 
@@ -236,8 +239,8 @@ def check_some(
 ) -> ReceiptCheck:
     """Compute ``count`` steps again, chosen by ``seed``: the hash of their logits, and the draw.
 
-    The model reads all tokens before them, without those tokens' logits. Every field that follows
-    from the tokens alone is compared. The receipt's author must not be able to foresee the seed.
+    To compute a step, the model reads all tokens before it. Every field that follows from the
+    tokens alone is compared. The receipt's author must not be able to foresee the seed.
     InputError as for ``check_all``, or where the run's draws follow from more than its tokens.
     """
     ids, head = receipt.token_ids, receipt.head

@@ -43,7 +43,10 @@ def _split(size: int) -> int:
 
 
 class Tree:
-    """A Merkle tree over all entries so far. Appending, and the root, take about log2(n) hashes."""
+    """A Merkle tree over all entries so far.
+
+    Appending an entry takes about log2(n) hashes, and so does computing the root.
+    """
 
     def __init__(self) -> None:
         self.leaves: list[bytes] = []
@@ -61,7 +64,7 @@ class Tree:
 
     @property
     def root(self) -> bytes:
-        """The root over all entries; without entries SHA-256 of no bytes."""
+        """The root over all entries; if there are no entries, SHA-256 of no bytes."""
         if not self._complete:
             return sha256().digest()
         *before, (_, node) = self._complete
@@ -127,7 +130,7 @@ class LogEntry(NamedTuple):
     answer      the id of the receipt's answer; "" for a gap
     leaf        the bytes that are the entry in the Merkle tree
     lost_count  how many receipts are missing at a gap; 0 for a receipt
-    offset      of the line in the file, in bytes
+    offset      the offset of the line in the file, in bytes
     """
 
     answer: str
@@ -193,13 +196,13 @@ class ReceiptLog:
             return self._head()
 
     def find(self, answer: str) -> list[dict[str, Any]]:
-        """Return the receipts of an answer, one a text, each with its proof of inclusion."""
+        """Return the receipts of an answer, one for each text, each with its proof of inclusion."""
         with self._lock:
             head = self._head()
             return [self._prove(index, at, head) for index, at in self._places.get(answer, [])]
 
     def close(self) -> None:
-        """Write a gap for losses, and close the files. CutawayError where it cannot be written."""
+        """Write a gap for losses; close the files. CutawayError where the gap cannot be written."""
         try:
             with self._lock:
                 if self._lost_count:
@@ -222,7 +225,7 @@ class ReceiptLog:
         return {"receipt": receipt, "log": {"index": index, "path": path, "head": head}}
 
     def _write(self, *lines: tuple[str, bytes, Any]) -> None:
-        """Write (answer, leaf, line) of each, after a gap for losses; OSError: none is written."""
+        """Write these (answer, leaf, line), after a gap for losses. OSError: no line is written."""
         if self._lost_count:
             lines = (self._gap(), *lines)
         offsets = self._receipts.append(*(line for _, _, line in lines))
@@ -240,7 +243,7 @@ class ReceiptLog:
         return "", sha256(message).digest(), {"gap": gap}
 
     def _sign_head(self) -> None:
-        """Write a signed head. CutawayError where it cannot be; the next covers all entries."""
+        """Write a signed head. CutawayError where that fails; the next head covers all entries."""
         try:
             self._heads.append(self._head())
         except OSError as error:
@@ -263,10 +266,10 @@ class ReceiptLog:
 
 
 class _Lines:
-    """A file of JSON lines that no other process appends to. It ends with a whole line, always."""
+    """A file of JSON lines that no other process appends to. It always ends with a whole line."""
 
     def __init__(self, path: Path) -> None:
-        """BlockingIOError where another process appends to it."""
+        """Raise BlockingIOError where another process appends to the file."""
         self._file = FileIO(path, "a+", opener=only_owner)
         try:
             system.lock(self._file.fileno())
@@ -420,7 +423,7 @@ def _entry(line: Any, index: int, offset: int) -> LogEntry:
 
 
 def _lines(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield each complete line of a file, parsed, and its bytes; none without a file.
+    """Yield each complete line, parsed, and its length in bytes; nothing if there is no file.
 
     FormatError for a line that is too long or no JSON.
     """

@@ -142,7 +142,7 @@ class TestedAnswer:
     def parted_from(self, tokens: Sequence[int], fingerprint: str) -> str:
         """Say where the text first differs from the recorded text.
 
-        tokens, fingerprint: of the record
+        tokens, fingerprint: those of the recorded text
         """
         now = self.completion.token_ids
         at = next((n for n, (a, b) in enumerate(zip(tokens, now, strict=False)) if a != b), None)
@@ -252,7 +252,7 @@ def _winner(step: "Step") -> "Candidate":
 def _gap(step: "Step", other: "Candidate") -> float:
     """Return how far the drawn token was ahead, in units of the logit before the temperature.
 
-    Logits are compared; where luck draws, logit + luck.
+    Logits are compared; where luck draws, logits plus luck are compared.
     """
     assert step.observed is not None
     rules = [stage.stage.rule for stage in step.observed.stages]

@@ -140,7 +140,7 @@ class Answer:
     """One queued answer. Raises InputError, which llm shows, if the request cannot run."""
 
     def __init__(self, model: "LLM", prompt: llm.Prompt, keywords: Mapping[str, Any]) -> None:
-        """keywords: of the request."""
+        """keywords: the request's keywords."""
         from cutaway.requests.tools import ToolUse
         from cutaway.text.messages import with_schema
 

@@ -5,7 +5,7 @@
 Knows vLLM's interface of logits processors (that of its version 1 engine) and no other part of it.
 A request has ``luck_seed`` and ``luck_temperature`` among its extra arguments (``vllm_xargs`` over
 HTTP), and temperature 0: vLLM's greedy token is then the token that the luck draws. Penalties and
-masks are applied before; vLLM's own truncation does nothing at temperature 0.
+masks are applied before the luck; vLLM's own truncation does nothing at temperature 0.
 """
 
 from collections.abc import Mapping

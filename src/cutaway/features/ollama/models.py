@@ -156,5 +156,5 @@ def _capabilities(llm: AsyncModel) -> list[Any]:
 
 
 def _knows_tools(llm: AsyncModel) -> bool:
-    """Whether the model takes tools: with any template, since the first message can list them."""
+    """Whether the model takes tools: any template will do, as the first message can list tools."""
     return llm.model.template is not None

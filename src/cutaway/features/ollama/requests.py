@@ -140,7 +140,7 @@ class OllamaFields(ThinkingFields, Conversing):
         return self.format if isinstance(self.format, dict) else None
 
     def _make_use(self, service: Service) -> ToolUse:
-        """Return the tools and the thinking; InputError if think is true and the model cannot."""
+        """Return the tools and the thinking; InputError for ``think`` if the model cannot think."""
         if self.think and service.llm.model.thinking is None:
             raise InputError(
                 "think",
@@ -314,7 +314,7 @@ class OllamaChatRequest(OllamaFields):
 
 
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:
-    """Yield messages as chat templates take them, with its call's id in each tool result."""
+    """Yield messages as chat templates take them; each tool result has the id of its call."""
     open_calls: list[tuple[str, str]] = []  # (id, name), oldest first
     for i, message in enumerate(messages):
         plain_message: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -339,7 +339,7 @@ def _call(call: OllamaGivenCall, otherwise: str) -> dict[str, Any]:
 
 
 def _find_open_call(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> str:
-    """Return the id of the oldest unanswered call; if the message names a tool, of this tool."""
+    """Return the id of the oldest unanswered call to the named tool, or to any if none is named."""
     for id, name in calls:
         if message.tool_name in (None, name):
             return id

@@ -270,7 +270,7 @@ _NAMES: dict[type[Op], str] = {DeltaNet: "delta nets", Mamba2: "Mamba 2"}
 
 
 def page_inside(graph: Graph, read: Readable) -> Data:
-    """Describe the model's parts for local/inside.js; InputError if it cannot look into them."""
+    """Describe the model's parts for local/inside.js; InputError if that cannot show the parts."""
     anatomy = Anatomy(graph)
     anatomy.check_paths()
     page = _PageInside(anatomy, read)

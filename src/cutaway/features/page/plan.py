@@ -29,7 +29,7 @@ Calls = list[list[Any]]
 class PagePlan(NamedTuple):
     """The data that a page's core needs besides the packed weights.
 
-    matrices  in the order of the file: each one's format, rows, columns, and factor of products
+    matrices  in the file's order, the format, rows, columns and factor of products of each matrix
     calls     calls that make the plan
     tap       calls that make a plan without fusions, whose tensors can all be read
     head      calls that make a plan of the ops after ``logit_rows``, on given rows

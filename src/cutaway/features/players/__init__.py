@@ -14,7 +14,7 @@ from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, width
 from cutaway.trace import Trace
 
 LABEL = 17
-"""Cells before a sparkline."""
+"""The number of cells before a sparkline."""
 
 _MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,

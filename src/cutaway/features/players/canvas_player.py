@@ -66,7 +66,7 @@ class CanvasPlayer(Player):
 
     @cached_property
     def guesses(self) -> list[dict[int, int]]:
-        """Maps from position to likeliest token of all cells computed so far, one for each pass."""
+        """A map for each pass: from position to likeliest token of all cells computed so far."""
         guesses: dict[int, int] = {}
         guesses_by_pass = []
         for run_pass in self.trace.passes:

@@ -71,9 +71,9 @@ _ROWS_WITH_PROMPT = 16
 class StepPlayer(Player):
     """A reader's place in the steps of a text.
 
-    scroll   number of candidates above the first shown one; None: so many that the chosen is shown
+    scroll   number of candidates above the first shown one; None: the chosen candidate is shown
     look     makes the lines on a step's inside; raises CutawayError if there is no model for it
-    inside   whether these lines are shown; inside_lines: step -> its lines
+    inside   whether the lines on a step's inside are shown; inside_lines: step -> its lines
     """
 
     unit, keys, signs = "step", _KEYS, _HELP
@@ -178,7 +178,7 @@ def _prompt(trace: Trace, columns: int, style: Style) -> list[Line]:
 
 
 def _strip(player: StepPlayer, columns: int, rows: int, style: Style) -> list[Line]:
-    """The rows of text around the step, with its surprise under each token."""
+    """Write the rows of text around the step; under each token is its surprise."""
     trace, widest = player.trace, max(columns - 2, 1)
     names = [clip(style.text(trace.name_of(s.token_id)) or "<>", widest) for s in trace.steps]
     lines_of = wrap_rows([width(name) + 1 for name in names], columns - 1)

@@ -1,7 +1,8 @@
 """The oracle: compare another engine's answers with the model, token by token.
 
 Some engines give log-probabilities of the model alone, which do not depend on temperature and
-truncation. Then the tokens show the settings: they are likeliest under those that drew them.
+truncation. Then the tokens show the settings: the tokens are likeliest under the settings that
+drew them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,8 @@ _ROWS_BYTES = 2**29  # of rows kept while hypotheses are compared
 class Oracle:
     """The result of comparing another engine's answers with the model.
 
-    fit       the answers read under the given settings; fit.kind: which log-probabilities they have
+    fit       the answers, read under the given settings; fit.kind: the kind of the answers'
+              log-probabilities
     findings  other settings, prompts, tokens or weights that explain the figures better, in the
               order found; () where none do
     after     the mean |delta|, in nats, that remains under all findings
@@ -98,7 +100,7 @@ class Oracle:
 
     @property
     def log_mass(self) -> float:
-        """The mean ln(surviving mass), in nats: truncation adds minus this to a log-probability."""
+        """The mean ln(surviving mass), in nats: truncation subtracts it from a log-probability."""
         gaps = [
             reading.final - reading.tempered
             for readings in self.fit.readings
@@ -119,7 +121,7 @@ class Oracle:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         kinds = {kind: self.fit.distance(kind).to_dict() for kind in KINDS}
         return {
             "model": self.model, "settings": dict(self.settings), "verdict": [*self.verdict],
@@ -146,13 +148,13 @@ def oracle(
 ) -> Oracle:
     """Compare another engine's answers with this model.
 
-    answers   the engine's, with at least one log-probability
-    settings  of the sampler, as they were given to the other engine (temperature, top_p, preset …)
+    answers   the engine's answers, with at least one log-probability
+    settings  the sampler's settings that the other engine was given (temperature, top_p, preset …)
     other_weights  name -> a function that opens the same model with other weights; tried where the
               figures do not fit
     rows      a safetensors file for whole rows of logits; see ``write_rows``
 
-    Raises InputError where there is nothing to compare, a setting is wrong, or the context too
+    Raises InputError where there is nothing to compare, a setting is wrong, or the context is too
     small.
     """
     if not any(p is not None for answer in answers for p in answer.logprobs):
@@ -171,7 +173,7 @@ def oracle(
 
 
 def _other_prompts(llm: LLM, answers: Sequence[EngineAnswer]) -> Iterator[Finding]:
-    """Find the first answer whose prompt's ids are not those that this model's template gives."""
+    """Find the first answer to a prompt with other ids than this model's template gives."""
     for n, answer in enumerate(answers):
         if (
             answer.messages
@@ -216,7 +218,10 @@ def _take_first(llm: LLM, answers: Sequence[EngineAnswer]) -> list[EngineAnswer]
 def _search(
     state: State, other_weights: OtherWeights, progress: Progress
 ) -> tuple[list[Finding], float]:
-    """Adopt the best hypothesis until none fits clearly better; also the mean |delta| then."""
+    """Adopt the best hypothesis until none fits clearly better.
+
+    Returns the findings, and the mean |delta| that remains.
+    """
     findings: list[Finding] = []
     tries = 0
     while state.fit.best > EXACT and len(findings) < _MAX_FINDINGS:

@@ -1,6 +1,6 @@
-"""Answers of another engine: token ids and log-probabilities, one answer a line.
+"""Answers of another engine: token ids and log-probabilities, one answer on each line.
 
-Also whole rows of logits in a safetensors file, to compare over the whole vocabulary.
+Also writes whole rows of logits into a safetensors file, to compare over the whole vocabulary.
 """
 
 import json
@@ -32,10 +32,11 @@ _MOST_NATS = (
 class EngineAnswer:
     """An answer of another engine.
 
-    prompt_token_ids  those that the engine read, or this model's encoding of the prompt
-    token_ids         those that the engine wrote
-    logprobs          the engine's, of each written token, natural; None where it gave none
-    messages          of the conversation, where the prompt was one
+    prompt_token_ids  the ids that the engine read, or this model's encoding of the prompt
+    token_ids         the ids that the engine wrote
+    logprobs          the engine's natural log-probability of each written token; None where the
+                      engine gave none
+    messages          the messages, where the prompt was a conversation
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -44,14 +45,14 @@ class EngineAnswer:
     messages: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """A line of the file that ``read_answers`` reads."""
+        """Return a line of the file that ``read_answers`` reads."""
         ids = {"prompt_token_ids": [*self.prompt_token_ids], "token_ids": [*self.token_ids]}
         messages = {"messages": [*map(dict, self.messages)]} if self.messages else {}
         return {**messages, **ids, "logprobs": [*self.logprobs]}
 
 
 def read_answers(path: str | Path, llm: "BaseLLM") -> list[EngineAnswer]:
-    """Read the answers in a file, a JSON object a line; InputError names the line and the field.
+    """Read a file of answers, one JSON object on a line; InputError names the line and the field.
 
     ``token_ids`` and ``logprobs`` must be there. The prompt is ``prompt_token_ids``, ``messages``
     or ``prompt`` (a text); where ids are missing, this model's tokenizer and template make them.
@@ -103,7 +104,7 @@ def _prompt(line: dict[str, Any], label: str, llm: "BaseLLM") -> tuple[int, ...]
 
 
 def checked_ids(name: str, ids: Any, llm: "BaseLLM") -> tuple[int, ...]:
-    """Return the ids where they are of this model's vocabulary; InputError otherwise."""
+    """Return the ids if they are in this model's vocabulary; InputError otherwise."""
     token_ids = tuple(check_ids(name, ids))
     size = llm.tokenizer.vocab_size
     if wrong := [i for i in token_ids if not 0 <= i < size]:

@@ -1,8 +1,8 @@
 """Ask other engines for answers with log-probabilities: servers, and transformers in process.
 
-vLLM, SGLang, llama-server, Ollama and cutaway are each recognised by an answer that no other gives.
-Any other server is asked by OpenAI's protocol; the bytes of its tokens give their ids. Judges no
-answer.
+vLLM, SGLang, llama-server, Ollama and cutaway are each recognised by an answer that no other server
+gives. Any other server is asked by OpenAI's protocol; the bytes of its tokens give the tokens' ids.
+This module judges no answer.
 """
 
 import re
@@ -27,7 +27,8 @@ _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 class TokenWords:
     """Token ids by their bytes.
 
-    Where tokens share bytes, the lowest id wins, and a byte token (<0x0A>) only without others.
+    Where several tokens have the same bytes, the lowest id wins; a byte token, such as <0x0A>, wins
+    only if no other token has its bytes.
     """
 
     def __init__(self, llm: BaseLLM) -> None:
@@ -62,7 +63,7 @@ class TokenWords:
         return token.encode()
 
     def text(self, ids: Iterable[int]) -> str:
-        """The text of ids, control tokens by name."""
+        """Return the text of ids; control tokens are written by name."""
         return self.llm.detokenize(ids, special=True)
 
 
@@ -76,12 +77,12 @@ _KNOWN_BY = {
     "sglang": ("/get_model_info", "model_path"), "llama-server": ("/props", "total_slots"),
     "ollama": ("/api/tags", "models"), "vllm": ("/version", "version"),
 }  # fmt: skip
-"""Kind -> a path, and a field that only its answer has: some servers answer any path."""
+"""Kind -> a path, and a field that only this kind answers there: some servers answer any path."""
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def kind_of(server: Server) -> str:
-    """vllm, sglang, llama-server, ollama, cutaway or openai (any other)."""
+    """Return vllm, sglang, llama-server, ollama or cutaway, and openai for any other server."""
     with suppress(RefusedError, UnreadableError):
         if server.get("/v1/models")["data"][0]["owned_by"].value == "cutaway":
             return "cutaway"
@@ -98,7 +99,7 @@ def ask(
 ) -> list[EngineAnswer]:  # fmt: skip
     """Let the server write after each prompt, with log-probabilities.
 
-    prompts   token ids, or messages of a conversation, of which the server makes a prompt
+    prompts   token ids, or the messages of a conversation, from which the server makes a prompt
     model     the model's name at the server; "": the first that the server lists
     settings  temperature, top_p, top_k, min_p, repetition_penalty: only those given are sent
 
@@ -119,7 +120,7 @@ def ask(
 
 
 def ask_echo(server: Server, llm: BaseLLM, ids: Ids, model: str = "") -> EngineAnswer:
-    """Ask the server for log-probabilities of these tokens, except the first (echo)."""
+    """Ask the server for the log-probabilities of these given tokens, except the first."""
     name, words = {"model": model or server.model()}, TokenWords(llm)
     kind, (first, *rest) = kind_of(server), ids
     if kind == "sglang":

@@ -42,7 +42,7 @@ class Finding:
 
     name         a key of SENTENCES
     description  what the engine did instead, in words
-    evidence     figures that show it, by name; nats where they are log-probabilities
+    evidence     figures that show the difference, by name; log-probabilities are in nats
     """
 
     name: Name
@@ -53,7 +53,7 @@ class Finding:
         return f"{SENTENCES[self.name]}: {self.description}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return {"name": self.name, "what": self.description, "evidence": dict(self.evidence)}
 
 
@@ -67,7 +67,7 @@ Prompt = Callable[[LLM, EngineAnswer], Ids | None]
 def variants(
     llm: LLM, answers: Sequence[EngineAnswer]
 ) -> Iterator[tuple[str, tuple[EngineAnswer, ...]]]:
-    """Yield other prompts that the engine may have read: a description, and answers with these."""
+    """Yield (description, answers) for other prompts that the engine may have read."""
     seen = {tuple(answer.prompt_token_ids for answer in answers)}
     for words, make in _WAYS.items():
         prompts = [_try_prompt(make, llm, answer) for answer in answers]
@@ -134,7 +134,7 @@ def _system(text: str) -> Prompt:
 
 
 def _without_default_system(llm: LLM, answer: EngineAnswer) -> Ids | None:
-    """Leave out the system message that the template adds: other engines' templates add none."""
+    """Leave out the system message that the template adds: templates of other engines add none."""
     if llm.template is None or not answer.messages or answer.messages[0].get("role") == "system":
         return None
     system = {"role": "system", "content": "A"}
@@ -333,7 +333,7 @@ def _fit(rows: Sequence[Logits], answers: Sequence[EngineAnswer], params: Sampli
 
 
 Way = tuple[State, Finding]
-"""Another hypothesis, and the finding that it would be."""
+"""Another hypothesis, and the finding that reports it if it is adopted."""
 
 
 def ways(state: State, other_weights: OtherWeights) -> Iterator[Way]:

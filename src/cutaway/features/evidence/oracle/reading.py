@@ -1,7 +1,7 @@
-"""Read given tokens with the model: three log-probabilities, rank, surviving mass of each.
+"""Read given tokens with the model: three log-probabilities, rank, surviving mass of each token.
 
 The model runs once, at the rate of a prompt. Settings are then applied to its rows of logits, so
-other settings cost no run. A fit measures how well readings explain another engine's figures.
+other settings need no other run. A fit measures how well readings explain an engine's figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,8 @@ from cutaway.sampling import (
 
 Kind = Literal["raw", "tempered", "final"]
 KINDS: tuple[Kind, ...] = ("raw", "tempered", "final")
-"""Log-probabilities of the model alone, after penalties and temperature, after the whole chain."""
+"""The kinds of log-probabilities: of the model alone, after penalties and temperature, after the
+whole chain."""
 
 _SAMPLER = tuple(SamplingParams.__dataclass_fields__)
 _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
@@ -39,10 +40,10 @@ _FILTERS = tuple(name for name, stage in STAGES.items() if stage.filter)
 class TokenReading:
     """A token under the model, in natural logarithms.
 
-    rank      under the model's own logits; 1 is the likeliest
-    raw       under the model's own logits
-    tempered  after penalties and temperature, over the whole vocabulary
-    final     after the whole chain; None where the chain removes the token
+    rank      the rank under the model's own logits; 1 is the likeliest token
+    raw       the log-probability under the model's own logits
+    tempered  the log-probability after penalties and temperature, over the whole vocabulary
+    final     the log-probability after the whole chain; None where the chain removes the token
     mass      the share of probability that truncation left; 1.0 without truncation
     """
 
@@ -59,7 +60,7 @@ class TokenReading:
         return logprob
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that can be written as JSON."""
         return asdict(self)
 
 
@@ -102,7 +103,7 @@ def check_settings(llm: LLM, settings: Mapping[str, Any]) -> SamplingParams:
 
 
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0}
-"""Neutral values of settings that the other engine was not given, not this sampler's defaults."""
+"""Settings that the other engine was not given are neutral, not this sampler's defaults."""
 
 
 def _observe(
@@ -143,7 +144,7 @@ def _reading(token_id: int, whole: Observation, cold: Observation) -> TokenReadi
 
 
 def importance_error(delta: float) -> float:
-    """|exp(delta) - 1|: how far an importance ratio is from 1 where it ought to be 1."""
+    """|exp(delta) - 1|: how far an importance ratio that ought to be 1 is from 1."""
     return abs(exp(min(delta, 700.0)) - 1)
 
 
@@ -151,7 +152,7 @@ def importance_error(delta: float) -> float:
 
 
 MAX_DELTA, REMOVED_DELTA = 10.0, 1.0
-"""The cap of |delta| in nats, and the |delta| that a token counts as where the chain removes it;
+"""The cap of |delta| in nats, and the |delta| that is counted for a token that the chain removes:
 rounding alone may remove a token at the edge of the survivors."""
 
 
@@ -159,10 +160,11 @@ rounding alone may remove a token at the edge of the survivors."""
 class Distance:
     """The engine's log-probabilities minus the model's of one kind, over all tokens, in nats.
 
-    mean_abs, median_abs, max_abs  of |delta|
-    importance_error               mean |exp(delta) - 1|: the error of importance ratios, of which
-                                   reinforcement learning wants each to be 1 at its first step
-    removed                        tokens without such a log-probability: not in the other figures
+    mean_abs, median_abs, max_abs  the mean, median and maximum of |delta|
+    importance_error               mean |exp(delta) - 1|: the error of importance ratios. Each ratio
+                                   ought to be 1 at the first step of reinforcement learning
+    removed                        how many tokens have no log-probability of this kind; the other
+                                   figures leave these tokens out
     """
 
     mean_abs: float
@@ -173,7 +175,7 @@ class Distance:
 
     @classmethod
     def from_deltas(cls, deltas: Sequence[float | None]) -> "Distance":
-        """Sum up deltas, None for a removed token; all is inf where every token was removed."""
+        """Sum up deltas; None is a removed token. All figures are inf if no token is left."""
         deltas_left = [d for d in deltas if d is not None]
         if not deltas_left:
             return cls(inf, inf, inf, inf, len(deltas))
@@ -183,7 +185,7 @@ class Distance:
         return cls(mean, median(sizes), max(sizes), ratio, removed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, which has no infinity."""
+        """Return a dict that can be written as JSON; None stands for infinity."""
         return {k: None if v == inf else v for k, v in asdict(self).items()}
 
 
@@ -195,7 +197,7 @@ class Fit:
     readings: tuple[tuple[TokenReading, ...], ...]
 
     def deltas(self, kind: Kind) -> list[list[float | None]]:
-        """Each answer's differences, engine's minus model's; None where the token was removed."""
+        """The engine's minus the model's log-probabilities, by answer; None for a removed token."""
         return [
             [
                 _delta(logprob, reading.logprob(kind))
@@ -226,7 +228,7 @@ class Fit:
 
     @cached_property
     def kind(self) -> Kind:
-        """The kind that explains the engine's figures best; of equals the first."""
+        """The kind that explains the engine's figures best; the first of several equal ones."""
         return min(KINDS, key=self.costs.__getitem__)
 
     @property
@@ -240,7 +242,7 @@ class Fit:
 
     @property
     def same_kinds(self) -> list[Kind]:
-        """The kinds that fit not clearly worse than the best, such as all at temperature 1."""
+        """The kinds that fit about as well as the best one, such as all kinds at temperature 1."""
         best_sizes = self.sizes(self.kind)
         return [k for k in KINDS if k == self.kind or not clearly_less(best_sizes, self.sizes(k))]
 
@@ -252,7 +254,7 @@ def _delta(engine_logprob: float, model_logprob: float | None) -> float | None:
 
 
 def clearly_less(new: Sequence[float], old: Sequence[float]) -> bool:
-    """Whether sizes fell by more than chance explains (z above 4), and by a third."""
+    """Whether sizes fell by more than chance explains (z above 4), and by at least a third."""
     gains = [b - a for a, b in zip(new, old, strict=True)]
     n, mean = len(gains), fsum(gains) / len(gains)
     if n < 2 or fsum(new) > fsum(old) * 2 / 3:
