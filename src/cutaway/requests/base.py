@@ -148,7 +148,7 @@ class BaseLLM:
         return parse_options(keywords, common, traced=traced)
 
     def _breaker_ids(self, breakers: Any) -> Any:
-        """Return the ids among these breakers, and those of all tokens that contain a string."""
+        """Return the ids among these breakers, and the ids of all tokens that contain a breaker."""
         if not isinstance(breakers, (list, tuple)):
             return breakers  # the sampler raises an error that names them
         try:

@@ -403,7 +403,7 @@ NOT_THERE: Mapping[str, str] = {
     "ollama": "Ollama's clients know Ollama's options; /v1 has it",
     "page": "the page has controls for the draw, the length and the canvas",
 }
-"""Why a face lacks a keyword that others have."""
+"""Why a face lacks a keyword that other faces have."""
 
 
 def fields_at(face: str) -> dict[str, str]:

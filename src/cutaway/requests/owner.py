@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class EndListener:
-    """Keeps a sequence's Started and Ended events; ``take`` receives the others.
+    """Keeps a sequence's Started and Ended events; ``take`` receives the other events.
 
     outbox  the events to read; None if another object passes them to ``receive``
     """
@@ -237,8 +237,8 @@ def pass_through(ticket: RLock) -> None:
 class Runner(EngineOwner):
     """The synchronous owner of an engine.
 
-    One thread steps at a time, and the others' calls run between steps, so the engine needs no
-    locks.
+    One thread steps at a time, and the other threads' calls run between steps, so the engine
+    needs no locks.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -106,7 +106,7 @@ class Thinking:
         return ThinkingParser(self)
 
     def count(self, pieces: Sequence[bytes]) -> int:
-        """Count the tokens of the thought, without those of its marks.
+        """Count the tokens of the thought, without the tokens of its marks.
 
         pieces: the bytes of each token of the text as a parser reads them
         """

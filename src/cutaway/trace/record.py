@@ -217,7 +217,7 @@ class Head:
 class Token(NamedTuple):
     """A token: its id and bytes.
 
-    name  name of a special token, which adds no bytes to the text; None for others
+    name  name of a special token, which adds no bytes to the text; None for other tokens
     """
 
     id: int

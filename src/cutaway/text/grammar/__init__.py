@@ -113,7 +113,7 @@ def grammar(value: Any) -> str:
 
 
 def choice(value: Any) -> tuple[str, ...]:
-    """Check a list of texts, one of which the model writes; leave out repeated ones."""
+    """Check a list of texts, from which the model writes one text; leave out repeated texts."""
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise InputError("choice", f" must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):

@@ -304,7 +304,7 @@ class GrammarState:
 
 
 class Matcher:
-    """The state of one text under one or several grammars, one of which the text must match.
+    """The state of one text under one or several grammars. The text must match one grammar.
 
     Raises CutawayError once the text matches none of them.
     ways  the state under each grammar; None once the text no longer matches that grammar

@@ -115,7 +115,7 @@ def last_child(value: dict[str, Any] | list[Any]) -> tuple[Any, Any]:
 
 
 def members(value: Any) -> list[tuple[str, Any]]:
-    """Return the keys of an object with their values, of which the last may be open."""
+    """Return the keys of an object with their values; the last value may be open."""
     if not isinstance(value, OpenContainer):
         return [*value.items()]
     assert isinstance(value.value, dict)
@@ -126,7 +126,7 @@ def members(value: Any) -> list[tuple[str, Any]]:
 
 
 def entries(value: Any) -> list[Any]:
-    """Return the items of an array, of which the last may be open."""
+    """Return the items of an array; the last item may be open."""
     if not isinstance(value, OpenContainer):
         return list(value)
     return [*value.value, *([] if value.child is None else [value.child])]

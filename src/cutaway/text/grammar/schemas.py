@@ -31,7 +31,7 @@ STANDARD_FORMATS = frozenset({
     "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template",
     "json-pointer", "relative-json-pointer", "regex",
 })  # fmt: skip
-"""The formats that JSON Schema defines. Validators ignore all others."""
+"""The formats that JSON Schema defines. Validators ignore all other formats."""
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

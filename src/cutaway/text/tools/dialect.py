@@ -155,7 +155,7 @@ def _json_dialect(arguments: str, before: str, after: str, **fields: Any) -> Dia
 
 
 DEFAULT_DIALECT = _json_dialect("arguments", "<tool_call>\n", "\n</tool_call>", between="\n")
-"""The dialect for templates without support for tools: that of Qwen and Hermes."""
+"""The dialect for templates without support for tools is the dialect of Qwen and Hermes."""
 
 _DEEPSEEK = ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", Slot.NAME, "\n```json\n")
 _ARGUMENTS = "<|tool_call_argument_begin|>"
