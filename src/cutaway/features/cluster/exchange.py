@@ -37,7 +37,7 @@ class JobOwner(Protocol):
         """A replica has queued the job."""
 
     def receive(self, attempt: "Attempt", arrivals: list[Arrival]) -> None:
-        """Events came."""
+        """Events of the attempt have come."""
 
     def on_refused(self, attempt: "Attempt", error: Exception) -> None:
         """The replica refuses the job."""
@@ -46,7 +46,7 @@ class JobOwner(Protocol):
         """The attempt's replica is lost, and no more events come."""
 
     def fail(self, error: Exception) -> None:
-        """End the job with this error, whichever attempt is running."""
+        """End the job with this error, no matter which attempt is running."""
 
 
 @dataclass(eq=False)

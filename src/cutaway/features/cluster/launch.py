@@ -144,7 +144,7 @@ def _no_cluster(address: str) -> InputError:
 
 
 def _deployment_messages(serve: Any, name: str) -> list[str]:
-    """Ray's messages on an application's deployments, which its errors leave out."""
+    """Return Ray's messages on an application's deployments: Ray's errors leave them out."""
     try:
         status = serve.status().applications.get(name)
     except Exception:  # Ray itself may have ended; the caller's error says so

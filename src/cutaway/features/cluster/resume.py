@@ -1,6 +1,6 @@
 """Reads the texts of a job while replicas generate them.
 
-If a replica is lost, another generates its texts again. The delivered tokens are prescribed
+If a replica is lost, another replica generates the texts again. The delivered tokens are prescribed
 (``RunParams.replay``), so they are computed as fast as a prompt. A repeated event is compared with
 the delivered event, and not delivered again. ``exchange`` knows which replica has a job.
 """
@@ -27,7 +27,7 @@ from cutaway.features.cluster.wire import OtherBitsError
 
 
 class DeliveredText:
-    """One text, whichever replica generates it.
+    """One text, no matter which replica generates it.
 
     request  the request for this text alone, with the text's own seed
     has_ended  whether its last event was delivered

@@ -212,7 +212,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """A replica accepted the call: another than the chosen replica, if that had no room."""
+        """A replica accepted the call; if the chosen replica had no room, it is another replica."""
         if call := self._calls.get(_id(pending_request)):
             call.replica, call.result = name_of(replica_id), result
 

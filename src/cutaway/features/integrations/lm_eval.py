@@ -36,7 +36,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
     max_gen_toks  the most tokens of an answer, where the task does not set it
     add_bos_token whether texts begin with BOS; None: as the model's file says. lm-eval scores BOS
     seed          the seed of the first text that is drawn; each further text has the next number
-    options       of ``LLM``: threads, context, quantize, …; lm-eval's own options are ignored
+    options       options of ``LLM``: threads, context, quantize, …; lm-eval's own are ignored
 
     Texts are cut as lm-eval cuts them, and special tokens in texts are parsed, so that figures are
     comparable with those of lm-eval's other models. Raises InputError for a bad argument.
