@@ -38,7 +38,7 @@ _START = b'{"line": '
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file that can seek; copy standard input ("-") and pipes into such a file first."""
+    """Return a seekable file; standard input ("-") and pipes are copied into a temporary file."""
     try:
         if path == "-":
             return _copy(sys.stdin.buffer)
@@ -66,7 +66,7 @@ class Lines:
     """
 
     def __init__(self, file: IO[bytes], salt: str) -> None:
-        """salt: all that an answer depends on besides its line, for the hash in its record."""
+        """salt: what a text depends on besides its line; each record's hash includes the salt."""
         self._file, self._salt = file, salt.encode() + b"\n"
         self._starts, self._is_open, start = array("Q"), bytearray(), 0
         file.seek(0)
@@ -102,7 +102,7 @@ class Lines:
 
 
 class Records:
-    """A file of records, each appended whole; "-" is standard output, which is only written.
+    """A file of records, each of which is appended whole; "-" is standard output, never read.
 
     An existing file is checked first: if it has anything but records of these lines, InputError is
     raised and the file stays as it is. A last record that was cut off in the middle is removed.
@@ -202,7 +202,7 @@ def _open_output(path: str) -> IO[bytes]:
 
 
 _LOADED = ("backend", "context", "quantize", "kv", "lora")
-"""Options of the model that a text depends on."""
+"""Options for loading the model; a text depends on each of them."""
 
 
 def run(args: Namespace, options: dict[str, Any]) -> int:
@@ -260,7 +260,7 @@ def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
 
 
 def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Iterator[Any]:
-    """Yield the requests of the lines without a record; put their heads into ``heads``."""
+    """Yield the request of each line without a record; put the record's head into ``heads``."""
     for index, number in enumerate(lines.left()):
         head = heads[index] = lines.head(number)
         try:
@@ -271,7 +271,7 @@ def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Ite
 
 
 def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any]:
-    """Return the rest of a record, after its head."""
+    """Return the fields of a record that follow its head."""
     if isinstance(result, CutawayError):
         return {"error": str(result)}
     samples = result if isinstance(result, list) else [result]
@@ -282,7 +282,7 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 
 
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the prompt and the options of a line; add its id to the head."""
+    """Return the prompt and the options of a line; add the line's id to the head of its record."""
     from cutaway.requests.tools import ToolUse
     from cutaway.text.thinking import ThinkingWish
 

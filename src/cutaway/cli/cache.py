@@ -20,7 +20,7 @@ VERBS = {
     "show": "show what is in a file, and of which model",
     "check": "read all of a file, and find any damage",
 }
-"""Name -> help; each verb is a ``Verb`` below, whose heavy imports wait until it runs."""
+"""Name -> help. Each verb is a ``Verb`` below, and imports heavy modules only when it runs."""
 
 _EXAMPLES = """
 examples:
@@ -186,7 +186,7 @@ def _add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def _check(args: Namespace) -> int:
-    """Read the whole file, and compute blocks again if -m names its model; return 0."""
+    """Check the whole file; with -m MODEL, also compute blocks of it again. Return 0."""
     from cutaway.files.prefix import PrefixReader
 
     options = namespace.model_options(args)

@@ -165,7 +165,7 @@ class Conversation:
 
     @property
     def _caches(self) -> bool:
-        """Whether the next message can continue from the KV cache of this one."""
+        """Whether each message can continue from the KV cache of the messages before it."""
         flags = ("prefix_cache", "kv_cache")
         return "denoise" not in self._options and all(getattr(self._args, f, True) for f in flags)
 
@@ -182,11 +182,11 @@ class Conversation:
 
     @property
     def _opening(self) -> "list[Message]":
-        """Return a list of the system message; empty without one."""
+        """Return a list with the system message, or an empty list if there is none."""
         return [{"role": "system", "content": self._system}] if self._system else []
 
     def take(self, line: str) -> bool:
-        """Run a command or answer a message; False for /exit."""
+        """Run a command or answer a message; return False for /exit, else True."""
         command, _, rest = line.partition(" ")
         if command in ("/exit", "/quit"):
             return False
@@ -261,7 +261,7 @@ class Conversation:
     def _rounds(self, messages: "list[Message]", *, continues: bool) -> "list[Message]":
         """Return the new messages: answers with calls, the calls' results, and the last answer.
 
-        continues: whether the first answer continues the last message, and replaces it
+        continues: whether the first answer continues the last message, and so replaces this message
         """
         use, new = self._use(), list["Message"]()
         for number in range(1, tools.ROUNDS + 1):

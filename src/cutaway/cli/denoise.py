@@ -108,7 +108,10 @@ class CanvasView:
         return self._style.pick("░", "_")
 
     def _spans(self) -> list[Span]:
-        """Return spans of cells; neighbours of one look are joined: they may share a character."""
+        """Return the cells as spans; cells side by side that look alike share a span.
+
+        Such cells may be parts of one character.
+        """
         spans = []
         for (is_masked, is_new), cells in groupby(self._cells.items(), self._kind):
             ids = [token_id for _, token_id in cells]
@@ -125,7 +128,7 @@ class CanvasView:
 
 
 def _lines(spans: list[Span], columns: int, mask: str) -> tuple[list[Line], int]:
-    """Wrap spans into lines of so many columns; also return the index of the first masked line."""
+    """Return spans as lines of ``columns``, and the index of the first line that has a mask."""
     characters = "".join(
         c if c.isprintable() or c == "\n" else "\ufffd" for text, _ in spans for c in text
     )
@@ -198,7 +201,7 @@ def run(args: Namespace) -> int:
 
 
 def _reveal(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
-    """Print one sample and its statistics; the engine reveals the others in the same steps."""
+    """Print one sample and its statistics; the same engine steps reveal the other samples."""
     reports.begin(args, streams, place)
     stream = streams[place]
     first, cells = len(stream.prompt_token_ids), stream.request.stopping.max_tokens
@@ -215,7 +218,7 @@ def _reveal(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) ->
 def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
     """Read a stream to its end; with ``show``, print each piece of the text.
 
-    On a terminal, the canvas is drawn after each pass, and the text replaces it at the end.
+    On a terminal, the canvas is drawn after each pass; at the end, the text replaces the canvas.
     """
     draws = show and view.is_drawn
     try:

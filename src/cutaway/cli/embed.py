@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
 
 
 def _print_matrices(args: Namespace, llm: Any, texts: list[str]) -> int:
-    """Print each text's matrix of token vectors, for late interaction, or the matrices' sizes."""
+    """Print the size of each text's matrix of token vectors; with --json, print the vectors."""
     from cutaway.methods.late_interaction import KINDS
 
     if args.task is not None:

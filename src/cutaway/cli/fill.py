@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
 
 
 def _scores(scored: "PseudoLikelihood", tokenizer: "Tokenizer", style: Style) -> list[str]:
-    """Return a line per token, with its surprise when it is masked, and the sum of surprises."""
+    """Return a line with the surprise of each token when it is masked, and a line with the sum."""
     bits = [-logprob / log(2) for logprob in scored.logprobs]
     highest = max(bits) or 1.0
     rows = [

@@ -1,4 +1,7 @@
-"""``cutaway generate``: continue a prompt, or each of a file. Standard output has only the text."""
+"""``cutaway generate``: continue one prompt, or each prompt of a file.
+
+Standard output has only the text.
+"""
 
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
@@ -163,7 +166,7 @@ def _write_aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
 
 
 def _write_sample(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
-    """Print one sample and its statistics; the engine writes the others in the same steps."""
+    """Print one sample and its statistics; the same engine steps write the other samples."""
     reports.begin(args, streams, place)
     completion = console.write(streams[place], show=not args.json)
     reports.end(args, streams, completion)

@@ -60,7 +60,7 @@ _OTHER_NAMES = {
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _OF_THE_MACHINE = (ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM)
-"""Errors of files that are no bug: no room, no descriptors, no memory, or a failing disk."""
+"""Error numbers that mean no bug: a disk is full or fails, or descriptors or memory ran out."""
 
 _EXAMPLES = """Begin with: cutaway generate "The sky is"  (93 MB, once); of each: COMMAND -h
 Completion in bash, zsh and fish: cutaway --completion SHELL; docs/install.md
@@ -151,7 +151,7 @@ def _dispatch(argv: list[str]) -> int:
 
 @contextmanager
 def _started_fast(argv: list[str]) -> Iterator[None]:
-    """Start the command fast by settings of the process, which are restored at the end."""
+    """Set the process so that the command starts fast, and restore the settings at the end."""
     thresholds, blas = gc.get_threshold(), os.environ.get(_BLAS_THREADS)
     gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
     if not any(word.endswith("reference") for word in argv):  # --backend reference

@@ -112,7 +112,7 @@ def _text(card: ModelInfo) -> Iterator[tuple[str, str]]:
 
 
 def _each_token(card: ModelInfo) -> str:
-    """Return a token's bytes in the KV cache, and those that remain once it is past all windows."""
+    """Return a token's bytes in the KV cache, and how many stay when no window has the token."""
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"

@@ -80,7 +80,7 @@ def _documents(args: Namespace) -> list[str]:
 
 
 def report(documents: list[str], ranking: "Reranking") -> list[str]:
-    """Return a table of the documents in their order, and a line on what the scores are."""
+    """Return a table of the ranked documents, and a line that says what the scores are."""
     measures = {
         "head": "the model's head, as 1 / (1 + e^-score)", "cosine": "the cosine of vectors",
         "answers": 'the probability of "yes"',

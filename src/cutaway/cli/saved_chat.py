@@ -109,7 +109,7 @@ class SavedChat:
             return False
 
     def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
-        """Save the messages, and the KV cache of ``prompt``, their token ids, unless it is None.
+        """Save the messages and, unless ``prompt`` is None, the KV cache of these token ids.
 
         A file that cannot be written is reported, and the conversation continues.
         """

@@ -87,7 +87,7 @@ _LIMITS = (
 )  # fmt: skip
 
 _SAME_NAMES = ("max_body", "keep_alive", "keep_responses", "root_path")
-"""Options that are settings of the server by the same name."""
+"""Options with the same name as the server's setting that they give."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -177,7 +177,10 @@ def _serve(args: Namespace) -> int:
 
 
 def _settings(args: Namespace) -> "ServerSettings":
-    """Return the server's settings. Other users cannot see a key in the environment."""
+    """Return the server's settings.
+
+    The key may come from the environment, where other users of this machine cannot see it.
+    """
     from cutaway.server.http.settings import ServerSettings, key_in_environment
 
     names = [name for name, _ in named_models(args)]
@@ -244,7 +247,7 @@ _CLUSTER = (
 
 
 def add_models(parser: ArgumentParser) -> None:
-    """Add the options that name models, load each, and say which of them stay in memory."""
+    """Add the options that name models, and the options for loading them and their memory."""
     arguments.add_model_arguments(parser, several=True, more=_MORE, lora=_AfterModel)
     parser.add_argument(
         "--adapter", dest="adapters", type=_adapter, action=_AfterModel, metavar="NAME=FILE[:X]",
@@ -330,7 +333,10 @@ def models(args: Namespace) -> list[Namespace]:
 
 
 def _find_model(model_args: Sequence[Namespace], before: int, flag: str) -> Namespace:
-    """Return the model of the option ``flag``. before: how many --model options come before it"""
+    """Return the arguments of the model that the option ``flag`` is for.
+
+    before: how many --model options come before the flag
+    """
     if len(model_args) > 1 and not before:
         raise InputError(f"{flag} comes before each --model: put it after the one that it is for")
     return model_args[max(before - 1, 0)]
@@ -376,7 +382,10 @@ def _on_demand(
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """Return (name, model) of a --model; a path gives no name, since the model has its own."""
+    """Return (name, model) of a --model.
+
+    The name is None for a path, since the model itself has a name.
+    """
     path = existing(text)
     name, equals, model = text.partition("=")
     if equals and path is None:

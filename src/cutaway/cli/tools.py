@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cutaway.text.thinking import ThinkingWish
 
 ROUNDS = 8
-"""The most answers to one message; the last of so many cannot call tools."""
+"""The most answers to one message; when there are so many, the last one cannot call tools."""
 
 _MODULE = "cutaway_tools"
 _MOST_CHARACTERS = 500  # characters of a result
@@ -84,7 +84,7 @@ class Toolbox:
 
 
 class Display:
-    """Shows an answer as it is written: text on standard output, thoughts and calls on error."""
+    """Shows a growing answer: text on standard output, thoughts and calls on standard error."""
 
     def __init__(self) -> None:
         self._push = _output()

@@ -1,4 +1,4 @@
-"""Answers requests of every protocol: with texts, whole or streamed, and with texts that are read.
+"""Answers requests of every protocol: writes texts, whole or streamed, or only reads texts.
 
 Starts and ends jobs and functions on the model. Refuses to know any form of an answer: each
 protocol's ``Events`` writes its own.
@@ -76,7 +76,7 @@ async def answer(
 
 
 async def _await_with_client_names(body: Any, work: Awaitable[T]) -> T:
-    """Await the work; an InputError names the field as this request's protocol does."""
+    """Await the work; name the field of an InputError as the request's protocol names it."""
     try:
         return await work
     except InputError as error:
@@ -101,9 +101,9 @@ async def prefill_texts(
 ) -> tuple[T, list[R]]:
     """Return a task's answer and the reader of each of its requests, once all requests have ended.
 
-    ask         makes the task, in a thread: tokenizes the texts
-    length      characters of all texts
-    prompt      for the log
+    ask         makes the task; called in a thread, since it tokenizes the texts
+    length      how many characters all texts have
+    prompt      the prompt for the log
     cache_salt  see ``RunParams``
     """
     run = RunParams(cache_salt=cache_salt)
@@ -149,7 +149,7 @@ async def run_exclusive(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Return the result of a function of the named model and of the arguments.
+    """Call a function with the named model and the arguments, and return its result.
 
     The call is cancelled if the client disconnects. Function, arguments and result are pickled if
     the model is in another process. QueueFullError if too many calls wait.

@@ -1,6 +1,6 @@
 """Bodies of requests: strict JSON, read into models that refuse unknown fields.
 
-Null means left out. Knows no endpoint.
+A field that is null counts as left out. Knows no endpoint.
 """
 
 import re
@@ -32,7 +32,7 @@ from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.http.refusals import problem
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
-"""A field of other servers -> the values that are accepted and ignored, the error for others."""
+"""A field of other servers -> the values that are ignored, and the error for other values."""
 
 MOST_STOPS = 64
 MOST_OF_STOPS = 4096  # characters of all stop strings: each text builds automata from them
@@ -157,7 +157,7 @@ Stops = Annotated[
 
 
 def _one_or_many(value: Any) -> Any:
-    """Return a list of texts, or of lists of token ids, also for one text or one list of ids."""
+    """Return a list of texts or of lists of token ids; wrap a single text or list of ids."""
     is_list = isinstance(value, list) and not (value and all(type(i) is int for i in value))
     texts = value if is_list else [value]
     good = all(
@@ -178,7 +178,7 @@ _MOST_METADATA = 16
 
 
 def _few(value: Any) -> Any:
-    """Refuse an object with too many names at once: pydantic would validate all and then count."""
+    """Refuse an object with too many names early: pydantic would count after validating all."""
     if isinstance(value, dict) and len(value) > _MOST_METADATA:
         limits = {"field_type": "Dictionary", "max_length": _MOST_METADATA}
         raise PydanticKnownError("too_long", {**limits, "actual_length": len(value)})

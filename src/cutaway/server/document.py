@@ -87,8 +87,8 @@ def replies(
 ) -> Answers:
     """Return the responses of an endpoint, for FastAPI's argument ``responses``.
 
-    schema    the response's: a TypedDict of one of the schema modules
-    statuses  of the endpoint's own errors; the middleware's are added to all endpoints
+    schema    the schema of the response: a TypedDict of one of the schema modules
+    statuses  the statuses of the endpoint's own errors; all endpoints also get the middleware's
     events    the schema of a stream's events; None: the endpoint does not stream
     mark      whether a stream ends with [DONE]
     error     the schema of an error, which is also the last event of a stream that fails

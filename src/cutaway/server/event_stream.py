@@ -31,8 +31,8 @@ from cutaway.server.job import TextJob
 # line; but JSON may contain them unescaped.
 _LINE_ENDS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 _DEPTH, _FEW, _ITEMS = 7, 128, 16
-"""How deep a document is split; up to which length a list is split into single items; how many
-items of a longer list are encoded at a time."""
+"""How many levels of a document are split; the longest list that is split into single items; how
+many items of a longer list are encoded at a time."""
 _LONG_S = 0.005  # the longest that encoding may hold up the event loop
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
@@ -46,9 +46,9 @@ def dumps(document: Any) -> bytes:
 
 
 def dumps_by_parts(document: Any) -> bytes:
-    """Encode like ``dumps``, but in parts, between which other threads run.
+    """Encode as ``dumps`` does, but in parts, so that other threads can run between the parts.
 
-    document: ``bytes`` in it are JSON already, and are copied
+    document: any ``bytes`` in the document are JSON already, and are copied
     """
     return b"".join(_parts(document, _DEPTH))
 

@@ -1,4 +1,4 @@
-"""A job: the texts of one request, for one reader, and their figures for metrics and the log."""
+"""A job: the texts of one request, for one reader, and what metrics and the log say of them."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ def end_at(text: Generation, step: Step) -> Ended | None:
 
 
 def _is_shown(event: Event, *, traced: bool) -> bool:
-    """Whether a reader gets an event; it gets no failure of a text, which the next read raises."""
+    """Whether a reader gets an event; the failure of a text is instead raised by the next read."""
     if isinstance(event, Ended):
         return event.error is None
     return isinstance(event, Step) or (traced and isinstance(event, Pass))
@@ -83,7 +83,7 @@ class TextJob:
         return []
 
     async def finish(self) -> None:
-        """Read to the end."""
+        """Read until all texts have ended."""
         while await self.read():
             pass
 

@@ -1,4 +1,4 @@
-"""Loads models when they are used, and unloads them when others need the memory.
+"""Loads models when they are used, and unloads them when other models need the memory.
 
 A model in use stays loaded. If another model does not fit, the least recently used models are
 unloaded, idle ones first. A model that is chosen to be unloaded takes no new uses, and is unloaded
@@ -55,10 +55,10 @@ class Waiting(NamedTuple):
 
 
 class ModelCache:
-    """The models that share an amount of memory. Used in one event loop.
+    """The models that share an amount of memory, for use in one event loop.
 
     limit        bytes that all models may take together; None: no limit
-    idle_s       seconds after which an idle model is unloaded; None: when its memory is needed
+    idle_s       seconds after which an idle model is unloaded; None: only if memory is needed
     max_waiting  the most uses that may wait; None: no limit
     tell         called after each load and unload with "loaded" or "unloaded", and the model's name
     """
@@ -145,7 +145,7 @@ class ModelCache:
         return next((use.slot for use in self.queue if use.slot.state == "absent"), None)
 
     def _next_to_unload(self) -> "list[ModelSlot]":
-        """Return the loaded models to unload, whose memory the next model to load needs."""
+        """Return the loaded models to unload so that the next model to load has enough memory."""
         next_slot, outgoing = self._next_to_load(), list[ModelSlot]()
         missing = 0 if next_slot is None else self._missing(next_slot)
         missing -= sum(slot.model.memory for slot in self.slots if slot.state == "unloading")
@@ -157,7 +157,7 @@ class ModelCache:
         return outgoing
 
     def _missing(self, slot: "ModelSlot") -> int:
-        """Return the bytes that a model lacks to be loaded; 0 or less if it fits."""
+        """Return how many bytes of memory a model lacks to be loaded; 0 or less if it fits."""
         return 0 if self.limit is None else self.memory_used + slot.model.memory - self.limit
 
 
@@ -175,7 +175,7 @@ class ModelSlot:
         self._timer: asyncio.TimerHandle | None = None
 
     async def use(self) -> float:
-        """Wait until the model is loaded, begin a use, and return the seconds that it waited.
+        """Wait until the model is loaded, begin a use, and return how many seconds it waited.
 
         Raises the load's error, QueueFullError if too many uses wait, or ClosedError if the cache
         has stopped. A cancelled wait does not stop the load.
@@ -211,18 +211,18 @@ class ModelSlot:
         self._cache.advance()
 
     def keep(self, idle_s: float | None) -> None:
-        """Unload the model after so many idle seconds; None: when its memory is needed."""
+        """Unload the model after so many idle seconds; None: only if memory is needed."""
         if self.state in ("loading", "loaded"):
             self._idle_s = idle_s
             self._rest()
 
     def keep_as_usual(self) -> None:
-        """Unload the model after the idle seconds of the cache."""
+        """Unload the model after as many idle seconds as the cache says."""
         self.keep(self._cache.idle_s)
 
     @property
     def expires(self) -> float | None:
-        """See the class."""
+        """The time at which the model is unloaded if no use begins; see the class."""
         return self._timer.when() if self._timer else None
 
     # -- from one state to the next ------------------------------------------------------------

@@ -148,7 +148,7 @@ class OnDemandLLM(AsyncModel):
         return self._running
 
     def state(self) -> EngineState:
-        """See ``AsyncModel``; while the weights are not loaded, only earlier engines' counts."""
+        """See ``AsyncModel``; without weights, the state has only the counts of earlier engines."""
         now = EngineState.read(self._running.engine.engine) if self._running else _NOTHING
         most_running = now.most_running or (self._policy or Policy()).max_num_seqs
         return replace(

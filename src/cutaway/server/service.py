@@ -101,10 +101,11 @@ def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> 
 MOST_TEXTS = 128
 """The most samples of all prompts of one request."""
 MOST_ROWS = 1 << 17
-"""The most tokens that one request to fill in may compute: 1 to 2 minutes with a small model."""
+"""The most tokens that a request to fill in text may compute, which takes a small model 1 to 2
+minutes."""
 MOST_BESIDE = 1 << 20
-"""The most tokens that one request reports, tracks or biases, beside the text's own, and the most
-cells that its canvases' passes compute; each takes 500 bytes."""
+"""The most tokens that one request may report, track or bias besides those of its texts; also the
+most cells that the passes over its canvases may compute. Each takes 500 bytes."""
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Service:
 
     @property
     def retry_after(self) -> int:
-        """Estimated seconds until a full queue has room: the longest wait of a job in it, or 1."""
+        """Estimated seconds until a full queue has room: how long its oldest job waits, or 1."""
         now = perf_counter()
         waiting = [job.queued_at for job in self.jobs if job.waits]
         return max(1, round(now - min(waiting, default=now)))
@@ -241,7 +242,7 @@ class Service:
         return await self.llm.read_in_turn(_length(conversation), read, conversation, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for too many texts, figures or cells, or if forced or replayed ids are cut."""
+        """InputError for too many texts, figures, cells, or forced or replayed token ids."""
         texts = len(prompts) * options.n
         self._check_texts(texts, options)
         self._check_figures(prompts, texts, options)
@@ -330,7 +331,7 @@ def _length(messages: Sequence[Message]) -> int:
 
 
 class ServedModels:
-    """All models of a server; requests without a model's name are for the first."""
+    """All models of a server; a request that names no model is for the first one."""
 
     def __init__(self, services: Sequence[Service]) -> None:
         self.services, self.first = services, services[0]
@@ -406,7 +407,7 @@ def admit(
 ) -> tuple[Service, AccessRecord]:
     """Return the model that a request names, and the request's record for the log.
 
-    read_prompt: returns the prompt; called with --log-prompts
+    read_prompt: returns the prompt; called only if the log shows prompts
 
     ApiError 503 if the server is stopping, 404 for an unknown name.
     """

@@ -56,7 +56,7 @@ def add_trace(parser: ArgumentParser) -> None:
 
 
 def add_step(parser: ArgumentParser) -> None:
-    """Add a trace, a step whose activations are computed again, and a token to compare with."""
+    """Add arguments for a trace, for a step to compute again, and for a token to compare with."""
     add_trace(parser)
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     parser.add_argument(
@@ -78,7 +78,7 @@ def add_model(
 
 
 def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
-    """Add -m and the options of loading and running it. more: for ``add_loading_arguments``"""
+    """Add -m, and the options to load and run a model. more: for ``add_loading_arguments``"""
     group = add_loading_arguments(parser, **more)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
@@ -90,9 +90,9 @@ def add_loading_arguments(
     parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, more: str = "",
     lora: "str | type[Action]" = "store",
 ) -> "_ArgumentGroup":  # fmt: skip
-    """Add -m, as ``add_model`` does, and the options of loading; return their group.
+    """Add -m, as ``add_model`` does, and the options to load a model; return their group.
 
-    lora: the action of --lora
+    lora: argparse's action for --lora
     """
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     add_model(group, default, several=several, more=more)
@@ -142,9 +142,9 @@ def add_keywords(
     group: "_ActionsContainer", title: str, *, but: Container[str] = (),
     help: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Add to a group the flags that the table of keywords lists under a title, except ``but``.
+    """Add to a group the flags that the table of keywords lists under ``title``, except ``but``.
 
-    help: keyword -> its help here, instead of the table's
+    help: keyword -> a help that replaces the help in the table
     """
     for name, row in KEYWORDS.items():
         if isinstance(row.flag, Flag) and row.flag.group == title and name not in but:
@@ -154,9 +154,9 @@ def add_keywords(
 def add_keyword(
     group: "_ActionsContainer", name: str, help: str | None = None, **more: Any
 ) -> None:
-    """Add the flag of a keyword, from its row in the table.
+    """Add the flag of a keyword as the keyword's row in the table describes it.
 
-    help: instead of the row's; more: further arguments for argparse
+    help: replaces the help in the row; more: further arguments for argparse
     """
     row = KEYWORDS[name]
     assert isinstance(row.flag, Flag)
@@ -184,7 +184,7 @@ def add_groups(parser: ArgumentParser, *titles: str, **more: Any) -> None:
 
 
 def add_interventions(parser: ArgumentParser) -> None:
-    """Add --control-vector, and --intervention, also by its earlier name --change."""
+    """Add --control-vector and --intervention, which also has its earlier name, --change."""
     group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
     add_keywords(group, "interventions")
     group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
@@ -203,7 +203,7 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
 
 
 def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
-    """Add --json, and --quiet with this help."""
+    """Add --json and --quiet. quiet: the help of --quiet"""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
 
@@ -211,7 +211,7 @@ def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> 
 def add_output_arguments(
     parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
 ) -> None:
-    """Add the options of prices and --quiet; with ``samples``, also those of JSON and of samples.
+    """Add --price and --quiet; with ``samples``, also --json and the options for samples.
 
     canvas: leave out the flags that only a text written from left to right can have
     """
@@ -255,7 +255,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 
 def _control_vector(text: str) -> tuple[str, float]:
-    """Read FILE or FILE:X."""
+    """Return (FILE, X) for FILE:X, and (FILE, 1) for FILE."""
     path, _, strength = text.rpartition(":")
     try:
         return (path, float(strength)) if path else (text, 1.0)
@@ -264,7 +264,7 @@ def _control_vector(text: str) -> tuple[str, float]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between them."""
+    """Read comma-separated whole numbers."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -324,7 +324,7 @@ def add_rule_name(parser: ArgumentParser) -> None:
 
 
 def add_rules(parser: ArgumentParser, help: str) -> None:
-    """Add --rule, which may be repeated: each is a rule with its settings, as a text."""
+    """Add --rule, which may be repeated; each value is a rule with its settings, as a text."""
     parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=help)
 
 

@@ -74,7 +74,7 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
 
 
 def token(text: str | None) -> int | str | None:
-    """Return a token's id as an int, or its text; None for None."""
+    """Return a text of digits as a token id, and any other text or None unchanged."""
     return int(text) if text and text.isdecimal() else text
 
 
@@ -86,7 +86,7 @@ def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def read_text(text: str) -> str:
-    """Return the argument, or for "-" the text of standard input without one final newline."""
+    """Return the argument; for "-", return standard input without one newline at its end."""
     return read_file("-").removesuffix("\n") if text == "-" else text
 
 

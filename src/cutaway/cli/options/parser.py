@@ -76,7 +76,7 @@ class Parser(ArgumentParser):
         return args
 
     def _with_values(self, options: list[str]) -> list[str]:
-        """Join options and values that begin with a dash, such as a file's name, into one word."""
+        """Join each option and its value into one word if the value begins with a dash."""
         words: list[str] = []
         for word in options:
             last = self._option_string_actions.get(words[-1]) if words else None
@@ -105,7 +105,7 @@ class Parser(ArgumentParser):
 
 
 class Verb(NamedTuple):
-    """A verb whose module has several verbs; its fields are named as in a module of one command."""
+    """A verb in a module with several verbs; its fields are what a module of one command has."""
 
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
@@ -118,16 +118,18 @@ def run_command(
 ) -> int:  # fmt: skip
     """Run the command that the arguments begin with, and return its exit code.
 
-    parser     reads the options instead of a command, such as --help; its prog has the words before
-    kind       the word for a command in messages: "command", or "verb" of a command
+    parser     reads options that come instead of a command, such as --help; its ``prog`` is the
+               words before the command
+    kind       what messages call a command: "command", or "verb" for a command's verbs
     package    a package with a module for each command, or a module with a ``Verb`` for each
-    helps      name -> help. Commands of features follow. Commands of other packages follow if
-               --help lists all or a name is unknown. A module is imported when its command is
-               chosen. A module has ``add_arguments(parser)``; ``run(args) -> int``; EPILOG, the end
-               of the help, with the examples first; and COMMON, the options that -h shows if all do
-               not fit a screen. A module with verbs has VERBS and ``run(argv) -> int``
+    helps      name -> help. The commands of features are added after these. The commands of other
+               packages are added only if --help lists all commands or a name is unknown. A module
+               is imported when its command is chosen. A module has ``add_arguments(parser)``;
+               ``run(args) -> int``; EPILOG, the end of the help, with the examples first; and
+               COMMON, the options that -h shows if the whole help does not fit a screen. A module
+               with verbs has VERBS and ``run(argv) -> int``
     otherwise  the hint for a name that resembles no command
-    names      another name for a command -> the command, which an error suggests
+    names      another name for a command -> the command, which the error for that name suggests
     """
     _, *within = parser.prog.split()
     name, *rest = argv or [""]
@@ -206,7 +208,7 @@ def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
 
 
 def unknown(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Return a sentence on an unknown name, with a close one, else ``otherwise`` or all names."""
+    """Return the error for an unknown name; it offers a close name, ``otherwise`` or all names."""
     from difflib import get_close_matches
 
     hint = otherwise or f"choose one of {', '.join(names := [*names])}"
@@ -217,7 +219,7 @@ def unknown(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> 
 
 
 def as_typed(error: InputError, argv: Sequence[str]) -> str:
-    """Return the error's sentence with options for keywords: "--top-p must be …" for "top_p …".
+    """Return the error's sentence with each keyword as its option, such as "--top-p must be …".
 
     The keyword becomes an option if the option was typed, or if the keyword is a request's and has
     an underscore. An index, as in stop[0], is dropped, since nobody types it.
@@ -260,7 +262,7 @@ def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
     """Return the command's description, its most used options, and three examples.
 
     If the whole help fits a screen, return all of it.
-    common: the flags of these options; if empty, the command's own and -m
+    common: the flags of the most used options; if empty, the command's own flags and -m
     """
     whole = complete(parser)
     if parser.usage or len(whole.splitlines()) <= LINES:
@@ -294,7 +296,7 @@ def complete(parser: ArgumentParser) -> str:
 
 
 def group_help(parser: ArgumentParser, name: object) -> str:
-    """Return the options of a group, or of all if the name is None; InputError for another name."""
+    """Return the options of a group, or of all groups for None; InputError for an unknown name."""
     if name is None:
         return complete(parser)
     groups = {_name(group): group for group in _groups(parser)}
@@ -355,7 +357,7 @@ def _formatter(parser: ArgumentParser) -> RawDescriptionHelpFormatter:
 
 
 def _brief(action: Action) -> Action:
-    """Return the option with only the first clause of its help, and its default."""
+    """Return a copy of the option whose help is only the first clause and the default."""
     first, *clauses = re.split(r"; |\. ", action.help or "")
     brief = copy(action)
     brief.help = "; ".join([first, *(part for part in clauses if part.startswith("default "))])

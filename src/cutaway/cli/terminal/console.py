@@ -1,4 +1,4 @@
-"""Messages, questions and progress beside the text, on standard error; and signals, as Ctrl-C."""
+"""Messages, questions and progress beside the text, on standard error; and signals like Ctrl-C."""
 
 import signal
 import sys
@@ -86,7 +86,7 @@ class Stop:
 
 @contextmanager
 def stoppable(*running: _Stoppable) -> Iterator[None]:
-    """Let Ctrl-C stop streams after the running step; a second one raises KeyboardInterrupt."""
+    """Let Ctrl-C stop streams after the running step; a second Ctrl-C raises KeyboardInterrupt."""
 
     def on_signal(_: int, __: FrameType | None) -> None:
         if any(stream.stop_asked for stream in running):
@@ -102,13 +102,13 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
 
 
 def end_line(*, figures: bool) -> None:
-    """End the text's line if it is on a terminal, or in the file that also gets the figures."""
+    """End the text's line on a terminal, and in a file that also gets the figures."""
     if sys.stdout.isatty() or (figures and are_one_file(sys.stdout, sys.stderr)):
         print(flush=True)
 
 
 def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
-    """Print the paths of the traces of texts. numbers: of the texts, from 1"""
+    """Print the paths of the texts' traces. numbers: the numbers of the texts, from 1"""
     from cutaway.trace.write import numbered_path
 
     say(f"[trace: {', '.join(str(numbered_path(path, number)) for number in numbers)}]")

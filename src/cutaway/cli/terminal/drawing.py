@@ -1,6 +1,6 @@
-"""Text on a terminal: safe characters, display widths, bars, sparklines and colour.
+r"""Text on a terminal: safe characters, display widths, bars, sparklines and colour.
 
-Knows encodings, display widths and escape sequences; only this module writes the latter into text.
+Knows encodings and display widths; only this module writes escape sequences into text.
 Every command shows tokens alike: an invisible character as an escape, such as ``\n``; a byte that
 is no whole character as ``\xe4``; a token without text by its name, such as ``<|im_end|>``.
 """
@@ -63,7 +63,7 @@ class Style:
         return "".join(" " if place is None else marks[place] for place in places)
 
     def bar(self, share: float, cells: int) -> str:
-        """Return a bar over ``share`` of so many cells, padded; only a share of 0 is invisible."""
+        """Return a bar over ``share`` of the cells, then blanks; any share above 0 is visible."""
         eighths = min(max(round(share * cells * 8), 1 if share > 0 else 0), cells * 8)
         if not self.unicode:
             return ("#" * -(-eighths // 8)).ljust(cells)
@@ -166,7 +166,7 @@ def window(count: int, at: int, cells: int) -> range:
 
 
 def wrap(characters: Iterable[tuple[str, _T]], cells: int) -> Iterator[list[tuple[str, _T]]]:
-    """Wrap characters at so many cells; each comes with a look or a figure; "\\n" ends a line."""
+    """Wrap characters, each with a look or a figure, at so many cells; "\\n" ends a line."""
     line: list[tuple[str, _T]] = []
     used = 0
     for character, look in characters:
@@ -250,7 +250,7 @@ class WordWrap:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the word that waits: the text has ended."""
+        """Write the word that waits, on the next line if this line has no room for the word."""
         if not self._word:
             return
         columns = max(self._columns(), 1)

@@ -30,7 +30,7 @@ def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
 def end(
     args: Namespace, streams: "Sequence[Stream]", done: "Completion", notes: Iterable[str] = ()
 ) -> None:
-    """End the line of a sample's text; print its own notes, ``notes`` and its statistics."""
+    """End the line of a sample's text; print the sample's notes, ``notes`` and statistics."""
     if len(streams) > 1 and not args.json:
         print(flush=True)
     elif not args.json:
@@ -39,7 +39,7 @@ def end(
 
 
 def show_figures(args: Namespace, done: "Completion", notes: Iterable[str] = ()) -> None:
-    """Print a text's own notes, ``notes`` and its statistics; nothing with --quiet."""
+    """Print the text's notes, ``notes`` and the statistics; print nothing with --quiet."""
     if args.quiet:
         return
     for note in (*(f"note: {note}" for note in (*done.notes, *_cut(done))), *notes):
@@ -68,8 +68,8 @@ def finish(
 ) -> int:
     """Print the traces' paths and the estimate of all samples, and the JSON; return the exit code.
 
-    130 if Ctrl-C ended a sample; 3 if a sample was cut and --fail-if-cut is used; 4 if a sample
-    under a grammar was cut; else 0.
+    The code is 130 if Ctrl-C ended a sample; 3 if a sample was cut and --fail-if-cut is used; 4 if
+    a sample under a grammar was cut; else 0.
     """
     if hasattr(args, "trace") and not args.quiet:
         console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
@@ -136,7 +136,7 @@ class Totals:
         )
 
     def line(self, parts: list[str], price: Price | None) -> str:
-        """Return the line of statistics: the tokens, these parts, and the cost for a price."""
+        """Return a line of statistics: the tokens, ``parts``, and the cost if there is a price."""
         cost = price and "cost {total:.6f} = {input:.6f} in + {output:.6f} out".format(
             **self.cost(price)
         )

@@ -34,7 +34,7 @@ PARTED_NOTE = "  parted   share of the texts whose token here is not the origina
 def curve_table(
     style: Style, forced: "Curve", cost: "Curve", free: "Curve", divergence: "Curve | None" = None
 ) -> list[str]:
-    """Return a table of means by distance, and the legend; curves may differ in length."""
+    """Return a table of the curves' means by distance, and its legend; lengths may differ."""
     from cutaway.rerun import bands, span
 
     parts = bands(max(len(forced), len(free)))
@@ -137,7 +137,10 @@ def _change(change: Change) -> str:
 
 
 def _cause(a: Trace, b: Trace, diff: TraceDiff) -> str:
-    """Name B's new interventions if the logits first differ where these begin; else return ""."""
+    """Return a clause on B's new interventions, or "".
+
+    The clause is there if the logits first differ at the step where these interventions begin.
+    """
     new = [
         intervention
         for intervention in b.head.interventions

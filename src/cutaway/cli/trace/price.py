@@ -1,4 +1,4 @@
-"""``cutaway trace price``: the bits that revealing the cells of each pass together costs."""
+"""``cutaway trace price``: how many bits it costs to reveal the cells of each pass together."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING

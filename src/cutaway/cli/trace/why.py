@@ -1,4 +1,4 @@
-"""``cutaway trace why``: why a text ended, and not earlier; or the history of a canvas's cell."""
+"""``cutaway trace why``: why a text ended, and not earlier; or a history of one canvas cell."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict

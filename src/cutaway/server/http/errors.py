@@ -134,7 +134,8 @@ class ApiError(CutawayError):
     def messages_document(self) -> MessagesError:
         """Return Anthropic's error object: {"type": "error", "error": {"type", "message"}}.
 
-        Anthropic's clients recognise a too long prompt by the message's prefix, and shorten it.
+        Anthropic's clients recognise a too long prompt by how the message begins, and shorten the
+        prompt.
         """
         usual: MessagesErrorType = "invalid_request_error" if self.status < 500 else "api_error"
         prefix = "prompt is too long: " if self.code == TOO_LONG else ""

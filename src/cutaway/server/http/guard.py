@@ -123,7 +123,7 @@ class Guard:
 
 
 def _to_origin_form(scope: Scope) -> Scope:
-    """Return the scope; replace an absolute request target by its path, and Host by its host."""
+    """Return the scope; the path and host of an absolute target replace the path and Host."""
     target = _ABSOLUTE.fullmatch(scope["path"])
     if target is None:
         return scope
@@ -152,12 +152,12 @@ def _name(host: str) -> str:
 
 
 def _names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names that Host may have: this machine's, and the given ones."""
+    """Return the names that the Host header may have: this machine's names and ``names``."""
     return frozenset({"localhost", _name(gethostname()), *map(_name, names)})
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host is an IP address, which no web page's domain is (against DNS rebinding)."""
+    """Whether a Host is an IP address. A web page that rebinds DNS sends a domain's name."""
     try:
         if host.startswith("[") and host.endswith("]"):
             return bool(IPv6Address(host[1:-1]))
@@ -167,7 +167,7 @@ def _is_address(host: str) -> bool:
 
 
 def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
-    """Check the key in Authorization or x-api-key; Anthropic's clients send the latter, or both."""
+    """Check the key in Authorization or x-api-key; Anthropic's clients send x-api-key or both."""
     scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
     bearer, other = scheme.lower() == b"bearer", headers.get(b"x-api-key", b"")
     good = hmac.compare_digest(credentials.strip(), key) and bearer
@@ -179,13 +179,13 @@ def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
 
 
 def internal_error(id: str) -> ApiError:
-    """Return the response to a bug: it names the request in the log, but not the error itself."""
+    """Return the response to a bug: it says under which request id the log has the error."""
     message = f"the server failed; its log has the reason under request {id}"
     return ApiError(500, message, code="internal_error")
 
 
 async def _fail(exchange: HttpExchange, error: Exception) -> None:
-    """Log an error that is not a disconnect, and answer it unless a response has begun.
+    """Log an error unless it is a disconnect; respond with it unless a response has begun.
 
     The error is not raised again, or uvicorn would log the same traceback a second time.
     """

@@ -79,8 +79,8 @@ class HttpExchange:
         """Read the whole body and decompress it; the app then receives it in one message.
 
         ApiError if the body is longer than ``limit`` bytes or than the rest of the budget, arrives
-        in more than ``seconds``, is not in its Content-Encoding, or has both Content-Length and
-        Transfer-Encoding. ClientDisconnect if the client disconnects.
+        in more than ``seconds``, is not encoded as its Content-Encoding says, or has both
+        Content-Length and Transfer-Encoding. ClientDisconnect if the client disconnects.
         """
         if self.headers.keys() >= {b"content-length", b"transfer-encoding"}:
             raise ApiError(
@@ -192,7 +192,7 @@ class HttpExchange:
 
 
 def _decode(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """Decompress the body; ApiError if its Content-Encoding is unknown or is not the body's."""
+    """Decompress the body; ApiError if its Content-Encoding is unknown or wrong."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
         return body

@@ -94,8 +94,8 @@ def access(
 ) -> None:
     """Write the line of a request that was answered, without the fields that are None.
 
-    path    without its query, which may contain secrets
-    prompt  only with --log-prompts
+    path    the path without its query, which may contain secrets
+    prompt  the prompt with --log-prompts, else None
     """
     arguments = dict(locals())
     fields = {name: value for name, value in arguments.items() if value is not None}
@@ -137,7 +137,7 @@ def _handler(mode: Mode, stream: TextIO) -> logging.Handler:
 
 
 def _head(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the time, level and event name of a record, of cutaway's or of other loggers."""
+    """Return the time, level and event name of a record from cutaway's or another logger."""
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     name = getattr(record, "event", record.name)
     return {
@@ -194,7 +194,7 @@ def _whole(text: str) -> str:
 
 
 class _Human(logging.Formatter):
-    """Time of day, level, event, and name=value for each field; a traceback is indented."""
+    """A line of time, level, event, and name=value for each field; an indented traceback."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()

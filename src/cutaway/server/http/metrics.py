@@ -73,7 +73,7 @@ class RequestStats:
 
 
 class Metrics:
-    """The metrics of one model and of the server, in a registry. Used by one thread.
+    """The metrics of one model and of the server, in a registry, for use by one thread.
 
     state     returns the engine's state; called at each scrape
     computer  returns the backend and its tier; called at each scrape
@@ -157,8 +157,8 @@ class Metrics:
     def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
         """Add a counter.
 
-        values: values of its one label, whose counts are 0 from the start, so that a rate sees the
-        first rise
+        values: the values of the counter's one label. Their counts are 0 from the start, so that a
+        rate sees the first rise
         """
         counter = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
         for value in values:
@@ -257,7 +257,7 @@ def _page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 
 def _merge_families(by_model: Mapping[str, Metrics]) -> Iterable[Metric]:
-    """Merge the metrics of several models family by family, as a page must have them."""
+    """Merge the metrics of several models, since a page may have each family only once."""
     families: dict[str, Metric] = {}
     for i, (model, metrics) in enumerate(by_model.items()):
         for family in metrics.registry.collect():

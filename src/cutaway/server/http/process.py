@@ -23,7 +23,7 @@ from cutaway.server.http.log import event
 from cutaway.server.http.sockets import ListeningSocket
 
 CUT_AFTER_S = 3.0
-"""Seconds that answers have to end after grace is over."""
+"""Seconds from the end of grace until the connections that are still open are aborted."""
 HEAD_WITHIN_S = 10.0
 """Seconds that a connection may be idle until the head of its request has arrived."""
 
@@ -31,7 +31,7 @@ _WARN_EVERY_S = 10.0
 _SWITCH_S = 0.002
 """Seconds that a thread keeps the interpreter lock while another waits for it.
 
-The event loop waits as long after each of its reads and writes. With Python's 5 ms, requests took
+The event loop waits that long after each of its reads and writes. With Python's 5 ms, requests took
 0.3 s longer while a thread encoded a large answer (``bench/largest_answers.py``).
 """
 
@@ -264,7 +264,7 @@ class IdleConnections:
     def close(self, connections: Iterable[Any], now: float, patience: float) -> None:
         """Close connections that were idle for ``patience`` seconds. Must be called regularly.
 
-        connections: all of uvicorn's; now: in seconds, on any clock
+        connections: all connections of uvicorn; now: the time in seconds, on any clock
         """
         seen, self._seen = self._seen, {}
         for connection in filter(_is_idle, connections):

@@ -182,7 +182,7 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
 
     errors  pydantic's errors, at least one
     body    the parsed request
-    route   FastAPI's route, whose model has the fields
+    route   FastAPI's route; the model of its body has the fields
     """
     path = _path(_first(errors), body)
     same_field = [
@@ -199,7 +199,7 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
 
 
 def _first(errors: Sequence[_Error]) -> _Error:
-    """Return the error of an unknown field, which may be a misspelt missing one, or the first."""
+    """Return an unknown field's error, which may explain a missing field; else the first error."""
     unknown = (e for e in errors if e["type"] == "extra_forbidden" and len(e["loc"]) == 2)
     return next(unknown, errors[0])
 

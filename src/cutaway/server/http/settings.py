@@ -32,7 +32,7 @@ class ServerSettings:
     write_timeout  seconds for the client to read one message
     root_path      the path under which a proxy serves this server, such as "/models"; "": the root
     batches        the folder of files and batches; None: their endpoints are off
-    receipts       the folder of a signed receipt for each answer; None: no receipts
+    receipts       the folder that gets a signed receipt of each answer; None: no receipts
     receipt_key    the file of the key that signs receipts
     log_prompts    whether the log shows prompts
     allow_interventions  whether requests may change activations, for their own texts

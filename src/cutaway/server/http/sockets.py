@@ -12,9 +12,9 @@ from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16
 _WAITING = 2048
-"""The most connections that wait to be accepted, for example while models are loaded. The client of
-one more tries again after 1 s, then after 2 s, and so on. The operating system may allow fewer
-(net.core.somaxconn)."""
+"""The most connections that wait to be accepted, for example while models are loaded. A client that
+finds so many waiting tries again after 1 s, then after 2 s, and so on. The operating system may
+allow fewer (net.core.somaxconn)."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -66,14 +66,14 @@ _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocket]:
-    """Listen on every address of a host; for port 0, on one port that is free on all.
+    """Listen on every address of a host; port 0 means one port that is free on all addresses.
 
     ``getsockname()[1]`` of a socket is the port. Clients can connect at once, and wait until
     ``process.run`` answers.
 
     patience: seconds after which the connection of a client that takes no data is closed (Linux)
 
-    InputError or CutawayError if an address cannot be bound; it names --host or --port.
+    InputError or CutawayError if an address cannot be bound; the error names --host or --port.
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port must be from 0 to 65535, not {port}")

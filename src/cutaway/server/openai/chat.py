@@ -76,7 +76,7 @@ class Message(BaseMessage):
     @model_validator(mode="before")
     @classmethod
     def _only_calls(cls, data: Any) -> Any:
-        """Set the content of a message with calls to "" if it has none."""
+        """Set the content to "" in a message that has calls and no content."""
         if isinstance(data, dict) and data.get("tool_calls") and data.get("content") is None:
             return {**data, "content": ""}
         return data
@@ -208,13 +208,13 @@ class ChatChoices(Choices):
         return super().read_step(index, step)
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """Return the events; if a text's end is a separate event, it adds the text held back."""
+        """Return the events of ``event``. An ``Ended`` also adds the text that was held back."""
         if isinstance(event, Ended):
             self._deltas[index] += self._readers[index].finish()
         return super().progress(index, event)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """Yield the fields of thoughts, text and calls; the first has the log-probabilities."""
+        """Yield the fields of thoughts, text and calls; the first piece has log-probabilities."""
         deltas, self._deltas[index] = self._deltas[index], []
         if not self._splits:
             yield from super().pieces(index, text, entries)
@@ -259,7 +259,7 @@ class ChatChoices(Choices):
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def whole(self) -> dict[str, Any]:
-        """Return the answer, with the log-probabilities of the choices' common prompt if asked."""
+        """Return the answer; if asked for, it has the log-probabilities of the choices' prompt."""
         return {**super().whole(), **self.prompt_logprobs(0)}
 
     def _logprobs(self, entries: list[Entry]) -> ChatLogprobs | None:

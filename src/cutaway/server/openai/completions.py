@@ -1,6 +1,6 @@
 """A job's texts as OpenAI's ``choices``, and ``/v1/completions``, whose choices are plain text.
 
-Knows the parts that completions and chats share, whole and streamed; ``chat.py`` has the others.
+Knows the parts that completions and chats share, whole and streamed; ``chat.py`` has a chat's own.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from cutaway.server.shared.answers import (
 from cutaway.server.shared.fields import Read, SampledFields, own_form, with_keywords
 
 Delta = tuple[str, list[Entry]]
-"""Text, and the entries of its tokens' log-probabilities: empty unless asked for."""
+"""A text, and the log-probabilities of its tokens; the list is empty unless asked for."""
 
 
 class Choices(Events):
@@ -88,7 +88,7 @@ class Choices(Events):
         return answers.finish_reason(end)
 
     def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
-        """Return the text and entries before the first token's."""
+        """Return the text and entries that come before those of the first token."""
         return "", []
 
     def read_step(self, index: int, step: Step) -> Delta:
@@ -154,14 +154,14 @@ class Choices(Events):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Yield the first event of each choice; the first choice's has the settings in force."""
+        """Yield the first event of each choice; the very first event has the settings in force."""
         more = {"cutaway": self._settings()}
         for index in range(len(self.job.texts)):
             yield self._event({"index": index, **self.first()}, **more)
             more = {}
 
     def progress(self, index: int, event: Event) -> Iterator[bytes]:
-        """Yield the events of a step's text, a text's end, or a pass, which has only its record."""
+        """Yield the events of a step, of a text's end, or of a pass; a pass has only its record."""
         text, entries, ids = "", list[Entry](), list[int]()
         begins = isinstance(event, Ended) and not self.job.texts[index].steps
         if isinstance(event, Step):
@@ -319,7 +319,7 @@ class CompletionChoices(Choices):
         return {"text": text, "logprobs": logprobs}
 
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
-        """Return ``part`` of the whole text, with the prompt's log-probabilities if asked for."""
+        """Return the fields of the whole text, and the prompt's log-probabilities if asked for."""
         return {**self.part(text, entries), **self.prompt_logprobs(index)}
 
     def first(self) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class CompletionChoices(Choices):
         return {"text": "", "logprobs": None}
 
     def opening(self, index: int) -> Delta:
-        """Return the prompt's text and entries if it is echoed."""
+        """Return the text and entries of the prompt if the prompt is echoed."""
         if not self._echo:
             return "", []
         prompt = self._prompts[index // self.samples]

@@ -1,4 +1,4 @@
-"""The JSON of ``/v1/responses``: its answers, see ``schemas``, and the items of its inputs."""
+"""The JSON of ``/v1/responses``: the types of its answers, and the items of its inputs."""
 
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
@@ -335,7 +335,7 @@ _KINDS = (
 
 
 def as_items(value: Any) -> Any:
-    """Return a string as a user's message; refuse items of unknown kinds by name."""
+    """Return a string as a user's message; refuse an item of an unknown kind."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):

@@ -68,7 +68,10 @@ class Output:
         yield "response.content_part.added", {**self._place(message), "part": {**part}}
 
     def take(self, deltas: Iterable[AnswerPart], logprobs: list[ChatToken]) -> Iterator[EventParts]:
-        """Yield the events of these deltas. logprobs: of a message's text; others are dropped"""
+        """Yield the events of these deltas.
+
+        logprobs: the log-probabilities of the tokens; only a message's text keeps them
+        """
         logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:
             if isinstance(delta, Thought | CallStart):
@@ -231,7 +234,10 @@ class ResponsesAnswer(OneText):
     # -- streamed ------------------------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Yield the events that open the answer, with the settings in force, and its message."""
+        """Yield the events that open the answer and its message.
+
+        The answer has the settings in force.
+        """
         response = self._response("in_progress", cutaway=self._settings)
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
@@ -291,7 +297,7 @@ class ResponsesAnswer(OneText):
         return "completed" if finish_reason(self._text.ended) == "stop" else "incomplete"
 
     def _done(self) -> dict[str, Any]:
-        """Return the response object at the end."""
+        """Return the response object of an answer that has ended, and keep it if asked for."""
         status = self._status()
         if status == "completed":
             outcome: dict[str, Any] = {"completed_at": int(time())}

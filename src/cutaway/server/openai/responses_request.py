@@ -42,7 +42,7 @@ from cutaway.text.thinking import ThinkingWish
 
 
 def check_results(before: Sequence[ConversationItem], items: Sequence[ConversationItem]) -> None:
-    """InputError for a call's result without the call. before: the items before ``items``"""
+    """InputError for a result without its call before it. before: the items before ``items``"""
     call_ids = set[str]()
     for i, item in enumerate([*before, *items], -len(before)):
         if isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
@@ -108,7 +108,7 @@ class _Kept(NamedTuple):
 
 
 class KeptResponses:
-    """The latest answers, by id; the oldest are dropped to make room for a new one.
+    """The latest answers, by id; the oldest answers are dropped to make room for a new answer.
 
     limit  the most bytes of all kept answers and conversations; 0 keeps none
     """

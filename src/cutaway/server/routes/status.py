@@ -157,7 +157,7 @@ async def unload_lora_adapter(body: UnloadAdapterRequest, request: Request) -> R
 
 
 def _check_changeable(request: Request, service: Service) -> AsyncLLM:
-    """Return the model whose adapters a request changes; ApiError if requests may not."""
+    """Return the model whose adapters a request changes; ApiError if it may change none."""
     if not request.app.state.settings.allow_adapters:
         raise ApiError(
             404, "adapters are not loaded or unloaded by requests here; start the server with "

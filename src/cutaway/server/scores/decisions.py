@@ -1,4 +1,4 @@
-"""``/v1/decisions``, OpenAI's: questions about a text, and the probability of each answer.
+"""OpenAI's ``/v1/decisions``: questions about a text, and the probability of each answer.
 
 An answer's probability is that of all its tokens and of the end of the model's turn, among the
 answers that the question allows.
@@ -230,7 +230,7 @@ class DecisionsRequest(Body):
 
 
 def _append_question(messages: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
-    """Add the question to the user's turn if this is last, since turns alternate in templates."""
+    """Add the question to the last turn if it is a user's: turns alternate in templates."""
     if messages[-1]["role"] != "user":
         return [*messages, {"role": "user", "content": question}]
     last = messages[-1]

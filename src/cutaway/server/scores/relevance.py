@@ -1,6 +1,7 @@
 """``/v1/score`` and ``/v1/rerank``: how well texts match another text, as scores or as an order.
 
-Knows both requests and their answers; ``methods/scoring.py`` and ``methods/reranking.py`` compute.
+Knows both requests and their answers; ``methods/scoring.py`` and ``methods/reranking.py`` compute
+the scores.
 """
 
 from time import time
@@ -216,7 +217,7 @@ class RerankRequest(Body):
         return reranking.RankingWords(self.wording.system, self.wording.user, (first, second))
 
     def check(self) -> int:
-        """Return the number of all characters; InputError for too many, or for a bad wording."""
+        """Return the number of all characters; InputError for too much text or a bad wording."""
         self.words.check()
         asks = self.wording
         around = len(self.query) + len(asks.user) + len(asks.system) + len(self.instruction)

@@ -1,4 +1,4 @@
-"""The JSON of scores, rankings and decisions; see ``schemas``."""
+"""The JSON of scores, rankings and decisions as types; see ``cutaway.server.shared``."""
 
 from typing import Annotated, Literal, NotRequired
 

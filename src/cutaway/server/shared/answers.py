@@ -108,14 +108,14 @@ def settings(job: TextJob, body: Any) -> InForce:
 
 
 def _source(source: str, by_client: bool) -> Source:
-    """Return a setting's source by its name in answers."""
+    """Return the word by which answers name a setting's source."""
     if source == "given" and not by_client:  # set by the endpoint
         return "default"
     return cast(Source, "server" if source == "common" else source)
 
 
 def estimates(texts: Sequence[Generation], samples: int) -> list[SamplesEstimate | None]:
-    """Return an estimate for each prompt, from its samples under a constraint; None without one."""
+    """Return an estimate for each prompt from its samples; None if they have no constraint."""
     weights = [neg_log_z(text.steps) for text in texts]
     temperature = texts[0].options.sampling.temperature
     by_prompt = [
@@ -208,7 +208,7 @@ class OneText(Events):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One token, its log-probability, and the likeliest tokens with theirs, as ``top``.
+    """A token and its log-probability; ``top`` has the likeliest tokens and their logprobs.
 
     logprob  None for the first token of a prompt
     offset   how many characters of the text come before the token
@@ -226,8 +226,8 @@ _NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # the last token i
 class Entries:
     """The entries of one text; an entry is sent with the first character of its token.
 
-    An entry waits, like the text, while its token may belong to a stop string. It is left out if
-    the stop string is completed, or if its token ends the text and is not part of it.
+    An entry waits, like the text, while its token may belong to a stop string. The entry is left
+    out if the stop string is completed, or if its token ends the text but is not part of the text.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class Entries:
 def prompt_entries(
     tokenizer: Tokenizer, ids: Iterable[int], read: Iterable[ReadRow], top: int, text: str
 ) -> list[Entry]:
-    """Return the entries of a prompt that is echoed as ``text``; the first has no probability."""
+    """Return the entries of a prompt that is echoed as ``text``; the first entry has no logprob."""
     decoder, end, entries = TextStream(), 0, list[Entry]()
     for token_id, row in zip(ids, [None, *read], strict=False):
         logprob = row.logprob if row else None
@@ -290,8 +290,8 @@ def _place(text: str, after: int, piece: str) -> tuple[int, int]:
 
     after: the offset where the previous token ends; piece: the text of the token
 
-    The tokenizer may put a space in front, which the text lacks. The text has special tokens by
-    name: an empty piece, or one that is not found, takes no characters.
+    The tokenizer may put a space in front that the text lacks. A special token has an empty piece,
+    but the text may have its name. A piece that is empty or is not found takes no characters.
     """
     for spelling in (piece, piece.removeprefix(" ")):
         if text.startswith(spelling, after):
@@ -331,7 +331,7 @@ def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLog
 def prompt_form(
     tokenizer: Tokenizer, text: Generation, top: int
 ) -> list[dict[str, PromptToken] | None]:
-    """Return vLLM's ``prompt_logprobs``: for each token of the prompt, itself and the likeliest."""
+    """Return vLLM's ``prompt_logprobs``: each prompt token, and the likeliest in its place."""
 
     def to_prompt_token(token_id: int, logprob: float, rank: int) -> PromptToken:
         return {"logprob": logprob, "rank": rank, "decoded_token": _name(tokenizer, token_id)}

@@ -1,6 +1,6 @@
 """Requests whose prompt is a conversation: messages, thinking, tools, and JSON in the answer.
 
-Knows the fields that several protocols share; each has messages of its own.
+Knows the fields that several protocols share; each protocol has messages of its own.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def content_text(content: str | list[Any]) -> str:
 
 
 def only_types(*types: str) -> BeforeValidator:
-    """Return a validator that refuses any other type of a message's part, and names that type."""
+    """Return a validator that refuses parts of a message that have another type than these."""
 
     def check(part: Any) -> Any:
         part_type = part.get("type") if isinstance(part, dict) else None

@@ -70,7 +70,7 @@ Denoised = Annotated[
 
 
 def _only_first_wrong(value: Any) -> Any:
-    """Return only the first item whose value is no number, if any: pydantic would refuse each."""
+    """Return the object, or only its first item that is no number: pydantic would refuse each."""
     if not isinstance(value, dict):
         return value
     wrong = next((key for key, bias in value.items() if type(bias) not in (int, float)), None)
@@ -143,7 +143,7 @@ _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
     "seed": (None, "seed: -1 is no seed, as other engines say that one is chosen"),
 }
-"""Fields that other engines switch off with -1 -> cutaway's value for off, and a note on that."""
+"""Fields that other engines switch off with -1 -> cutaway's value for off, and a note on it."""
 _SWITCHED_OFF: Unsupported = {
     name: ((value,), message)
     for value, message, names in (
@@ -176,7 +176,7 @@ _INERT: Unsupported = {
     "service_tier": (("auto", "default"), "there is one tier; leave it out"),
 }  # fmt: skip
 """Fields that routers and clients of other engines add -> accepted values, which change nothing,
-and the error for others."""
+and the error for other values."""
 _NO_CHOICE = "choice: an empty list allows any text; give texts of which one is written"
 
 
@@ -304,7 +304,7 @@ class SampledFields(_Sampled):  # type: ignore[misc]  # as TextFields
 
 
 def bias_of(biases: Mapping[str, float]) -> dict[int, float]:
-    """Return biases by token id as an int, since an object's names in JSON are strings."""
+    """Return the biases with token ids as ints, since the names in a JSON object are strings."""
     for name in biases:
         if not _TOKEN_ID.fullmatch(name):
             raise InputError("logit_bias", f": {name!r:.40} is no token id; /tokenize returns them")

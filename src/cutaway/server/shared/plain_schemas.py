@@ -1,4 +1,4 @@
-"""The JSON of tokens, the server's state, and errors; see ``schemas``."""
+"""The JSON of tokens, vectors, masks, receipts and the server's state, as types."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
