@@ -1,7 +1,7 @@
 """Compare: one prompt continued in every way, with the same luck, in one table.
 
-A causal model writes from left to right, a bidirectional one reveals a canvas, by any rule. A
-judge, a causal model, scores all texts with its own tokens.
+A causal model writes from left to right; a bidirectional model reveals a canvas, by any of the
+rules. A judge, which is a causal model, scores all texts with its own tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +29,11 @@ class ComparedText:
     """A text, and its cost.
 
     way         ``LOOP``, or the rule by which a canvas was revealed
-    passes      of the model; each pass wrote one token or more
-    rows        computed in these passes
-    ms          of this one run
-    bits        surprise of the text after the prompt, by the judge; None without a judge
-    text_bytes  of the text in UTF-8
+    passes      how many passes the model made; each pass wrote one token or more
+    rows        how many rows these passes computed
+    ms          how many milliseconds this one run took
+    bits        the judge's surprise at the text after the prompt; None without a judge
+    text_bytes  the bytes of the text in UTF-8
     distinct    the share of different words, and of different pairs of words; None if the text has
                 no words or no pairs
     order       Kendall's tau-b between the passes that revealed the tokens and their positions: 1
@@ -105,7 +105,7 @@ def compare(
     rules       for models that are not causal, as ``rule_of_text`` reads them; None: those of
                 ``usual_rules``
     judge       scores the texts; None: the first causal model, if there is one
-    max_tokens  of each text; no stop condition ends it
+    max_tokens  the tokens of each text; no stop condition ends a text
     progress    called with ("writing" or "judging", tokens done, tokens in all)
     options     of LLM.generate for all texts, such as temperature and seed
 
@@ -173,9 +173,9 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
 def _run(
     llm: LLM, prompt: str, options: Mapping[str, Any], report_tokens: Callable[[int], object] = int
 ) -> tuple[Completion, tuple[int, ...]]:
-    """Write a text; return it with the tokens after its canvas.
+    """Write a text; return the text, and the tokens that follow its canvas.
 
-    report_tokens: called with the number of tokens so far
+    report_tokens: called with the number of tokens written so far
     """
     tokens = 0
     with llm.stream(prompt, **options) as stream:
@@ -196,7 +196,7 @@ def _write_way(
     options: Mapping[str, Any],
     report_tokens: Callable[[int], object],
 ) -> tuple[ComparedText, int]:
-    """Write a text in one way, not yet judged; return the text and its seed."""
+    """Write a text in one way; return the text, which is not yet judged, and its seed."""
     started = perf_counter()
     done, suffix_ids = _run(llm, prompt, options, report_tokens)
     ms, passes = 1e3 * (perf_counter() - started), done.passes
@@ -215,7 +215,7 @@ def _write_way(
 
 
 def _bits(judge: LLM, prompt: str, text: str) -> float:
-    """Compute the surprise of the text after the prompt."""
+    """Compute the judge's surprise at the text after the prompt."""
     before, after = judge.tokenize(prompt), judge.tokenizer.encode(text, goes_on=True)
     if not after:
         return 0.0
@@ -224,7 +224,10 @@ def _bits(judge: LLM, prompt: str, text: str) -> float:
 
 
 def _distinct(text: str, n: int) -> float | None:
-    """Distinct-n of Li et al. 2016 (arXiv 1510.03055), of words between white space."""
+    """Return distinct-n (Li et al. 2016, arXiv 1510.03055) of the words of a text.
+
+    White space separates the words. None if the text has fewer than n words.
+    """
     words = text.split()
     runs = [*zip(*(words[i:] for i in range(n)), strict=False)]
     return len({*runs}) / len(runs) if runs else None

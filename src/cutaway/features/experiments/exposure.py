@@ -29,8 +29,7 @@ CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Token ids of the human text before a cut, of the human text after it, and of the model's
-    text after it."""
+    """Token ids before a cut, and after the cut in the human's text and in the model's text."""
 
     start: int
     context: tuple[int, ...]
@@ -46,7 +45,7 @@ class Exposure:
     writes        surprise of the model's own tokens, given its own tokens before them
     expects_human entropy of the next token, given the human's tokens: the surprise that the
                   model expects
-    expects_own   the same, given its own tokens
+    expects_own   the same, given the model's own tokens
     """
 
     windows: tuple[Window, ...]
@@ -57,15 +56,15 @@ class Exposure:
 
     @property
     def gap(self) -> Curves:
-        """Bits by which the model's own text surprises it more than the human's text."""
+        """How many bits more its own text surprises the model than the human's text does."""
         return self.writes - self.reads
 
     @property
     def drift(self) -> Curves:
         """How much more surprise the model expects after its own tokens than after the human's.
 
-        0 at the cut, where both prefixes are the human's; 0 everywhere if the model's texts are
-        like the human's.
+        The drift is 0 at the cut, where both prefixes are the human's. It is 0 everywhere if the
+        model's texts are like the human's.
         """
         return self.expects_own - self.expects_human
 
@@ -75,7 +74,7 @@ class Exposure:
         return [estimate(curves[:, band].mean(axis=1)) for band in bands(curves.shape[1])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: the windows, every curve, and its means by position."""
+        """Ready for JSON: the windows, every curve, and each curve's means by position."""
         parts = bands(self.reads.shape[1])
         return {
             "windows": [asdict(window) for window in self.windows],
@@ -101,7 +100,8 @@ def exposure(
     text     a text or its token ids: at least before + 2 · tokens tokens
     before   tokens of the text before each cut
     tokens   tokens after each cut; no stop condition ends a text
-    points   the most cuts, spread evenly; the tokens after two cuts never overlap
+    points   the largest number of cuts. Cuts are spread evenly, and the tokens after two cuts never
+             overlap
     seed     the i-th window's luck comes from (seed, i)
     progress is called with ("reading and writing", tokens done, tokens in all)
     options  of LLM.generate. By default tokens are drawn from the model's own distribution

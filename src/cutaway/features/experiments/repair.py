@@ -1,8 +1,8 @@
 """Repair: whether a rule takes a wrong token back, and what else the token changes.
 
 A wrong token is forced into a cell in the pass that reveals the cell, and the canvas continues with
-the same luck. The autoregressive loop, which takes nothing back, is one of the rules: from the
-left, one cell a block.
+the same luck. The autoregressive loop, which takes nothing back, is one of the rules: it reveals
+one cell per block, from the left.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,16 +32,17 @@ _MEANS = ("gone", "own_gone", "restored", "differ", "later")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One wrong token, and the canvas at its end.
+    """One wrong token, and how its canvas ends.
 
-    seed        of the run
+    seed        the seed of the run
     cell        the cell, from 0, into which the token was forced in pass ``passed``
     token_id    the wrong token; ``instead_of``: the token revealed without the mistake
     gone        whether the cell ends with another token than ``token_id``
     own_gone    whether, without the mistake, the cell ends with another token than ``instead_of``
     restored    whether the cell ends with the same token as without the mistake
     differ      number of other cells that end with another token than without the mistake
-    later       as ``differ``, among the ``of_later`` cells that were masked after that pass
+    later       as ``differ``, but only among the ``of_later`` cells that were still masked after
+                the pass
     """
 
     seed: int
@@ -131,7 +132,8 @@ def repair(
     """Make mistakes in canvases after a prompt, one in each, and measure which ones a rule repairs.
 
     rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
-    errors      mistakes for each run, in evenly spread cells; None: 8, or one for each cell
+    errors      mistakes for each run, in evenly spread cells; None: 8, or one per cell if the
+                canvas has fewer cells
     seeds       number of runs without a mistake, whose seeds are the same for all rules
     max_tokens  cells of the canvas; no stop condition ends it
     progress    called with ("writing", canvases done, canvases in all)
@@ -182,7 +184,7 @@ _Run = tuple[Rule, Mapping[str, Any]]
 def _mistakes(
     llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, one_done: Callable[[], object]
 ) -> list[list[Mistake]]:
-    """The mistakes of each run: ``errors``, or as many as are possible."""
+    """Make the mistakes of each run: ``errors`` of them, or as many as are possible."""
     plain = _all(llm, ids, runs, one_done)
     wrong = [_spread(_possible(done), errors) for done in plain]
     forks = [

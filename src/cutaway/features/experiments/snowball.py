@@ -45,7 +45,7 @@ class Snowball:
 
     @property
     def parted(self) -> Curve:
-        """The share of forks whose token is not the original's. (horizon,)"""
+        """The share of forks whose token differs from the original's, at each step. (horizon,)"""
         fork_ids = np.array([fork.token_ids for fork in self.forks])
         original_ids = [self.original.token_ids[f.at + 1 :][: self.horizon] for f in self.forks]
         return np.asarray((fork_ids != np.array(original_ids)).mean(axis=0))
@@ -76,10 +76,10 @@ def snowball(
     errors      number of mistakes, each in a fork of its own, spread evenly over the first half;
                 by default 8, or as many as fit
     at          the steps of the mistakes, instead of ``errors``
-    max_tokens  of the text; no stop condition ends it. Every fork is measured for as many tokens as
-                follow the last mistake
-    rank        1: the mistake is the likeliest other token; n: the n-th likeliest. It is never an
-                end token
+    max_tokens  the tokens of the text, which no stop condition ends. Every fork is measured for as
+                many tokens as follow the last mistake
+    rank        1: the mistake is the likeliest other token; n: the n-th likeliest. The mistake
+                is never an end token
     progress    called with ("writing" or "measuring", tokens done, tokens in all)
     options     of LLM.generate, such as temperature and seed
 

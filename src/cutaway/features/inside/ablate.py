@@ -37,10 +37,10 @@ BY = ("token", "word", "line", "sentence")
 _ALONE = "\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CLOSING = "[\"'”’»)\\]』」）]*"
 _PARTS = {
-    # With the spaces before it; a line break is a word of its own.
+    # A word includes the spaces before it; a line break is a word of its own.
     "word": re.compile(rf"[^\S\n]*(?:[{_ALONE}]|[^\s{_ALONE}]+)|\s*\n|\s+"),
     "line": re.compile(r"[^\n]*\n|[^\n]+"),
-    # To . ! ? … before white space, to 。！？, or to an empty line.
+    # A sentence ends with . ! ? … before white space, with 。！？, or before an empty line.
     "sentence": re.compile(
         rf"\s*(?=\S).*?(?:[.!?…]+{_CLOSING}(?=\s)|[。！？]+{_CLOSING}|(?=\s*\n\s*\n)|\Z)|\s+",
         re.DOTALL,
@@ -86,7 +86,7 @@ Ids = tuple[int, ...]
 class Variant(NamedTuple):
     """A text in which ``instead`` replaces the positions ``start`` to ``stop`` - 1.
 
-    interventions  those of this variant, besides the run's own
+    interventions  what this variant adds to the run's own interventions
     """
 
     start: int
@@ -139,7 +139,10 @@ def variants(
 
 
 def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
-    """Knock out each part in turn; not the last token alone, to which no later token attends."""
+    """Knock out each part in turn.
+
+    A part that is only the last token is left out, since no later token attends to it.
+    """
     attended = [part for part in parts if part.start < len(ids) - 1]
     if not attended:
         raise InputError(
@@ -173,12 +176,14 @@ def _replace_each(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
 class AblatedPart:
     """A part of the text, and the step without it.
 
-    start, stop    its positions, ``stop`` excluded; ``instead``: the tokens that replace it
-    weight         sum over its positions of the mean attention weight of all heads
-    attribution    sum over its positions and all heads
+    start, stop    the part's positions, ``stop`` excluded
+    instead        the tokens that replace the part
+    weight         the mean attention weight of all heads, summed over the part's positions
+    attribution    the logit attribution, summed over the part's positions and all heads
     logprob, rival_logprob  of the step's token and of its rival, without the part
-    effect         the logprob with the part minus ``logprob``
-    margin         the loss of the token's lead over its rival; ``attribution`` is the direct share
+    effect         the token's logprob with the part, minus ``logprob``
+    margin         how much of the token's lead over its rival is lost without the part;
+                   ``attribution`` is the direct share of this loss
     drawn          the token that the same luck draws; None if the draw cannot be repeated
     """
 
@@ -201,13 +206,14 @@ class Ablation:
 
     An effect is no proof of a cause: repeated words mask each other, and the text becomes odd.
 
-    row_hash, is_as_run  as in ``Look``, of the step with the whole text
-    by, how    the kind of part, and how each was removed
+    row_hash, is_as_run  as in ``Look``, for the step with the whole text
+    by, how    the kind of part, and how each part was removed
     drawn      the token drawn at the step; None if unknown
-    token, rival  the step's token, and the one that it is compared with
-    logprob, rival_logprob  of both, with the whole text
+    token, rival  the step's token, and the token that it is compared with
+    logprob, rival_logprob  the log-probabilities of these two tokens, with the whole text
     token_ids  the text before the step
-    parts      those that were tried, of ``total``; the largest absolute attributions first
+    parts      the parts that were tried, out of ``total``; the part with the largest absolute
+               attributions comes first
     """
 
     step: int
@@ -257,15 +263,17 @@ def ablate(
     how       "delete": the part is left out, and later tokens move up; "knock_out": no
               later token attends to the part, and all keep their positions;
               "other": other tokens replace it
-    other     the token at each of its positions, by its text or its id; None: the likeliest other
-              token there, by the plain model. The first token stays: the model predicts none there
-    rival     the token to compare the step's token with; None: the likeliest other
+    other     the token that replaces each token of a part, by its text or its id; None: at each
+              position the plain model's likeliest other token. The text's first token stays, since
+              the model predicts no token at its position
+    rival     the token to compare the step's token with; None: the likeliest other token
     budget_s  seconds after which unfinished parts are left out; None: all are tried
-    progress  called with ("ablate", parts done, of how many)
-    stopped   called between two steps of the engine; True: return the parts tried so far
+    progress  called with ("ablate", parts done, parts in all)
+    stopped   called between two steps of the engine; if it returns True, the ablation ends with
+              the parts tried so far
 
-    Raises InputError naming the field, OtherRowError where the step's row is not the recorded
-    one.
+    Raises InputError, which names the field, and OtherRowError where the step's row is not the
+    recorded row.
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", current_name(how), METHODS)

@@ -100,7 +100,7 @@ def run(args: Namespace) -> int:
 
 
 Text = Callable[[Sequence[int]], str]
-"""Tokens -> what they add to the text, or their names."""
+"""Turns tokens into the text that they add, or into their names."""
 
 _MAX_LINES = 24  # lines of a table that could have thousands
 _TEXT = 24  # cells of a part that are shown
@@ -153,7 +153,7 @@ def _strip(ablation: "Ablation", text: Text, style: Style, cells: int) -> Iterat
 def _characters(
     ablation: "Ablation", text: Text, style: Style
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield characters with a tint of 0 … 1; None for a part not tried, or without effect."""
+    """Yield each character and its tint, 0 … 1; None if its part was not tried or has no effect."""
     at, ids = 0, ablation.token_ids
     for part in sorted(ablation.parts, key=lambda part: part.start):
         share = to_bits(max(part.effect, 0.0)) / _BITS

@@ -100,9 +100,9 @@ async def run_look(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run a function of model and request, cancelled when the client disconnects.
+    """Run a function of a model and a request; cancel it when the client disconnects.
 
-    ApiError 409 where the step's logits have another hash than the one given.
+    Raises ApiError 409 where the step's logits have another hash than the request gives.
     """
     service = service_of(request, body.model)
     service.check_interventions(body.interventions)

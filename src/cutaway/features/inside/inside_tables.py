@@ -52,7 +52,7 @@ def describe_step(
 
 
 def describe_lens(attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
-    """Describe the head's prediction after each layer, and each head's attribution."""
+    """Describe the output head's prediction by layer, and the attention heads' attributions."""
     token = quote(name(attribution.token))
     return [
         f"what the head would say after each layer, and its heads' attribution to {token}",
@@ -333,12 +333,12 @@ def describe_state_head(
 
 
 def has_states(look: Look, layer: int) -> bool:
-    """Whether the layer has heads with a recurrent state, and the text at most 512 tokens."""
+    """Whether the layer has heads with a recurrent state and the text has at most 512 tokens."""
     return look.has_state_heads and layer in look.states
 
 
 def check_state_layer(look: Look, layer: int) -> None:
-    """InputError where the layer has no heads with a recurrent state."""
+    """Raise InputError where the layer has no heads with a recurrent state."""
     if layer not in look.states:
         layers = ", ".join(map(str, sorted({*look.attending, *look.states})))
         raise InputError(f"--layer: layers with heads are {layers}, not {layer}")

@@ -1,9 +1,9 @@
 """One row in each kind of layer: attention, a recurrent state, a mixture of experts.
 
-All figures are computed again in float64 from the tensors as they are stored. Attention has weights
-and the norms of its heads' writes. A head of a delta net or of Mamba 2 is linear in its values: its
-output is exactly the sum of all values so far, each times a weight. So is a short convolution's, of
-its last few tokens.
+All figures are computed again in float64 from the tensors as they are stored. The figures of
+attention are its weights and the norms of its heads' writes. A head of a delta net or of Mamba 2 is
+linear in its values: its output is exactly the sum of all values so far, each times a weight. The
+output of a short convolution is such a sum over its last few tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from cutaway.errors import CutawayError
 Floats = NDArray[np.float64]
 
 SINK = 0.3
-"""A head with more of its weight than this at position 0 is a sink."""
+"""A head is a sink if more than this share of its weight is at position 0."""
 _NEAR_OUTPUT = 2e-5  # of the largest number: the kernel computes other exponentials
 _TINY = 1e-30
 
@@ -42,8 +42,8 @@ def attention_weights(
     """Compute each head's attention weights over the keys' positions: (heads, n).
 
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
-    sinks (heads,): one more score for each head, of no position. A row adds up to 1, or to less by
-          the sink's weight
+    sinks (heads,): one more score for each head, which belongs to no position
+    The weights of a head add up to 1, or to 1 minus the weight of its sink.
     """
     q = query.astype(np.float64).reshape(op.heads.kv, -1, op.heads.dim)
     scores = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
@@ -68,9 +68,10 @@ def weighted_values(weight: Floats, values: NDArray[Any]) -> Floats:
 
 
 def check_outputs(layer: int, again: NDArray[Any], output: NDArray[Any], largest: float) -> None:
-    """CutawayError where recomputed outputs of a layer's heads are not those of the run.
+    """Raise CutawayError where the recomputed outputs of a layer's heads are not those of the run.
 
-    again, output: recomputed, and the run's; largest: the size that the difference is relative to
+    again, output: the recomputed outputs, and those of the run
+    largest: their difference is measured as a share of this number
     """
     if not np.abs(again - output).max(initial=0) <= _NEAR_OUTPUT * max(largest, _TINY):
         raise CutawayError(
@@ -89,7 +90,8 @@ def write_lengths(weight: Floats, values: NDArray[Any], output: Floats) -> Float
     """The norm of each head's write from each position: (heads, n).
 
     output: the matrix through which heads write, (hidden, heads · head_dim)
-    Kobayashi et al. 2020, arXiv 2004.10102: ‖w O v‖. It has no sign, and norms do not add up.
+    The norm is ‖w O v‖ of Kobayashi et al. 2020, arXiv 2004.10102. A norm has no sign, and norms
+    do not add up.
     """
     heads = len(weight)
     by_head = output.reshape(len(output), heads, -1).transpose(1, 2, 0).copy()  # (heads, d, hidden)
@@ -105,7 +107,7 @@ def write_lengths(weight: Floats, values: NDArray[Any], output: Floats) -> Float
 
 Weights = Mapping[str, NDArray[Any]]
 Changes = Callable[[int], Affine | None]
-"""A position -> the intervention on an op's state after the row there; None where there is none."""
+"""Maps a position to the intervention on an op's state after that row; None: no intervention."""
 _NEAR_STATES = 1e-4  # of the largest output: the states are float32
 
 
@@ -114,8 +116,9 @@ class ValueWeights:
     """One op's heads at the last token: a head's output is the sum of weight · value, + constant.
 
     weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last weight includes the
-              skip (D), by which the token's own value bypasses the state. A convolution is one
-              head: its values include its weights, and its weights are 1 for the tokens it reads
+              skip (D), by which the token's own value bypasses the state. A convolution counts as
+              one head: its values include its taps, and the weights are 1 for the tokens that it
+              reads
     values    (tokens, heads, numbers)
     constant  (heads, numbers): a convolution's bias, and the offsets that interventions added to
               the state
@@ -149,10 +152,11 @@ def value_weights(
     bound: BoundInterventions | None,
     affine: Mapping[str, Affine],
 ) -> dict[str, ValueWeights]:
-    """Compute the weights of ops with a state, by the names of their output tensors.
+    """Compute the value weights of ops with a state, by the names of the ops' output tensors.
 
-    ids: at most 512; bound, affine: the text's interventions, and those on its last row, by tensor
-    CutawayError where the sums are not the run's outputs.
+    ids: at most 512
+    bound: the text's interventions; affine: the interventions on its last row, by tensor
+    Raises CutawayError where the sums are not the run's outputs.
     """
     if not ops:
         return {}
@@ -171,7 +175,7 @@ def value_weights(
 
 
 def _check(op: Op, weights: ValueWeights, out: NDArray[Any], change: Affine | None) -> None:
-    """CutawayError where the sums are not the outputs of the run."""
+    """Raise CutawayError where the sums are not the outputs of the run."""
     sums, largest = weights.output(), float(np.abs(out).max())
     if change is not None:
         largest = max(largest, float(np.abs(sums).max()))
@@ -224,7 +228,7 @@ def mamba2(
 def conv(
     op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
-    """Weights of a convolution: its taps differ by channel, so they are in the values."""
+    """Weights of a convolution: its taps differ by channel, so the values include them."""
     [x], (before, width) = read, op.state
     factor, shift = np.ones((before, width)), np.zeros((before, width))  # of the inputs before
     for t in range(max(len(x) - 1 - before, 0), len(x) - 1):
@@ -248,7 +252,7 @@ _KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
 
 
 class _Reads:
-    """The last row's output as a function of the state after an earlier row, stepped backwards.
+    """The last row's output as a function of the state after an earlier row; steps go backwards.
 
     keys      (heads, keys): a head's output is keys @ state + constant + the later tokens' values
     constant  (heads, values): the part of the output that interventions on later states add
@@ -280,10 +284,11 @@ _LITTLE = np.float32(1e-5)  # more than these exponentials differ from the kerne
 
 
 class ExpertOutput(NamedTuple):
-    """One expert's output, (hidden,): ``matrix``, its last one times its share, · input + bias.
+    """One expert's output, (hidden,), which is ``matrix`` · input + bias.
 
-    unsure  (inner,): how far the run's input may be from the one here, since a value between two
-            8-bit steps may be rounded to either
+    matrix  the expert's last matrix, times the expert's share
+    unsure  (inner,): how far the run's input may be from the input computed here, since a value
+            between two 8-bit steps may be rounded to either step
     """
 
     output: Floats

@@ -1,7 +1,8 @@
 """The logit lens: the head's prediction after each layer, and the token that the luck would draw.
 
 The stream after each layer goes through the last norm, which divides by that stream's own size, and
-the head (nostalgebraist 2020). Also finds the tokens whose embeddings are nearest to one token's.
+then through the head (nostalgebraist 2020). The module also finds the tokens whose embeddings are
+nearest to that of a token.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ Name = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class LensRow:
-    """The lens before the first layer (-1), or after one: its likeliest token, and its draw."""
+    """The lens before the first layer (-1) or after a layer: its likeliest token, and its draw."""
 
     layer: int
     token_id: int
@@ -37,7 +38,7 @@ class Lens:
     """A row for the stream before the first layer, then a row for the stream after each layer.
 
     ids, logprobs  (rows, top): the likeliest tokens, best first, under the row's plain logits
-    rank           (rows,): of the step's token; 1 is the likeliest
+    rank           (rows,): the rank of the step's token; 1 is the likeliest
     drawn          (rows,): the tokens that the step's chain and luck would have drawn, -1 for an
                    error; None where the draw cannot be repeated
     """
@@ -68,17 +69,17 @@ class Lens:
 
     @property
     def settled(self) -> int | None:
-        """The first row from which the step's token stays the likeliest; None: not in the last."""
+        """The first row from which the step's token stays the likeliest; None if none exists."""
         return find_settled(self.rank == 1)
 
     @property
     def draw_settled(self) -> int | None:
-        """The first row from which all draws are the last row's; None where draws are unknown."""
+        """The first row from which every draw equals the last row's; None if draws are unknown."""
         return None if self.drawn is None else find_settled(self.drawn == self.drawn[-1])
 
 
 def _best(row: NDArray[np.float32], top: int) -> Ids:
-    """The ``top`` ids with the largest logits, best first; of equals the lower id is first."""
+    """The ``top`` ids with the largest logits, best first; of equals, the lower id is first."""
     least = np.partition(row, len(row) - top)[len(row) - top]
     ids = np.flatnonzero(row >= least)
     return ids[np.argsort(-row[ids], kind="stable")][:top]
@@ -115,10 +116,10 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class Nearest:
-    """The tokens whose embeddings are nearest to one token's, nearest first, without itself.
+    """The tokens whose embeddings are nearest to that of one token, which is left out.
 
-    ids     (top,)
-    cosine  (top,): of the angle between the two embeddings; 1 for equal directions
+    ids     (top,): the nearest first
+    cosine  (top,): the cosine of the angle between the two embeddings; 1 for equal directions
     """
 
     ids: NDArray[np.int64]
@@ -126,10 +127,10 @@ class Nearest:
 
 
 def nearest(llm: LLM, token: int, top: int = 8) -> Nearest:
-    """The tokens whose embeddings are nearest to a token's, by cosine; of equals the lower id.
+    """The tokens whose embeddings are nearest to a token's, by cosine.
 
-    Reads the whole table. An embedding of zeros has the cosine 0. InputError where there is no such
-    token, or ``top`` is too large.
+    Of equal cosines, the lower id comes first. The whole embedding table is read. An embedding of
+    zeros has the cosine 0. InputError where there is no such token, or ``top`` is too large.
     """
     vocab = llm.tokenizer.vocab_size
     token = check_int("token", token, 0, vocab - 1)

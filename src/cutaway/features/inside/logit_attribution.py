@@ -26,7 +26,7 @@ from cutaway.features.inside.layers import ValueWeights, choose_experts, expert_
 
 Floats = NDArray[np.float64]
 NEAR = 2e-6
-"""The error of a sum in float32, as a share of its terms' absolute sum."""
+"""The error that a sum in float32 may have, as a share of its terms' absolute sum."""
 _STEP = 2.0**-24  # half the distance between 1 and the next float32
 _NEAR_POSITIONS = 4e-5  # as NEAR: weights are recomputed with other exponentials
 _NEAR_STATES = 2e-4  # as NEAR: the run kept the state in float32
@@ -41,7 +41,10 @@ class Direction(NamedTuple):
 
 
 class LayerAttribution(NamedTuple):
-    """A layer's attributions by head (heads,), by position (heads, positions), and of rounding."""
+    """A layer's attributions by head, (heads,), and by position, (heads, positions).
+
+    rounded  the effect of rounding the heads' outputs
+    """
 
     heads: Floats
     positions: Floats
@@ -52,9 +55,10 @@ class LayerAttribution(NamedTuple):
 class Decomposition:
     """One row's tensors by name, with the attention weights and values of each layer that attends.
 
-    states   of ops with a recurrent state, by the name of their tensor; empty for a long text
+    states   the value weights of ops with a recurrent state, by the name of the op's output tensor;
+             empty for a long text
     layers   the number of the model's layers
-    length   of the text; a layer with a window has weights and values of fewer positions
+    length   the length of the text; a layer with a window has weights and values of fewer positions
     interventions  by tensor x: a · x + b, which the run computed before any op read the tensor
     """
 
@@ -82,7 +86,7 @@ class Decomposition:
     # -- checks --------------------------------------------------------------------------------
 
     def add_up(self) -> None:
-        """CutawayError unless the parts add up to the last stream, number by number."""
+        """Raise CutawayError unless the parts add up to the last stream, number by number."""
         terms = [self.reach(part) * self.output(part) for part in self.anatomy.parts]
         terms += self.put_in.values()
         bound = 2 * len(terms) * _STEP * np.abs(terms).sum(axis=0)  # of float32, in any order
@@ -111,7 +115,7 @@ class Decomposition:
 
     @property
     def put_in(self) -> dict[str, Floats]:
-        """The vectors that interventions added to the stream, as in the last stream, by place."""
+        """The vectors that interventions added, by place, as they arrive in the last stream."""
         vectors: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
             if name in self.interventions:
@@ -121,7 +125,7 @@ class Decomposition:
         return vectors
 
     def _undo_intervention(self, name: str, after: Direction) -> Direction:
-        """Turn a function of a tensor into one of the tensor before its intervention."""
+        """Turn a function of a tensor into a function of the tensor before its intervention."""
         if name not in self.interventions:
             return after
         change = self.interventions[name]
@@ -129,14 +133,17 @@ class Decomposition:
         return after._replace(along=after.along * change.factor, constant=constant)
 
     def _to_op(self, here: Direction, part: StreamPart) -> Direction:
-        """Turn a function of what a part added into one of the output of the part's op."""
+        """Turn a function of what a part added into a function of the output of the part's op."""
         before = self._undo_intervention(self.anatomy.added_tensors[part.name], here)
         return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
     def find_direction(self, pair: tuple[int, int]) -> tuple[Direction, float]:
-        """Return the function from the last stream to the difference, and its absolute sum."""
+        """Return the function from the last stream to the difference of a pair's logits.
+
+        Also return the sum of the absolute terms of that difference.
+        """
         head, norm = self.anatomy.head, self.anatomy.norm
         first, second = (self._matrix(head, token, token + 1)[0] for token in pair)
         bias = 0.0
@@ -152,7 +159,7 @@ class Decomposition:
     def heads(self, here: Direction, part: StreamPart) -> LayerAttribution | None:
         """Attribute a part to its heads; CutawayError where they do not add up to the part.
 
-        None for heads with a recurrent state in a text of more than 512 tokens.
+        Returns None for heads with a recurrent state in a text of more than 512 tokens.
         """
         mix, output = part.mixer, self.output(part)
         assert mix is not None
@@ -199,7 +206,7 @@ class Decomposition:
         return attributions
 
     def _to_heads(self, here: Direction, part: StreamPart) -> Direction:
-        """Turn a function of a part's output into one of its heads' outputs."""
+        """Turn a function of a part's output into a function of its heads' outputs."""
         for op in part.path[:-1]:
             if isinstance(op, Scale):
                 here = here._replace(along=here.along * op.number)
@@ -216,7 +223,10 @@ class Decomposition:
         return here
 
     def _to_norm_input(self, norm: NormOp, after: Direction) -> Direction:
-        """Turn a function of a norm's output into one of its input; its size counts as constant."""
+        """Turn a function of a norm's output into a function of its input.
+
+        The size by which the norm divides counts as constant.
+        """
         along = after.along * self._norm_factor(norm)
         if not norm.is_centred:
             return after._replace(along=along)
@@ -287,7 +297,7 @@ class Decomposition:
         return self.backend.weight(op.weights["bias"], *op.rows).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
-        """Rounding's change of a matrix's input, (width,); adapters read the input unrounded."""
+        """How rounding changes a matrix's input, (width,); adapters read the input unrounded."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
         rounding: Floats = read.astype(np.float64) - x
@@ -295,7 +305,7 @@ class Decomposition:
 
 
 def check_sum(computed: float, expected: float, bound: float, label: str) -> None:
-    """CutawayError where a sum is off by more than ``bound``."""
+    """Raise CutawayError where a sum is off by more than ``bound``."""
     if not abs(computed - expected) <= bound:
         raise CutawayError(
             f"{label} add up to {computed:.6f} and not to {expected:.6f}: this is a bug in cutaway"
@@ -311,17 +321,17 @@ class LogitAttribution:
 
     parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", which
                an intervention added to the stream after a layer
-    heads      (layers, heads), of each layer's attention; 0 in a layer without any. ``rounded`` and
-               a bias are the rest of the layer's part
-    positions  (layers, heads, positions), of each head
-    states     of heads with a recurrent state, by part: "L0.delta_net", … A short convolution is
-               one head. Empty for a text of more than 512 tokens
-    experts    by layer with experts: of each expert that computed the row, by its number
-    rounded    (layers,): the effect of rounding the heads' outputs to 8 bits, of each attention
-    bias       of the last norm and the head: the same at every step
+    heads      (layers, heads): what each attention head adds; 0 in a layer without attention.
+               ``rounded`` and a bias are the rest of the layer's part
+    positions  (layers, heads, positions): what each attention head adds from each position
+    states     what heads with a recurrent state add, by part: "L0.delta_net", … A short
+               convolution counts as one head. Empty for a text of more than 512 tokens
+    experts    by layer: what each expert that computed the row adds, by the expert's number
+    rounded    (layers,): the effect of rounding the outputs of the attention's heads to 8 bits
+    bias       what the biases of the last norm and of the head add, the same at every step
     rounding   the effect of rounding the head's input to 8 bits; 0 where it is not rounded
     total      the difference of the two logits in the run
-    error      ``total`` minus the sum; CutawayError where it is larger than float32's
+    error      ``total`` minus the sum; an error larger than float32's raises CutawayError
     """
 
     token: int
@@ -339,12 +349,12 @@ class LogitAttribution:
 
     @property
     def by_position(self) -> Floats:
-        """The sum of attributions over all heads, also recurrent ones: (positions,)."""
+        """The sum of attributions over all heads, recurrent or not: (positions,)."""
         return self._sum_heads(lambda x: x)
 
     @property
     def size_by_position(self) -> Floats:
-        """The sum of absolute attributions over all heads, also recurrent ones: (positions,)."""
+        """The sum of absolute attributions over all heads, recurrent or not: (positions,)."""
         return self._sum_heads(np.abs)
 
     @property

@@ -1,4 +1,7 @@
-"""A look: one step of a trace, computed again with all its tensors; the logits' hash proves it."""
+"""A look: one step of a trace, computed again with all its tensors.
+
+The hash of the step's logits proves that this is the recorded step.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,7 +56,7 @@ class Look:
     """The tensors of one step, computed again, and figures on them. The model's state is unchanged.
 
     step        the recorded step
-    token_ids   of the text that the row attends to, the row's own token last
+    token_ids   the tokens of the text that the row attends to; the row's own token is the last
     row_hash    the hash of the row's logits
     is_as_run   whether ``row_hash`` is the recorded one; if not, the reference backend computed it
     first_seen  (layers,): the first position that each layer attends to; above 0 with a window, and
@@ -96,7 +99,7 @@ class Look:
 
     @cached_property
     def weights(self) -> Floats:
-        """Attention weights (layers, heads, positions). A row adds up to 1, or less by sink scores.
+        """Attention weights (layers, heads, positions). A row adds up to 1, or with sinks to less.
 
         Weights before ``first_seen`` are 0. A weight is not an effect: a token with much attention
         may not matter.
@@ -105,7 +108,7 @@ class Look:
 
     @property
     def mean_weights(self) -> Floats:
-        """The mean weights over all heads of layers that attend: (positions,); 0 without any."""
+        """Mean weights over all heads of layers that attend: (positions,); 0 if no layer does."""
         attending = len(self._decomposition.weights) * self.weights.shape[1]
         mean: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
         return mean
@@ -146,7 +149,7 @@ class Look:
         """The norm of what each head wrote to the stream from each position.
 
         (layers, heads, positions). A norm has no sign, and norms do not add up.
-        InputError as for ``logit_attribution``.
+        Raises InputError as ``logit_attribution`` does.
         """
         self._anatomy.check_paths()
         of_layer = {p.mixer.layer: p for p in self._anatomy.parts if isinstance(p.mixer, Attend)}
@@ -226,9 +229,9 @@ class Look:
     def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:
         """Direct logit attribution: why the step's token has a larger logit than a rival.
 
-        rival: its id, or its text; None: the likeliest other token. An ablation may have another
-        effect: later layers may erase what a part added. CutawayError where the sums are not those
-        of the run, InputError for a model whose attention reads latents.
+        rival: the rival's id or its text; None: the likeliest other token. An ablation may have
+        another effect: later layers may erase what a part added. Raises CutawayError where the sums
+        are not those of the run, and InputError for a model whose attention reads latents.
         """
         self._anatomy.check_paths()
         token_id = self.step.token_id
@@ -309,7 +312,7 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
 
     Raises InputError where the model has another vocabulary or too small a context, or the trace
     has no such step; OtherRowError where the row's hash is not the recorded one. Only the reference
-    backend may compute other bits than another backend's run; ``is_as_run`` is False then.
+    backend may compute other bits than another backend's run had; then ``is_as_run`` is False.
     """
     check_text("the inside of a step", llm, trace)
     step = check_int("step", step, 0, len(trace.steps) - 1)
@@ -341,11 +344,11 @@ _MAX_PARTS = 4  # that are listed
 class EndAttribution:
     """The attribution of an end token's logit minus another token's.
 
-    step   at which the end token was drawn, or at which the text came closest to ending
+    step   the step that drew the end token, or the step at which the text came closest to ending
     token  the end token
     other  the likeliest other token, or the token that was drawn instead of the end token
     total  the logit of ``token`` minus that of ``other``
-    parts  by name; they include biases and rounding, and add up to ``total``
+    parts  attributions by name; they include biases and rounding, and add up to ``total``
     proof  the sentence of ``Look.proof``
     """
 
@@ -357,7 +360,7 @@ class EndAttribution:
     proof: str
 
     def sentence(self, name: Callable[[int], str]) -> str:
-        """Describe it in a sentence; ``name`` gives a token's raw name."""
+        """Describe the attribution in a sentence; ``name`` gives a token's raw name."""
         largest = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MAX_PARTS]
         rest = sum(self.parts.values()) - sum(value for _, value in largest)
         return phrase(

@@ -23,9 +23,10 @@ _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
 class Picture:
     """The contents of a look's picture.
 
-    title, proof  sentences on the step, and on its row
-    tokens   of the text before the step; each has its mean weight and the sum of its attributions
-    heads    (layers, heads): attributions
+    title, proof  a sentence on the step, and a sentence on its row
+    tokens   the text before the step: each token with its mean weight and the sum of its
+             attributions
+    heads    (layers, heads): the attributions of heads
     parts    attributions by name, in order; with biases and rounding they add up to the total
     """
 

@@ -34,9 +34,10 @@ class Redraw:
 
     @classmethod
     def from_step(cls, llm: LLM, trace: Trace, step: Step, row: Logits) -> "Redraw | None":
-        """Prepare a recorded step; None where its row does not give the recorded token again.
+        """Prepare a recorded step's draw; None if the row does not give the recorded token again.
 
-        Examples are a run with processors, a check that took tokens back, or no recorded draw.
+        Examples are a run with processors, a check that took tokens back, and a step without a
+        recorded draw.
         """
         output_ids = trace.output_token_ids[: step.index]
         again = None if step.sampled_id < 0 else cls.from_tokens(llm, trace.head, output_ids)
@@ -44,7 +45,7 @@ class Redraw:
 
     @classmethod
     def from_tokens(cls, llm: LLM, head: Head, output_ids: Iterable[int]) -> "Redraw | None":
-        """Prepare the step after these tokens; None where it depends on more than the trace has."""
+        """Prepare the draw after these tokens; None if it depends on more than the trace has."""
         draw = _draw(llm, head, list(output_ids))
         return None if draw is None else cls(draw)
 
@@ -87,12 +88,12 @@ def unrecorded_trace(
 
     settings  keywords of ``generate`` with which the text was drawn, the seed included; None: the
               draw is not repeated
-    drawn_id  the token drawn at this step, if another one was forced
+    drawn_id  the token drawn at this step, if another token was forced
     row       the hash of the step's logits, as in a trace; None: this model's own logits count as
               the recorded ones
-    interventions  of the run, as for ``generate``
+    interventions  the run's interventions, as for ``generate``
 
-    Raises InputError naming the field.
+    Raises InputError, which names the field.
     """
     vocab = llm.tokenizer.vocab_size
     ids = _ids("prompt", prompt, vocab), _ids("generated", generated, vocab)
@@ -143,7 +144,7 @@ def _settings(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _check(llm: LLM, head: Head) -> None:
-    """InputError for unknown or wrong settings."""
+    """Raise InputError for unknown or wrong settings."""
     if unknown := head.params.keys() - llm.parse_options({}).settings(0).keys():
         raise InputError("settings", f": unknown name {min(unknown)!r:.40}")
     try:

@@ -39,7 +39,7 @@ class HeadFigures:
 
     sink, previous   weight on position 0, and on the position before the row's own
     same, induction  weights on earlier occurrences of the row's token, and on the tokens after them
-    entropy          of all its weights, as a share of the largest possible
+    entropy          the entropy of the head's weights, as a share of the largest possible entropy
     most, weight     the position with the most weight, and that weight
     """
 
@@ -78,7 +78,7 @@ class StateHeadFigures:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A token, and the cosine of its embedding with another's."""
+    """A token, and the cosine between its embedding and that of another token."""
 
     token_id: int
     token: str
@@ -135,7 +135,7 @@ def _head(look: Look, attribution: LogitAttribution, layer: int, head: int) -> H
 def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, float]:
     """Sum the weights on earlier occurrences of the last token, and on the tokens after them.
 
-    Heads with much of the second are induction heads (arXiv 2209.11895).
+    Heads with much weight on the tokens after them are induction heads (arXiv 2209.11895).
     """
     earlier = np.flatnonzero(np.array(ids[:-1]) == ids[-1])
     followers = earlier[earlier + 1 < len(ids) - 1] + 1
@@ -188,7 +188,10 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
 
 
 def arrays(look: Look, attribution: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
-    """Return all arrays of a look by name, float32 and int32; InputError as ``Look.writes``."""
+    """Return all arrays of a look by name, float32 and int32.
+
+    Raises InputError as ``Look.writes`` does.
+    """
     states = look.states if look.has_state_heads else {}
     arrays_by_name: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
@@ -240,15 +243,15 @@ def file_header(
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
 TOP_POSITIONS = 8
-"""How many positions of each head have exact figures: the largest weights, and attributions."""
+"""How many positions of each head have exact figures: the largest by weight, and by attribution."""
 FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
-"""What ``heads`` holds, in this order."""
+"""The names of the figures in the array ``heads``, in order."""
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def maps(look: Look) -> NDArray[np.uint8]:
-    """All attention weights (layers, heads, positions): the scaled square root in a byte."""
+    """All attention weights (layers, heads, positions), each as a scaled square root in a byte."""
     bytes_: NDArray[np.uint8] = np.rint(np.sqrt(look.weights) * SCALE).astype(np.uint8)
     return bytes_
 
@@ -261,7 +264,7 @@ def to_bytes(
     *,
     with_maps: bool = True,
 ) -> bytes:
-    """Return the bytes of a page's file. header: that of ``page_header``, and more fields."""
+    """Return the bytes of a page's file. header: ``page_header``'s, with more fields."""
     return b"".join(parts(page_arrays(look, attribution, lens, with_maps=with_maps), header))
 
 
@@ -334,9 +337,10 @@ def page_header(
 def _take_top(
     name: str, order: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> Mapping[str, NDArray[Any]]:
-    """Take each head's ``TOP_POSITIONS`` by ``order``, with weights and values.
+    """Take the ``TOP_POSITIONS`` positions of each head that are largest by ``order``.
 
-    Each array is (layers, heads, TOP_POSITIONS), or fewer in a shorter text.
+    Returns the positions, their weights and their values. Each array is (layers, heads,
+    TOP_POSITIONS), or fewer in a shorter text.
     """
     at = np.argsort(-order, axis=-1, kind="stable")[..., :TOP_POSITIONS]
     return {

@@ -30,9 +30,9 @@ Floats = NDArray[np.float32]
 class TextAttention:
     """Attention in a text, or in two that are read together.
 
-    token_ids  of the text as the model reads it
-    weights    (layers, heads, reading token, token read); a row adds up to 1. 0 in a layer that
-               does not attend, and for heads that a layer lacks
+    token_ids  the tokens of the text as the model reads it
+    weights    (layers, heads, reading token, token read); a row adds up to 1. A weight is 0 in a
+               layer that does not attend, and for heads that a layer lacks
     """
 
     token_ids: tuple[int, ...]
@@ -49,9 +49,9 @@ class TextAttention:
 def text_attention(
     llm: LLM, first: str, second: str, *, prompt: str | None = None, adapter: str = ""
 ) -> tuple[TextAttention, ...]:
-    """Attention in the texts that ``LLM.near`` has the model read: two, or one that joins both.
+    """Attention in the two texts that ``LLM.near`` has the model read, or in one that joins both.
 
-    A weight is not an effect: a token with much attention may not matter. InputError for a
+    A weight is not an effect: a token with much attention may not matter. Raises InputError for a
     reranker that answers yes or no (``inside`` shows its steps), and for more than 512 tokens.
     """
     llm = llm.with_adapter(adapter)
@@ -85,7 +85,7 @@ def _read_request(llm: LLM, request: Request) -> TextAttention:
 
 
 def _weights(llm: LLM, ops: Iterable[Op]) -> dict[str, Floats]:
-    """Return the weight tensors that attention needs, sinks and distances, by name."""
+    """Return by name the weight tensors that attention needs: sinks and distances."""
     inside, roles = inspectable(llm.backend), ("sinks", "distance")
     names = {op.weights[role] for op in ops for role in roles if role in op.weights}
     return {name: inside.weight(name) for name in names}

@@ -1,4 +1,4 @@
-"""The whole benchmark: load, warm up, measure in turns; one document with every figure.
+"""The whole benchmark: it loads, warms up, measures in turns, and makes a document of all figures.
 
 Figures are in bytes, seconds, and rates per second; shares and fractions are 0 … 1. The benchmark
 times runs of the real engine, and the backend's run inside each. Prompts are random tokens of a
@@ -41,7 +41,12 @@ DEFAULTS = SamplingParams(seed=1)
 
 @dataclass
 class Steps:
-    """Seconds of some steps, one value per step in each list; plan: of the backend's run."""
+    """Seconds of some steps; each list has one value per step.
+
+    step      the whole step
+    plan      the backend's run within the step
+    sampling  the step's draws, repeated alone
+    """
 
     step: list[float] = field(default_factory=list)
     plan: list[float] = field(default_factory=list)
@@ -123,7 +128,7 @@ def prefill(
 
 
 def blocks_needed(context: int, batch: int, block: int) -> int:
-    """Count the KV blocks of a decode run: those of the longest text, for each sequence."""
+    """Count the KV blocks of a decode run: each sequence gets enough for the longest text."""
     return batch * -(-longest(context, batch) // block)
 
 
@@ -183,8 +188,8 @@ class BenchmarkSettings:
 
     contexts  one stream is decoded at each of these lengths
     batches   numbers of streams decoded at once, at the first of ``contexts``
-    prompt    tokens of the timed prefill
-    repeats   how often all is measured, in turns; figures are medians
+    prompt    how many tokens the timed prefill has
+    repeats   how often everything is measured, in turns; figures are medians
     threads, quantize, kv  see ``LLM``
     """
 
@@ -218,7 +223,7 @@ def benchmark(
     *,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure a model on this machine; InputError where it is too small for the settings."""
+    """Measure a model on this machine; InputError where the settings need a larger one."""
     path = hub.resolve(model, progress=progress)
     noise = Noise()
     llm = LLM(
@@ -251,7 +256,10 @@ def benchmark(
 
 
 def _check_room(llm: LLM, settings: BenchmarkSettings) -> None:
-    """InputError for a run that context or cache cannot hold: the engine would wait for ever."""
+    """Raise InputError for a run that the context or the cache cannot hold.
+
+    The engine would wait for ever to start such a run.
+    """
     limit = llm.model.context
     longest_text = max(settings.prompt, *(longest(*case) for case in settings.cases))
     if longest_text >= limit:

@@ -1,12 +1,12 @@
 """Importance matrix: how much each column of a model's matrices matters, from a text that it reads.
 
-Knows the input of each matrix, and sums its squares over the tokens. The sums are float32, in the
-order of the tokens, and a run's tensors always have the same bits. So the result is equal for all
-numbers of threads, instruction sets and batch sizes. Does not know the file format.
+Knows the input of each matrix, and sums the squares of this input over the tokens. The sums are
+float32, in the order of the tokens, and a run's tensors always have the same bits. So the result is
+equal for all numbers of threads, instruction sets and batch sizes. Does not know the file format.
 
-It reads as llama.cpp's `imatrix` does: the text in chunks, each from an empty cache and begun with
-BOS where the model wants one, without an incomplete last chunk. It covers every matrix of each
-layer, and of a mixture the experts that a token goes through.
+It reads the text in chunks, as llama.cpp's `imatrix` does. Each chunk starts with an empty cache,
+and with BOS where the model wants one; an incomplete last chunk is left out. It covers every matrix
+of each layer, and in a mixture the experts that a token goes through.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +43,8 @@ def collect(
     model: with a context and a KV cache of at least one chunk; nothing else may use it meanwhile
     dataset: the text's name; chunk: tokens of a chunk; chunks: at most so many; None: all
     with_output: include the output matrix; InputError where the model has none of its own
-    progress: called with (tokens done, of how many)
-    InputError where the text fills no chunk; CutawayError where a number is not finite.
+    progress: called with (tokens done, tokens in all)
+    Raises InputError where the text fills no chunk, and CutawayError where a number is not finite.
     """
     if with_output and not model.graph.has(_OUTPUT):
         raise InputError("the model has no output matrix of its own: leave --process-output out")

@@ -4,8 +4,9 @@ Native probes measure the rates; /proc gives the load. A figure that the operati
 report is None, never an estimate.
 
 The limit is calculated, not measured. A step reads every matrix of the layers and of the head once,
-as the kernels pack it; of experts, those that its rows choose; and each sequence's keys and values.
-Each row is multiplied by every matrix of the layers, each row with wanted logits by the head.
+as the kernels pack it, but only those experts that its rows choose. It also reads the keys and
+values of each sequence. Each row is multiplied by every matrix of the layers, and each row whose
+logits are wanted also by the head.
 Norms, the embedding's row, activations and attention's arithmetic (fp32) are left out: the limit in
 tokens per second is, if anything, too high.
 """
@@ -35,9 +36,10 @@ class Probe:
 
     buffer   bytes to read: as many as the model's weights, so that caches have the same effect
     weight   the matrix whose first panel the tile kernel multiplies by
-    Figures: ``bandwidth`` in bytes/s; ``kernel_ops`` and ``instruction_ops`` in operations/s. The
-    latter are bare int8 instructions; 0 where the weights are floats or the tier has no such probe.
-    ``kernel_fractions``: the first over the second in each turn; other load slows both alike.
+    Figures: ``bandwidth`` in bytes/s; ``kernel_ops`` and ``instruction_ops`` in operations/s.
+    ``instruction_ops`` is the rate of bare int8 instructions; it is 0 where the weights are floats
+    or the tier has no such probe. ``kernel_fractions`` are the kernel's rate divided by the
+    instructions' rate in each turn; other load slows both alike.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Probe:
         self.format = weight.format
 
     def turn(self) -> None:
-        """Measure each rate once, and reading twice, since other processes disturb it most."""
+        """Measure each rate once, and reading twice, since other load disturbs reading most."""
         for streams in STREAMS * 2:
             self.bandwidth = max(self.bandwidth, self._memory.run(self._pool, streams))
         kernel = _native.tile_rate(self._pool, self.tier, self._weight)
@@ -78,7 +80,7 @@ def _pack_panel(pool: _native.Pool, file: ModelFile, weight: TensorInfo) -> _nat
 
 
 class Noise:
-    """The share of all processors' time that other processes took since the meter was made."""
+    """The share of all processors' time that other processes took since this object was made."""
 
     def __init__(self) -> None:
         self._wall, self._process, self._busy = perf_counter(), process_time(), busy_seconds()
@@ -120,11 +122,13 @@ def peak_memory() -> int | None:
 class Costs:
     """Bytes and operations of one model; a multiplication and an addition are two operations.
 
-    layer_bytes, head_bytes      of the layers' packed matrices; of the head's
-    layer_ops, head_ops          operations per row; per row whose logits are wanted
-    kv                           how keys and values are stored
-    expert_bytes                 of all experts' packed matrices, which layer_bytes leaves out
-    expert_share                 the share of expert_bytes that one row reads
+    layer_bytes   the bytes of the layers' packed matrices, without experts
+    head_bytes    the bytes of the head's packed matrices
+    layer_ops     the layers' operations per row
+    head_ops      the head's operations per row whose logits are wanted
+    kv            how keys and values are stored
+    expert_bytes  the bytes of all experts' packed matrices
+    expert_share  the share of expert_bytes that one row reads
     """
 
     layer_bytes: int

@@ -33,7 +33,7 @@ RULES = tuple(_RULES)
 class Question:
     """A prompt, and the (rule, value) pairs that a right answer must all satisfy.
 
-    judge    scores a text instead of the rules: 1.0 where it is right
+    judge    scores a text instead of the rules: 1.0 where the text is right
     options  of generate for this question, such as stop strings; a way's own options win
     """
 
@@ -133,7 +133,7 @@ def compare_ways(
 
 
 def _compute_saving(scores: Any) -> float | None:
-    """Divide variances within questions; those between questions are equal either way."""
+    """Divide variances within questions; the variance between questions is equal either way."""
     like = scores[1] - scores[0]
     unlike = np.stack(
         [np.roll(scores[1], shift, axis=1) - scores[0] for shift in range(1, scores.shape[2])]

@@ -57,7 +57,7 @@ class _Axes:
         self._last = max(log2(bands[-1].stop), 1.0)
 
     def lines(self, x: str) -> list[str]:
-        """Return the SVG of the grid, its numbers and the names of the bands, a tag a line."""
+        """Return the SVG of the grid, its numbers and the names of the bands, one tag per line."""
         unit = 10.0 ** floor(log10(self._high - self._low))
         step = next(s for s in (unit / 5, unit / 2, unit, unit * 2)
                     if (self._high - self._low) / s <= 8)  # fmt: skip

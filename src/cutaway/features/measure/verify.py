@@ -52,11 +52,11 @@ class BitsCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether no bit differs; for the control, whether one does."""
+        """Whether no bit differs; for the control, whether any bit differs."""
         return (self.differing > 0) == self.control
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, and whether it passed."""
+        """Return the fields, and whether the check passed."""
         return asdict(self) | {"passed": self.passed}
 
 
@@ -72,7 +72,7 @@ class BatchMate:
 
 @dataclass(slots=True)
 class Sample:
-    """The text under test, its KV blocks, and its kind of attention, as of ``Limits``."""
+    """The text under test, its KV blocks, and its kind of attention, as in ``Limits``."""
 
     tokens: Sequence[int]
     blocks: Sequence[int]
@@ -89,7 +89,7 @@ class Sample:
     ) -> Logits:  # fmt: skip
         """Compute logits (rows, vocab) of ``positions`` from ``start`` on, with the text forced.
 
-        cuts: the text's tokens in each call, repeated in a cycle
+        cuts: how many tokens of the text each call reads, repeated in a cycle
         """
         out, done = [], [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
@@ -136,7 +136,7 @@ def differing_bits(a: Logits, b: Logits) -> int:
 
 
 def text_of(sample: Sequence[int], room: int) -> list[int]:
-    """Repeat a sample to LENGTH tokens, or fewer, so that half of the room is left to others."""
+    """Repeat a sample to LENGTH tokens, or fewer, so that other sequences get half of the room."""
     length = min(LENGTH, room // 2 // KV_BLOCK * KV_BLOCK)
     if length < 1 or not sample:
         raise InputError(f"verify needs a context of at least {2 * KV_BLOCK} tokens")
@@ -155,7 +155,7 @@ def checks(
     load: opens a backend whose KV blocks fit its context; one backend is open at a time
     sample: token ids, repeated to make the text
     tiers: the instruction sets to compare; the first is used for all other checks
-    attention: as of ``Limits``; a text with bidirectional attention is not cut
+    attention: as in ``Limits``; a text with bidirectional attention is not cut
     """
     backend = load(tiers[0], threads[0])
     tokens = text_of(sample, backend.kv_blocks * KV_BLOCK)
@@ -205,7 +205,7 @@ def _check(varied: str, value: object, logits: Logits, plain: Logits) -> BitsChe
 def neighbours(
     tokens: Sequence[int], blocks: int, kv_blocks: int
 ) -> Iterator[tuple[str, list[BatchMate], int]]:
-    """Yield a name, other sequences in blocks that the text leaves free, and rows per call."""
+    """Yield a name, sequences in blocks that the text leaves free, and the text's rows per call."""
     free = range(blocks, kv_blocks)
     half = len(free) // 2
     backwards = tokens[::-1]
@@ -235,7 +235,7 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
 
 
 def run_restored(text: Sample, backend: Backend, half: int) -> Logits:
-    """Compute logits from ``half`` on, after the KV blocks before it were saved and moved."""
+    """Compute logits from ``half`` on, after the KV blocks before ``half`` were saved and moved."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
     Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     last = half // KV_BLOCK - 1

@@ -119,7 +119,7 @@ def _sample(tokenizer: "Tokenizer") -> list[int]:
 
 
 def _show_progress(source: Iterable[BitsCheck], total: int, *, show: bool) -> Iterator[BitsCheck]:
-    """Pass the checks on; the terminal shows the latest while the next is computed."""
+    """Pass the checks on; the terminal shows the latest check while the next one is computed."""
     columns = get_terminal_size().columns
     for count, check in enumerate(source, 1):
         if show:

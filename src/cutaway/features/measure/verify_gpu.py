@@ -1,4 +1,4 @@
-"""``cutaway verify --backend gpu``: a GPU's arithmetic and kernels beside the CPU, to be sent."""
+"""``cutaway verify --backend gpu``: compares a GPU's arithmetic and kernels with the CPU's."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from cutaway.errors import InputError
 
 
 def run(args: Namespace) -> int:
-    """Compare, print, and return 0, or 1 where bits differ that must not."""
+    """Compare, print, and return 0, or 1 where bits differ that must be equal."""
     from cutaway._version import __version__
     from cutaway.compute import backends
     from cutaway.compute.loading.model import LoadedModel

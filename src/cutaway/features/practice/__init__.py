@@ -1,4 +1,4 @@
-"""Practice: sampling by hand, from six logits to a token: questions, judged answers, explanations.
+"""Practice sampling by hand, from six logits to a token: questions, judged answers, explanations.
 
 The right answers come from ``cutaway.sampling`` itself; there is no second implementation. This
 module reads and judges answers: figures within a tolerance, tokens by their names.
@@ -126,7 +126,7 @@ class TokenAnswer:
         return f"write a token of the table, or its number, 1 to {len(self.names)}"
 
     def _row(self, text: str) -> int:
-        """Find the row by its exact name, else without case, spaces and quotes, else by number."""
+        """Find the row by exact name, else without case, spaces and quotes, else by number."""
         for spelling in (str.strip, _bare):
             rows = [n for n, name in enumerate(self.names) if spelling(name) == spelling(text)]
             if len(rows) == 1:

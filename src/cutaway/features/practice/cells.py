@@ -91,10 +91,10 @@ SAMPLE_CELLS = _sample()
 
 
 def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
-    """Take cells of the recorded pass that revealed a step's token: the first by the rule's order.
+    """Take cells of the recorded pass that revealed a step's token.
 
-    index: of the step; None takes the first pass. InputError if the run has no canvas, or the pass
-    had only one masked cell.
+    These are the cells that come first in the rule's order. index: the step's index; None takes the
+    first pass. InputError if the run has no canvas, or the pass had only one masked cell.
     """
     if trace.head.decoder is None:
         raise InputError("topic", f" {TOPIC}: this trace is of no canvas; record one with denoise")
@@ -139,7 +139,7 @@ def reveal_cells(cells: Cells, rule: Rule) -> tuple[list[int], list[float], floa
 
 
 def cell_exercises(cells: Cells) -> tuple[Exercise, ...]:
-    """Ask which cell each rule reveals next, how many at once, and what that can lose."""
+    """Ask which cell each rule reveals next, how many it reveals at once, and the possible loss."""
     return (
         _next(
             cells, Rule(), "the surest cell goes first: that whose likeliest token has the "

@@ -205,7 +205,7 @@ def _ask_all(page: "Page", questions: "Sequence[Exercise]") -> tuple[bool, int]:
 
 
 def _ask_each(page: "Page", questions: "Sequence[Exercise]", marks: list[Mark]) -> None:
-    """Ask the questions in order, and mark the answers, until the last one or the user quits."""
+    """Ask the questions in order, and mark the answers, until they end or the user quits."""
     for n, exercise in enumerate(questions, 1):
         page.say(f"[{n}/{len(questions)}] {exercise.topic}", bold=True)
         mark = _ask(page, exercise)
@@ -220,7 +220,7 @@ def _ask_each(page: "Page", questions: "Sequence[Exercise]", marks: list[Mark]) 
 
 
 def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
-    """Ask a question; None if the user quits. A terminal has two tries, a pipe one."""
+    """Ask a question; None if the user quits. A terminal allows two tries, a pipe allows one."""
     page.show(exercise.question, exercise.given_table)
     tries: tuple[Mark, ...] = ("right", "right at the second try")
     for mark in tries if sys.stdin.isatty() else tries[:1]:

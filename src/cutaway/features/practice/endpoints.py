@@ -86,7 +86,7 @@ _MOST_CELLS = 64
 
 
 def install(app: FastAPI, _: ServerSettings) -> None:
-    """Set up the store of lessons by step, which wait for their answers."""
+    """Set up the store in which the lessons on each step wait for their answers."""
     app.state.lessons = OrderedDict()
 
 
@@ -136,7 +136,7 @@ class PracticeRequest(Body):
     ways: bool = False
 
     def asked_cells(self) -> Cells:
-        """The cells. InputError where a value is out of range."""
+        """Return the cells of the request. InputError where a value is out of range."""
         if not isinstance(self.cells, CellsFields):
             return SAMPLE_CELLS
         fields = self.cells.model_dump()
@@ -146,7 +146,7 @@ class PracticeRequest(Body):
         )
 
     def asked_step(self) -> StepOfText | None:
-        """The step whose inside they are on, of the model that was named."""
+        """Return the step whose inside is asked about, with the model that the request names."""
         step = self.inside
         if step is None or step.model is not None:
             return step
@@ -193,7 +193,7 @@ async def compare_methods(body: PracticeRequest) -> Response:
 
 
 async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
-    """The exercises on a step's inside, on the model's ways, or on cells; None: on a start."""
+    """Return exercises on a step's inside, on the model's ways, or on cells; None for a start."""
     if (step := body.asked_step()) is not None:
         return await lessons(step, request)
     if body.ways:
@@ -206,13 +206,13 @@ async def _lessons(body: PracticeRequest, request: Request) -> Lessons | None:
 
 
 async def _answer(make: Callable[[], Any]) -> Response:
-    """Answer from a thread: a thousand draws take a moment, while other requests run."""
+    """Make the answer in a thread, so that other requests run during a thousand draws."""
     return JSONResponse(await asyncio.to_thread(make))
 
 
 @lru_cache(16)
 def _exercises(start: Start) -> tuple[Exercise, ...]:
-    """Cached, since answers to them will follow."""
+    """Make the exercises on a start; they are cached, since their answers will follow."""
     return exercises(start)
 
 

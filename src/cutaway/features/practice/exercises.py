@@ -1,6 +1,6 @@
 """The exercises, in the order in which they are asked, with their tables.
 
-Every figure is of an ``Outcome`` of the engine's own sampler.
+Every figure comes from an ``Outcome`` of the engine's own sampler.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from cutaway.features.practice.start import COLD, HOT, WAYS, K, Outcome, P, Star
 NONE = "–"  # in place of the figure of a token that was removed
 
 Figures = Mapping[int, float]
-"""Row -> figure; a row without a figure was removed."""
+"""Maps each row to its figure; a row without a figure was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Block = str | Table
 
 
 def number(figure: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """A figure with a true minus sign; "–" for None, and never a negative zero."""
+    """Write a figure with a true minus sign; "–" for None, and never a negative zero."""
     if figure is None:
         return NONE
     rounded = round(figure, digits) + 0.0
@@ -70,7 +70,7 @@ def table(
     bars: Figures | None = None,
     total: Sequence[str] = (),
 ) -> Table:
-    """Make a row per token, in the order of ``rows``; ``total`` is one more, below them."""
+    """Make a row per token, in the order of ``rows``; ``total`` is one more row, at the end."""
     order = list(range(len(start.names)) if rows is None else rows)
     lines = [
         (str(row + 1), start.names[row], *(cells[row] for cells in columns.values()))
@@ -149,9 +149,9 @@ class Exercise:
 
 
 def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
-    """Make the exercises of topics, in the order in which they build on each other; (): all.
+    """Make the exercises of topics, in the order in which they build on each other.
 
-    InputError if a topic does not exist.
+    () stands for all topics. InputError if a topic does not exist.
     """
     for topic in topics:
         if topic not in _TOPICS:
@@ -162,7 +162,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
 
 
 def comparison(start: Start) -> Table:
-    """Compare the tokens that methods draw from the same logits and luck; the run's comes last."""
+    """Compare the tokens that methods draw from the start; the token of the run comes last."""
     rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
     rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
     return Table(("same logits, same luck", "token"), tuple(rows))

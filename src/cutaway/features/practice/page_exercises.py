@@ -68,7 +68,7 @@ def told_solution(exercise: Exercise) -> Data:
 
 
 def told_judge(exercise: Exercise) -> Data:
-    """JSON by which local/practice.js judges an answer: the right one, tolerances, and remarks."""
+    """JSON by which local/practice.js judges: the right answer, tolerances, and remarks."""
     answer = exercise.answer
     judge_data = REMARKS | {"unread": answer.unread}
     if not isinstance(answer, Numbers):
@@ -90,7 +90,7 @@ _RUN: dict[str, Any] = {"seed": 7, "max_tokens": 8, "ignore_eos": True}
 
 
 def sample_sheets() -> Data:
-    """Map "sample" and "cells" to a sheet: the questions, and each one's judge and solution."""
+    """Map "sample" and "cells" each to a sheet: questions, with their judges and solutions."""
     cells = cell_exercises(SAMPLE_CELLS)
     lesson_data = told_lesson(SAMPLE_CELLS.text, SAMPLE_CELLS.introduction, cells)
     return {"sample": _start_sheet(SAMPLE), "cells": _sheet(lesson_data, cells)}

@@ -38,7 +38,7 @@ class RunStep:
     """The step of a run that a start comes from.
 
     step         from 0
-    log_sum_exp  of all logits of the step, in nats
+    log_sum_exp  the log-sum-exp of all logits of the step, in nats
     chain        the stages of the sampling chain, in words
     own, drawn   the token that the chain drew from all tokens, and its name
     """
@@ -93,10 +93,11 @@ SAMPLE = Start(
 
 
 def from_trace(trace: Trace, index: int | None = None) -> Start:
-    """Make a start of a step of a recorded run: its six likeliest tokens, with the drawn one.
+    """Make a start of a step of a recorded run: its six likeliest tokens.
 
-    index: 0 for the first new token; None takes the step of highest entropy. InputError if there is
-    no such step, or too few of its tokens were recorded.
+    If the drawn token is not among the six, it takes the place of the last. index: 0 for the first
+    new token; None takes the step of highest entropy. InputError if there is no such step, or too
+    few of its tokens were recorded.
     """
     step = step_of(trace, index)
     seen = observation_of(step)
@@ -131,9 +132,10 @@ def from_values(
     position: int,
     run: RunStep | None = None,
 ) -> Start:
-    """Make a start of two tokens or more: the six likeliest, with the drawn one.
+    """Make a start of two tokens or more: the six likeliest.
 
-    InputError if a value is out of range, or the columns differ in length.
+    If the drawn token is not among the six, it takes the place of the last. InputError if a value
+    is out of range, or the columns differ in length.
     """
     ids = _check_columns(token_ids, names, logits)
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
@@ -166,7 +168,7 @@ def _check_columns(
 
 
 def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
-    """Take the first ``TOKENS`` rows; the drawn row replaces the last if it is not among them."""
+    """Take the first ``TOKENS`` rows; if the drawn row is not among them, it replaces the last."""
     drawn_rows = [
         row for row, is_wanted in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if is_wanted
     ]
@@ -207,7 +209,7 @@ def shorten(text: str) -> str:
 
 
 def visible(name: str) -> str:
-    """A token's visible name, also of a space or an empty token."""
+    """A token's visible name; a space and an empty token have such a name, too."""
     shown_name = printable(name.replace(" ", "␣")) or "(empty)"
     return shown_name if len(shown_name) <= _LONGEST_NAME else shown_name[: _LONGEST_NAME - 1] + "…"
 
@@ -230,7 +232,9 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A sampling chain's result on a start. Mappings: surviving row -> figure, likeliest first.
+    """A sampling chain's result on a start.
+
+    Each mapping has a figure for each row that survives, the likeliest row first.
 
     logits         after the chain, as the draw uses them
     weights        exp(logit - largest logit)

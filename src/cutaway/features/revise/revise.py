@@ -1,6 +1,6 @@
 """Revise a draft: its most surprising tokens are drawn again, one place at a time.
 
-Knows the sequence: draft, rank, try, accept; and its record, as plain data. The draft alone decides
+Knows the sequence (draft, rank, try, accept), and its record as plain data. The draft alone decides
 which tokens are tried, and in which order: choices that depended on the changing text would break
 the invariance of the rules' distribution.
 """
@@ -59,7 +59,7 @@ class RevisionTrial:
     """One attempt to replace tokens. Logarithms are natural.
 
     index           0 for the first trial
-    position        of the first of these tokens, prompt included
+    position        the position of the first of the replaced tokens, prompt included
     was, proposed   ids of the tokens before the trial, and of the proposed tokens
     was_text, proposed_text  the texts that these tokens add
     logprob_before  log p of the draft before the trial, given the prompt
@@ -69,7 +69,7 @@ class RevisionTrial:
     reverse         log p of drawing the tokens that were there
     chance          the probability of accepting. "gibbs": 1. "metropolis": min(1, e^r), r being
                     power · (after - before) + reverse - forward. "better": 1 if likelier, else 0
-    luck            a number from 0 to 1; the proposal was accepted if it is below ``chance``
+    luck            a number from 0 to 1; the proposal was accepted if ``luck`` is below ``chance``
     """
 
     index: int
@@ -128,13 +128,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Revised:
-    """A draft and its revision, which has as many tokens, or with a filler as many words.
+    """A draft and its revision. Both have equally many tokens, or with a filler equally many words.
 
     settings     rule, power, and all other settings of the revision
-    surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says, or of each
-                 word at its first token; None for a token that is never replaced, so not ranked
-    bits_before  the surprise of the whole draft, given the prompt, by the loop; bits_after: of the
-                 revision
+    surprises    the surprise of each token of the draft, in bits, as ``settings["surprise"]`` says;
+                 with a filler, the surprise of each word, at its first token. None for a token that
+                 is never replaced, and so is not ranked
+    bits_before  the surprise of the whole draft, given the prompt, by the loop
+    bits_after   the surprise of the whole revision, given the prompt, by the loop
     planned      the number of planned trials: more than ``trials`` if the revision was stopped
     """
 
@@ -159,7 +160,7 @@ class Revised:
         return seed
 
     def pieces(self, tokenizer: Tokenizer) -> Iterator[Piece]:
-        """Both texts, cut into parts that are equal or differ."""
+        """Cut both texts into parts that are equal or differ."""
         was, now = self.draft_token_ids, self.token_ids
         for kind, *(a, b, c, d) in SequenceMatcher(None, was, now, False).get_opcodes():
             texts = text_of(tokenizer, was[a:b]), text_of(tokenizer, now[c:d])
@@ -281,8 +282,7 @@ class _Revision:
         self.planned = 0
 
     def run(self, text: RevisedText) -> RevisedText:
-        """Make all sweeps over the most surprising positions, in descending order; return the
-        revised text."""
+        """Make all sweeps over the most surprising positions, in order; return the revised text."""
         cells = self._plan.cells
         if not cells:
             raise InputError(

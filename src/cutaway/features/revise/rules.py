@@ -2,7 +2,8 @@
 
 Gibbs and Metropolis leave a distribution π unchanged: the model's own distribution of texts to the
 power α, p^α, over texts of this length in which each token adds text. Bayes' rule gives the
-distribution of one token given all others, over candidates: the likeliest tokens given those before
+distribution of one token given all other tokens. It does so over candidates: the likeliest tokens
+given the tokens before.
 
     p(v | before, after)  is proportional to  p(v | before) · p(after | before, v)
 """
@@ -47,7 +48,7 @@ class RevisionModel(Protocol):
 
 
 class Proposal(NamedTuple):
-    """Tokens to replace those from ``position`` to ``end``.
+    """Tokens that replace a text's tokens from ``position`` to ``end``.
 
     logprobs   log p of all tokens of the proposed text from ``position`` on
     log_ratio  log of the probability of accepting; above 0, the proposal is always accepted
@@ -68,7 +69,7 @@ class RevisedText:
     """A text under revision.
 
     fixed     number of first tokens that are never replaced
-    logprobs  log p of each token after them, given the tokens before it
+    logprobs  log p of each token after the fixed ones, given all tokens before it
     """
 
     ids: Ids
@@ -103,7 +104,7 @@ class Place:
     """One position of a text.
 
     prior  log p of each token given the text before, (vocab,)
-    after  token that was tried -> log p of each later token of the text
+    after  maps each token that was tried to log p of each later token of the text
     """
 
     prior: NDArray[np.float64]
@@ -150,7 +151,7 @@ class PlaceReader:
         return replace(place, after=place.after | after)
 
     def surprise(self, text: RevisedText, position: int) -> float:
-        """-log p of the current token among the candidates and itself, in nats."""
+        """Return -log p of the current token among the candidates and this token, in nats."""
         current = text.ids[position]
         place = self.try_tokens(text, position, self.read(text, position), [current])
         sums = np.array([place.logprob(v) for v in sorted(place.after)])
@@ -164,12 +165,12 @@ class RevisionRule(Protocol):
     """A rule of revision."""
 
     def propose(self, text: RevisedText, position: int, seed: int) -> Proposal:
-        """Propose tokens from this position on; seed: of this trial alone."""
+        """Propose tokens from this position on; seed: the seed of this trial alone."""
         ...
 
 
 class Gibbs:
-    """A token drawn from its distribution given all others: always accepted.
+    """A rule that draws a token from its distribution given all others, and always accepts it.
 
     The rule tries the candidates and one other token w: the current token, if it is no candidate,
     else a token drawn from the rest with r(w) ~ p(w | before)^α. It draws among all of these, with
@@ -212,7 +213,7 @@ class Gibbs:
 
 
 class Better:
-    """The best candidate, if it makes the text likelier. The rule draws nothing."""
+    """A rule that takes the best candidate if it makes the text likelier. It draws nothing."""
 
     def __init__(self, places: PlaceReader) -> None:
         self._places = places
@@ -227,10 +228,11 @@ class Better:
 
 
 class Metropolis:
-    """Tokens from a position on, drawn again by the loop at temperature 1 / α.
+    """A rule that draws the tokens from a position on again, by the loop at temperature 1 / α.
 
-    They are accepted with probability min(1, (p(new) / p(old))^α · q(old) / q(new)), q being the
-    probability of that draw (Karan & Du, "Reasoning with Sampling", arXiv 2510.14901).
+    The rule accepts the new tokens with probability min(1, (p(new) / p(old))^α · q(old) / q(new)),
+    where q is the probability of that draw (Karan & Du, "Reasoning with Sampling", arXiv
+    2510.14901).
 
     span  number of tokens drawn at once; None: all to the end
     """
@@ -262,7 +264,7 @@ class Metropolis:
         return next((i for i in within if not self._allowed[text.ids[i]]), within.stop)
 
     def _drawn_as(self, logits: Logits, token_ids: Sequence[int]) -> list[float]:
-        """log q of each token: among the allowed ones, with the temperature stage's division."""
+        """Return log q of each token among those allowed, with the temperature stage's division."""
         return [
             self._log_share(row[self._allowed] / np.float32(1 / self._power), token_id)
             for row, token_id in zip(logits, token_ids, strict=True)
@@ -309,7 +311,7 @@ def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[]
 
 RULES = ("gibbs", "metropolis", "better")
 SURPRISES = ("loop", "leave_one_out")
-"""A token's surprise given the tokens before it, or also those after it: then a pass a token."""
+"""A token's surprise is given the tokens before it, or all others, which takes a pass per token."""
 
 
 class RevisionSettings(NamedTuple):

@@ -1,7 +1,7 @@
-"""Whole words of a draft: a bidirectional model, the filler, proposes; the model judges.
+"""Whole words of a draft: the filler, a bidirectional model, proposes words; the model judges them.
 
-The vocabularies of both differ, so they exchange text: the filler reads a text with a mask, and the
-judge reads the text with the filler's word in the mask's place.
+The vocabularies of the two models differ, so they exchange text: the filler reads a text with a
+mask, and the judge reads the text with the filler's word in the mask's place.
 """
 
 import re
@@ -34,8 +34,8 @@ class _Word(NamedTuple):
 class WordRule:
     """A rule: the best of the filler's words replaces a word, if the judge's likelihood rises.
 
-    The position of its first token in the draft identifies a word. One word replaces one word, so
-    the n-th word stays the n-th.
+    A word is identified by the position of its first token in the draft. One word replaces one
+    word, so the n-th word stays the n-th.
     """
 
     def __init__(
@@ -133,8 +133,7 @@ class WordRule:
         )
 
     def _choose_words(self, fills: "Filled", current: str) -> list[str]:
-        """Choose whole words other than the current one, best first, with the case of its first
-        letter."""
+        """Choose other whole words, best first; capitalise them where the current word is."""
         names = (choice.token[1:] for choice in fills.masks[0] if choice.token.startswith(" "))
         words = [name for name in names if _WORD.fullmatch(name)]
         if current[0].isupper():

@@ -2,9 +2,9 @@
 
 ``Doctor`` lets BASE read a text once, and compares every position with a changed model: all tensors
 changed, or one at a time. ``Doctor.mix`` proposes formats that fit into a size, with the least
-divergence per byte saved. It adds up the divergences of single tensors, which holds while each is
-small; the mix itself is measured afterwards. Knows models, files and formats; ``findings`` defines
-the figures.
+divergence per byte saved. It adds up the divergences of single tensors, which is right while each
+is small; the mix itself is measured afterwards. Knows models, files and formats; ``findings``
+defines the figures.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,8 +68,8 @@ class TensorChoice:
 class ProposedMix:
     """Formats of tensors, their size, and the KL that they are expected to cost.
 
-    formats  by tensor, of those that change
-    nbytes   of all tensors of the file
+    formats  the new format of each tensor that changes, by tensor
+    nbytes   the bytes of all tensors of the file
     kl       the sum of the tensors' own mean KLs, in nats
     """
 
@@ -79,7 +79,7 @@ class ProposedMix:
 
 
 def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> ProposedMix:
-    """Find a mix of at most ``under`` bytes of tensors by a greedy search.
+    """Find by a greedy search a mix whose tensors take at most ``under`` bytes.
 
     choices: all formats of each tensor; BASE's comes first, with a kl of 0
     fixed: bytes of the tensors without a choice
@@ -105,7 +105,7 @@ def propose(choices: Iterable[TensorChoice], fixed: int, under: int) -> Proposed
 
 
 def check_under(smallest: int, under: int) -> None:
-    """InputError where the smallest mix does not fit."""
+    """Raise InputError where the smallest mix does not fit."""
     if smallest > under:
         raise InputError(
             "under",
@@ -115,9 +115,10 @@ def check_under(smallest: int, under: int) -> None:
 
 
 def _steps(menu: Sequence[TensorChoice]) -> list[tuple[float, TensorChoice]]:
-    """Return (KL per byte saved, the smaller format) from the largest format on, each step dearer.
+    """Return steps from the largest format down: (KL per byte saved, the smaller format).
 
-    Formats above the lower convex hull are left out: mixes of others cost less.
+    Each step costs more per byte than the step before. Formats above the lower convex hull are left
+    out, since mixes of other formats cost less.
     """
     hull: list[TensorChoice] = []
     for choice in sorted(menu, key=lambda c: (-c.nbytes, c.kl)):
@@ -143,11 +144,11 @@ class Doctor:
     """BASE and a text that it has read; each method measures a change of BASE on that text.
 
     base      a name, path or folder, as for ``LLM``
-    text      the user's; BASE reads at most ``tokens`` of its tokens, in windows of ``window``
-              tokens, or of the model's context where that is less
+    text      the user's text. BASE reads at most ``tokens`` of its tokens, in windows of ``window``
+              tokens, or of the model's context where the context is shorter
     top       how many of the likeliest tokens are compared
     backend, threads   as for ``LLM``
-    progress  called with (the task, how much is done, of how much)
+    progress  called with (the task, the amount done, the amount in all)
     stopped   called between two steps; once it returns True, KeyboardInterrupt is raised
 
     Closing the doctor, or leaving its ``with`` block, frees memory and disk: BASE's logits take a
@@ -237,7 +238,8 @@ class Doctor:
     ) -> Iterator[TensorCost]:
         """Measure each tensor alone in another format, and yield its cost, in the file's order.
 
-        quant: a file with the other tensors; or formats: those of ``cutaway quantize``
+        quant: a file with the other tensors
+        formats: the formats of ``cutaway quantize`` to try, where no quant is given
         Measurements with the same arithmetic, files and text are read from the user's cache.
         Closing the iterator early stops it.
         """
@@ -254,7 +256,10 @@ class Doctor:
     def check_size(
         self, under: int, quant: ModelPath | None = None, *, formats: Sequence[str] = ()
     ) -> None:
-        """InputError where every mix takes more bytes; quant, formats as for ``tensors``."""
+        """Raise InputError where every mix takes more than ``under`` bytes.
+
+        quant, formats: as for ``tensors``
+        """
         with ExitStack() as files:
             sizes = {name: info.nbytes for name, info in self._file.tensors.items()}
             for name, file in self._differing_tensors(self._open_sources(quant, formats, files)):
@@ -264,7 +269,7 @@ class Doctor:
     def mix(self, costs: Sequence[TensorCost], under: int) -> ProposedMix:
         """Propose formats for measured tensors so that all tensors take at most ``under`` bytes.
 
-        InputError where even the smallest do not fit.
+        Raises InputError where even the smallest formats do not fit.
         """
         menus = {cost.tensor: (cost.base_format, cost.base_nbytes) for cost in costs}
         fixed = self.nbytes - sum(nbytes for _, nbytes in menus.values())
@@ -352,7 +357,7 @@ class Doctor:
     def _open_sources(
         self, quant: ModelPath | None, formats: Sequence[str], files: ExitStack
     ) -> list[ModelFile]:
-        """Open the sources of other tensors, a file or formats of BASE; ``files`` closes them."""
+        """Open the sources of other tensors: a file, or formats of BASE. ``files`` closes them."""
         if (quant is None) == (not formats):
             raise InputError("give QUANT, or formats for BASE's own tensors, and not both")
         if quant is not None:
@@ -364,7 +369,7 @@ class Doctor:
         return [files.enter_context(source) for source in opened]
 
     def _differing_tensors(self, sources: Sequence[ModelFile]) -> Iterator[tuple[str, ModelFile]]:
-        """Yield each matrix that differs from BASE's, and its file; each format once."""
+        """Yield each matrix that differs from BASE's, once in each format, and its file."""
         read = {name for op in self._llm.model.graph.ops for name in op.weights.values()}
         seen = set[tuple[str, str]]()
         for file in sources:
@@ -416,7 +421,7 @@ class Doctor:
 
 
 def check_draws(draws: int, draw_tokens: int, window: int) -> None:
-    """InputError where a text of ``draw_tokens`` does not fit into a window after its prompt."""
+    """Raise InputError where ``draw_tokens`` tokens do not fit into a window after a prompt."""
     check_int("draws", draws, 0)
     if draws:
         check_int("draw_tokens", draw_tokens, 1, window - prompt_length(window))

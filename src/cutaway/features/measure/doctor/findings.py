@@ -1,10 +1,11 @@
 """The damage of a quantisation on a text: its figures, their intervals, and a map of tensors.
 
 All divergences are in nats, as in the field (llama-perplexity --kl-divergence). Intervals are 95 %:
-* of means and quantiles over positions by a circular block bootstrap (Politis and Romano 1992):
+* for means and quantiles over positions, by a circular block bootstrap (Politis and Romano 1992):
   2,000 texts made of runs of 16 positions, since neighbours read almost the same text;
-* of shares of flips and of drawn texts by Wilson's formula (1927), which also holds at 0 and 1.
-They hold for this kind of text, of which the positions are a sample, and not for other kinds.
+* for shares of flips and of drawn texts, by Wilson's formula (1927), which also holds at 0 and 1.
+The intervals hold for this kind of text, since the positions are a sample of it. They do not hold
+for other kinds of text.
 
 A token is argmax(logit + noise of (seed, position, token)), so two models that agree draw the same
 text. Where a pair of texts with the same luck differs, the change moved a draw. Each pair continues
@@ -35,17 +36,17 @@ from cutaway.trace.html import Markup, heat, tag
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Samples (m, n) -> a figure of each: (m,)."""
+"""Turns m samples, (m, n), into a figure for each sample, (m,)."""
 
 RUN = 16  # positions in a block of the bootstrap
 _DRAWS, _AT_ONCE, _SEED = 2000, 100, 0
 
 
 class Positions(NamedTuple):
-    """A changed model compared with BASE at each position of a text; (n,) each.
+    """A changed model, compared with BASE at each of the n positions of a text; each field is (n,).
 
     kl       KL(BASE ‖ changed) over the vocabulary, in nats
-    flipped  whether the likeliest token is another
+    flipped  whether the two models have different likeliest tokens
     loss     the drop of the next token's log-probability, in nats
     overlap  the share of BASE's top k tokens that are also the changed model's
     """
@@ -60,9 +61,9 @@ class Positions(NamedTuple):
 class Damage:
     """The damage of a change, measured on a text against BASE.
 
-    positions   of the text, each with a next token
+    positions   how many positions of the text have a next token
     kl          mean KL(BASE ‖ changed) in nats; kl_p99: its 99th percentile; kl_most: the largest
-    flips       the share of positions whose likeliest token is another
+    flips       the share of positions at which the two models have different likeliest tokens
     perplexity_ratio  the changed model's perplexity of the text divided by BASE's; a perplexity is
                 P(text) to the power of -1 / positions
     overlap     mean share of BASE's ``top`` likeliest tokens that are also the changed model's
@@ -133,10 +134,10 @@ Ids = tuple[int, ...]
 class Parted:
     """Pairs of texts; BASE and the changed model drew each pair with one luck.
 
-    texts, tokens  how many pairs, and the tokens of each text
-    differ     the share of pairs that differ
-    parted_at  of each pair: how many tokens are equal before the first difference; None: no
-               difference
+    texts, tokens  how many pairs there are, and how many tokens each text has
+    differ     the share of pairs whose two texts differ
+    parted_at  for each pair, how many tokens are equal before the first difference; None where the
+               texts are equal
     """
 
     texts: int
@@ -150,7 +151,7 @@ class Parted:
 
 
 def prompt_length(window: int) -> int:
-    """The most tokens of the user's text that a draw has as its prompt, for a window's size."""
+    """The most tokens of the user's text in the prompt of a draw, for windows of this size."""
     return min(64, window // 2)
 
 
@@ -172,7 +173,7 @@ def draw(
     temperature: float,
     tell: Callable[[int], object] = int,
 ) -> list[Ids]:
-    """Draw a text of ``tokens`` after each prompt; a prompt's index is its seed."""
+    """Draw a text of ``tokens`` tokens after each prompt; a prompt's index is its seed."""
     texts: list[Ids] = [()] * len(begins)
     requests = (([*ids], {"seed": seed}) for seed, ids in enumerate(begins))
     options: dict[str, Any] = {"max_tokens": tokens, "temperature": temperature, **UNSTOPPED}
@@ -207,7 +208,7 @@ ModelPath = str | PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """A change of BASE: another file of its weights, another format of weights or of its KV cache.
+    """A change of BASE: another file of weights, or another format of its weights or KV cache.
 
     quant     a file or name of the same model with other weights
     quantize  a format of ``cutaway quantize`` for BASE's matrices
@@ -237,7 +238,11 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A whole change's damage. nbytes: of all tensors; kv_bytes: of a token's keys and values."""
+    """A whole change's damage.
+
+    nbytes    the bytes of all tensors
+    kv_bytes  the bytes of a token's keys and values
+    """
 
     change: str
     nbytes: int
@@ -252,7 +257,10 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class TensorCost:
-    """One tensor in another format, the rest as in BASE. base_*: its format and bytes in BASE."""
+    """One tensor in another format, while all other tensors are as in BASE.
+
+    base_*: the tensor's format and bytes in BASE
+    """
 
     tensor: str
     format: str

@@ -1,7 +1,7 @@
 """BASE and changed models read a text, and their logits are compared position by position.
 
-BASE's logits are kept in a nameless file on disk, so that BASE reads the text only once, and each
-changed model once. Measurements are recorded as they are made, so that an interrupted examination
+A nameless file on disk keeps BASE's logits, so that BASE reads the text only once, and so does each
+changed model. Measurements are recorded as they are made, so that an interrupted examination
 can continue.
 """
 
@@ -32,9 +32,10 @@ _ROWS = 64  # per step: Ctrl-C is checked between two steps
 
 
 def windows(ids: Sequence[int], size: int, begin: int | None) -> list[Ids]:
-    """Cut a text into windows of at most ``size`` tokens; each starts with ``begin``, unless None.
+    """Cut a text into windows of at most ``size`` tokens.
 
-    A window of one token is left out: it has no next token.
+    Each window starts with ``begin``, unless ``begin`` is None. A window of one token is left out:
+    it has no next token.
     """
     first = () if begin is None else (begin,)
     rest = ids[1:] if first and tuple(ids[:1]) == first else ids
@@ -44,12 +45,12 @@ def windows(ids: Sequence[int], size: int, begin: int | None) -> list[Ids]:
 
 
 class BaseReading:
-    """BASE's logits at every position of the windows that has a next token."""
+    """BASE's logits at every position that has a next token in its window."""
 
     def __init__(
         self, backend: Backend, texts: Sequence[Ids], vocab: int, top: int, tell: Tell = int
     ) -> None:
-        """Let BASE read the texts. top: tokens to compare. CutawayError for a full disk."""
+        """Let BASE read the texts; a full disk raises CutawayError. top: tokens to compare."""
         self.texts, self.top, self._vocab = texts, min(top, vocab), vocab
         self.count = sum(len(ids) - 1 for ids in texts)
         self._log_z = np.empty(self.count)
@@ -106,7 +107,7 @@ class BaseReading:
 
 
 def steps(backend: Backend, texts: Sequence[Ids]) -> Iterator[tuple[slice, Logits]]:
-    """Yield (positions, their logits (n, vocab)) step by step; logits hold until the next step.
+    """Yield (positions, their logits (n, vocab)) step by step, valid until the next step.
 
     CutawayError where a logit is not finite.
     """
@@ -129,7 +130,7 @@ def _log_z(row: Row) -> float:
 
 
 def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
-    """Find the ``top`` likeliest tokens, best first; of equals the lower id, as in sampling."""
+    """Find the ``top`` likeliest tokens, best first; of equals, the lower id comes first."""
     top_ids = np.argpartition(-row, top - 1)[:top]
     least = row[top_ids].min()
     candidates = np.flatnonzero(row >= least)
@@ -140,7 +141,7 @@ def _likeliest(row: Row, top: int) -> NDArray[np.int64]:
 
 
 class Record:
-    """Answers by key, in a file with a JSON line for each. An unwritable cache is no error."""
+    """Answers by key, in a file of one JSON line per answer. An unwritable cache is no error."""
 
     def __init__(self, question: Mapping[str, Any]) -> None:
         """Read earlier answers. question: all that the answers depend on, ready for JSON."""

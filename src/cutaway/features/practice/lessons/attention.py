@@ -99,7 +99,7 @@ _ALIKE = (0.8, 1.25)  # a loss within these multiples of the attribution is abou
 
 
 def cut_lesson(scene: Scene) -> list[Exercise]:
-    """Ask how much of the token's lead is lost without the head of the largest attribution."""
+    """Ask how much of the token's lead is lost without the head with the largest attribution."""
     from cutaway.features.inside.steps import Redraw
     from cutaway.features.inside.summary import heads
 
@@ -150,7 +150,7 @@ def _losses_table(rows: "list[tuple[HeadFigures, float, float, str]]") -> Table:
 
 
 def judge_loss(attribution: float, loss: float) -> int:
-    """Return the index in ``CHOICES`` of the right answer."""
+    """Return the index of the right answer in ``CHOICES``."""
     low, high = _ALIKE
     share = loss / attribution
     bounds = (share > high, share >= low, share > _LITTLE, True)
@@ -190,7 +190,10 @@ TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
 
 
 def induction_lesson(scene: Scene) -> list[Exercise]:
-    """Ask where a head attends: the one with the most weight on the token that followed."""
+    """Ask where a head attends.
+
+    It is the head with the most weight on the token that followed the last token's earlier place.
+    """
     from cutaway.features.inside.ablate import ablate
     from cutaway.features.inside.summary import heads
 
@@ -239,8 +242,8 @@ def _inductions_table(heads: "list[HeadFigures]", names: tuple[str, ...], last: 
 def repeat_name(llm: "LLM") -> tuple[Scene, int]:
     """Find the step that ends the name's second occurrence.
 
-    Returns it with its token's position in the first occurrence. InputError if the two occurrences
-    have no two tokens in common.
+    Returns the step, and its token's position in the first occurrence. InputError if the two
+    occurrences have no two tokens in common.
     """
     from cutaway.features.inside.steps import unrecorded_trace
 

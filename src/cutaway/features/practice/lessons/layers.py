@@ -104,7 +104,10 @@ def experts_lesson(scene: Scene) -> list[Exercise]:
 
 
 def _middle_mixture(scene: Scene) -> tuple[int, Experts]:
-    """Return the middle layer with experts; InputError without one whose shares are a softmax."""
+    """Return the middle one of the layers with experts, and its op.
+
+    InputError if no layer has experts, or if their shares are no plain softmax.
+    """
     ops = [op for op in scene.llm.graph.ops if isinstance(op, Experts)]
     if not ops:
         raise InputError(

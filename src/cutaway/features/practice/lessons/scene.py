@@ -108,7 +108,7 @@ class Scene:
 def scene(
     llm: "LLM", trace: "Trace | None" = None, index: int | None = None, seed: int | None = None
 ) -> Scene:
-    """Take a step of a run. index: of the step; None: the step of highest entropy.
+    """Take a step of a run. index: the step's index; None: the step of highest entropy.
 
     Without a run, the step is the first after ``TEXT``, with this seed or the sample's. InputError
     if the run has no such step.

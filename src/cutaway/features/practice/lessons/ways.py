@@ -29,7 +29,7 @@ _ROUGHLY = Unit("12", 0, 2)
 
 @dataclass(frozen=True)
 class Ways:
-    """A lesson: the text before, an introduction, and the questions."""
+    """A lesson: the text that the model continues, an introduction, and the questions."""
 
     text: str
     introduction: str
