@@ -72,7 +72,7 @@ class AsyncLLM(PrefixMethods, AsyncModel):
     # -- what the engine does ----------------------------------------------------------------
 
     async def queue(self, requests: Sequence[tuple[Request, int]]) -> Inboxes:
-        """See ``QueuedLLM``; compiles grammars of requests from another process."""
+        """See ``QueuedLLM``. It compiles the grammars of requests from another process."""
         return await self.engine.submit([(await self._with_grammar(r), n) for r, n in requests])
 
     async def _with_grammar(self, request: Request) -> Request:

@@ -112,7 +112,7 @@ def blocking(
 
 
 LONG = 1 << 16
-"""Characters of a long text, which takes up to a second to read."""
+"""A text of more characters than this is long, and may take a second to read."""
 
 
 class AsyncModel(Forwarding):
@@ -167,7 +167,7 @@ class AsyncModel(Forwarding):
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the texts, at most ``timeout`` seconds.
 
-        Ends the texts that are not finished by then. Returns whether all ended by themselves.
+        Ends the texts that are not finished by then. Returns whether all texts ended by themselves.
         """
 
     # -- writing -----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class AsyncModel(Forwarding):
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
     ) -> AsyncIterator[Step]:
-        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
+        """Continue a prompt, with the options of ``generate``; yield each Step as it is made."""
         parsed = await self.parse_async(options)
         if parsed.n > 1:
             raise InputError("n", " must be 1 to stream; submit takes several")
@@ -215,7 +215,7 @@ class AsyncModel(Forwarding):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
-        """Answer a conversation, as ``LLM.chat``; the caller runs the tools."""
+        """Answer a conversation as ``LLM.chat`` does; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
         from cutaway.text.thinking import ThinkingWish
 

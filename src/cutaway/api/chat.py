@@ -26,7 +26,7 @@ def answer(
     continue_final_message: bool,
     wish: ThinkingWish,
 ) -> Any:
-    """Answer a conversation, see ``LLM.chat``. answers: ``TextWriter.answers``."""
+    """Answer a conversation as ``LLM.chat`` says. answers: ``TextWriter.answers``."""
     parsed, conversation = llm.parse_options(options), read_messages(messages)
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
@@ -65,7 +65,7 @@ def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
 
 
 def _check_functions(use: ToolUse) -> None:
-    """InputError unless every tool is a Python function that can be called here."""
+    """Raise InputError unless every tool is a Python function that can be called here."""
     for tool in use.tools:
         if tool.name not in use.functions:
             raise InputError("run_tools", f": {tool.name} is no Python function; run it yourself")

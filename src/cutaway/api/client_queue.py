@@ -1,7 +1,7 @@
 """Run slow work one at a time, with the clients in turn.
 
 A stranger's grammar, body or look inside may take seconds. So a client's work waits for the same
-client's earlier work, and for other clients' only while that has its turn.
+client's earlier work, and for no more than one turn of each other client.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class ClientQueue:
     waiting_text     names the waiting work in an error: "grammars wait to be compiled"
     limit            how many tasks may wait; tasks that serve no client always may
     limit_of_client  how many tasks of one client may wait
-    at_once          how many have their turn together, if the work is done elsewhere
+    at_once          how many tasks have their turn together, if the work is done elsewhere
     """
 
     def __init__(

@@ -28,21 +28,22 @@ class LLM(TextWriter):
               container may use
     context   tokens of prompt and output together, 2 … the model's own; None takes the model's
     kv_tokens     tokens of all sequences together whose keys and values fit into memory, which
-                  grows with those in use; None takes the context's, or 8192 where that is more
-    quantize  q8_0, q4_k_m or another of ``cutaway quantize``: matrices in F32, F16 or BF16 as they
-              are loaded
-    kv        f16, or q8_0, q5_1 or q4_0: keys and values in less memory, and logits that differ a
-              little; "q8_0,q4_0": keys in one of these, values in the other
+                  grows with the tokens in use; None takes the context, or 8192 if that is more
+    quantize  q8_0, q4_k_m or another format of ``cutaway quantize``, for matrices that the file has
+              in F32, F16 or BF16; they are quantised while they are loaded
+    kv        the format of keys and values: f16, or q8_0, q5_1 or q4_0, which take less memory and
+              change logits a little; "q8_0,q4_0" gives keys the first and values the second
     offload_folder  a folder on a disk, for a model larger than memory: the weights are in a
               nameless file there, deleted with this process; memory keeps as many as it can
     lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;
               "FILE:SCALE,FILE:SCALE" adds several, in this order
-    adapters  adapters by name, likewise, for the requests that name one (adapter="name")
+    adapters  name -> adapter, written as for ``lora``, for requests that name it (adapter="name")
     prefix_cache  keep computed keys and values for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None: no limit
-    step_ms       milliseconds that a step should take at most where a prompt is read beside texts,
-                  of which the prompt has half or more; 0: no target; changes no token
+    step_ms       milliseconds that a step should take at most if it reads a prompt and continues
+                  other texts; the prompt has half of the step or more; 0: no target; changes no
+                  token
     progress  show long work on the terminal (a first fetch, many prompts)
 
     Closing it, or leaving its ``with`` block, frees the memory. Raises InputError for a bad

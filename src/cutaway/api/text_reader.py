@@ -1,7 +1,7 @@
 """The methods of LLM and AsyncLLM that read texts and draw nothing: each is named here once.
 
-This module makes a method of a function of ``methods/`` when it is first used, and waits in the
-caller's thread for the result. It does not know what is computed.
+This module turns a function of ``methods/`` into a method when the method is first used, and waits
+in the caller's thread for the result. It does not know what is computed.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator

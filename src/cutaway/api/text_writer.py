@@ -1,7 +1,7 @@
 """TextWriter: the methods of ``LLM`` that draw: generate, stream, chat, denoise, revise.
 
-Of many requests a few run at a time; each yields its result as soon as it ends. An error ends only
-its own request.
+Of many requests a few run at a time, and a request's result is yielded as soon as the request ends.
+An error ends only its own request.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ Result = Completion | list[Completion] | CutawayError
 
 
 class Results(Iterator[tuple[int, Result]]):
-    """(index of the request, its result) in the order in which they end.
+    """Yields (index of a request, its result) in the order in which the requests end.
 
     Closing it early (or leaving its ``with`` block, or dropping it) aborts the running requests.
     on_step: called after every step
@@ -177,7 +177,7 @@ class TextWriter(TextReader):
         is_list: bool,
         grammar: "Compiled | None" = None,
     ) -> Any:
-        """Do as ``generate``. is_list: return a list; grammar: the options', if compiled."""
+        """Do as ``generate`` does. is_list: return a list. grammar: the options', if compiled."""
         traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -194,7 +194,7 @@ class TextWriter(TextReader):
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
     ) -> Results:
-        """Many requests in one batch: (index, result) of each as it ends, in any order.
+        """Run many requests in one batch; yield (index, result) of each as it ends, in any order.
 
         requests: prompts, or (prompt, options) pairs whose options override the common ones. There
         may be any number: they are taken as there is room, about two batches ahead. A CutawayError
@@ -234,16 +234,16 @@ class TextWriter(TextReader):
     def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """Reveal a canvas of ``max_tokens`` cells after a prompt, in passes.
 
-        settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
-        as for generate. ``Completion.passes`` has the passes. InputError for a model that only
-        writes from left to right.
+        settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and the
+        options of ``generate``. ``Completion.passes`` has the passes. InputError for a model that
+        only writes from left to right.
         """
         from cutaway.requests.options import split_rule
 
         return self.generate(prompt, **split_rule(settings))
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
-        """Return a Stream for each of n samples; they run in one batch, whichever is read.
+        """Return a Stream for each of n samples; all run in one batch, no matter which one is read.
 
         With a suffix and a model without FIM tokens, the streams have ended: see docs/fill.md.
         With ``align`` the caller chooses among their completions: ``methods.importance.align``.
@@ -265,13 +265,14 @@ class TextWriter(TextReader):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
     ) -> Any:
-        """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
+        """Answer a conversation: messages of {"role": …, "content": …}.
 
+        options: those of ``generate``
         tools: the tools that the answer may call: Python functions with types, or tools as in
-        OpenAI's chat, as are tool_choice and parallel_tool_calls
+        OpenAI's chat, which also defines tool_choice and parallel_tool_calls
         run_tools: call the functions and answer their results, for at most ``max_rounds`` answers;
-        calls of the last one are not run. A function's exception is raised. Each answer has a trace
-        of its own, as samples have.
+        calls in the last answer are not run. A function's exception is raised. Each answer has a
+        trace of its own, as samples have.
         continue_final_message: the last message is the assistant's, and the text continues it; the
         first of ``new_messages`` is then this message, whole
         think: whether the model thinks, or a level that its template knows ("low"); None: the
@@ -341,9 +342,10 @@ class TextWriter(TextReader):
         surprise: "loop", given the tokens before, or "leave_one_out", also given the tokens after
         candidates: tokens tried in each place; span: tokens that metropolis draws at once
         filler: for better, a bidirectional model that replaces whole words
-        progress: called with (activity, done, total); stopped: called between steps, ends the
-        revision once true and keeps what was tried; adapter: the name of a loaded adapter
-        options: of the draft, as for generate
+        progress: called with (activity, done, total); stopped: called between steps; once it
+        returns true, the revision ends and keeps what was tried
+        adapter: the name of a loaded adapter
+        options: those of ``generate``, for the draft
         Raises InputError for a value out of range.
         """
         revising = feature("revise.revise")
@@ -365,7 +367,7 @@ class TextWriter(TextReader):
         traces: Iterator[Path] | None = None,
         grammar: "Compiled | None" = None,
     ) -> list[Stream]:
-        """Do as ``add``; with a suffix and a model without FIM tokens, the streams have ended."""
+        """Do as ``add``. With a suffix and a model without FIM tokens, the streams have ended."""
         if not infills_by_bayes(self, options):
             return self.add(prompt, options, traces, grammar)
         from cutaway.methods.infill import infill_by_bayes

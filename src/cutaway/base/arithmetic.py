@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def plainly(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function compute in plain arithmetic. A generator or coroutine would pause within."""
+    """Make a function, but no generator or coroutine, compute in plain arithmetic."""
 
     @wraps(function)
     def compute_plainly(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -18,7 +18,7 @@ Progress = Callable[[str, int, int], object]
 
 _REDRAW_S = 0.1
 _LONGEST_BEGINNING, _LONGEST_END = 900, 300
-"""Characters of an error's sentence: it may quote a name of any length, and end with the remedy."""
+"""How many characters of a long error are kept: it may quote a long name before the remedy."""
 
 
 def silent(work: str, done: int, total: int) -> None:
@@ -49,7 +49,7 @@ def say_error(sentence: str) -> None:
 
 
 def _columns() -> int:
-    """Return the width of the terminal at standard error; if it is none, lines are unlimited."""
+    """Return the width of the terminal at standard error; without a terminal, no limit."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
     except (OSError, ValueError, AttributeError):  # a file, a closed one, none

@@ -84,7 +84,8 @@ def file_system(folder: Path) -> str:
 def _performance_cores() -> set[int]:
     """Return the faster of two kinds of processors; none if all are alike.
 
-    Intel names them; ARM gives each a capacity, and small ones have less than half the largest.
+    Linux lists Intel's faster ones. On ARM, each processor has a capacity; that of a slower one is
+    at most half of the largest.
     """
     text = _text(_ROOT / "sys/devices/cpu_core/cpus")
     cores = set[int]()

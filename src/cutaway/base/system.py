@@ -101,7 +101,7 @@ def lock(file: int, *, wait: bool = False) -> None:
 
 
 def reserve(file: int, nbytes: int) -> None:
-    """Make a file so long; on Linux, also reserve the space on the disk."""
+    """Give a file this length; on Linux, also reserve the space on the disk."""
     if sys.platform == "linux":
         os.posix_fallocate(file, 0, nbytes)
     else:
@@ -148,7 +148,7 @@ def user() -> int:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Make allocations beyond so many bytes fail; on Linux only."""
+    """Make allocations beyond this many bytes fail; on Linux only."""
     if sys.platform == "linux":
         import resource
 
@@ -156,7 +156,7 @@ def limit_memory(nbytes: int) -> None:
 
 
 def limit_time(seconds: int) -> None:
-    """End this process once it has computed for so long from now; not on Windows."""
+    """End this process once it has computed for this long from now; not on Windows."""
     if sys.platform != "win32":
         import resource
 

@@ -26,7 +26,7 @@ _STALE_S = 3600
 
 
 def check_place(path: Path) -> None:
-    """Raise InputError if no file can be written there, before any work is done."""
+    """Raise InputError, before any work is done, if no file can be written at this path."""
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file; name a new one")
@@ -42,7 +42,7 @@ def check_place(path: Path) -> None:
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a new file to write, which takes the name when the block ends.
 
-    A file that had the name is replaced; if that is a link, the file it leads to. Two writers at
+    A file that had the name is replaced. Where the name is a link, its target is. Two writers at
     once have a file each, and the last to end gets the name. Raises CutawayError if it cannot be
     written, DiskFullError if the disk is full; after any exception no part is left. Parts that a
     killed process left are removed by the next writer, once they are an hour old.
@@ -192,13 +192,13 @@ MOST_BYTES = 1 << 28
 
 
 def read_bounded(path: str | PathLike[str], max_bytes: int = MOST_BYTES) -> bytes:
-    """Read all of a file; InputError if it has more bytes, OSError if it cannot be read."""
+    """Read a whole file; InputError if it has more than max_bytes, OSError if it is unreadable."""
     with Path(path).open("rb") as file:
         return read_all(file, str(path), max_bytes)
 
 
 def read_all(file: BinaryIO, name: str, max_bytes: int = MOST_BYTES) -> bytes:
-    """Read the rest of an open file; InputError, with ``name``, if it has more bytes."""
+    """Read the rest of an open file; InputError, with ``name``, if this is more than max_bytes."""
     pieces, left = [], max_bytes + 1
     while left and (piece := file.read(min(left, 1 << 20))):  # a pipe gives what it has
         pieces.append(piece)

@@ -49,7 +49,7 @@ class Phases:
 
 
 class Usage(NamedTuple):
-    """Tokens in and out. ``cached_tokens``: the prompt's tokens that were not computed again."""
+    """Counts of tokens. ``cached_tokens`` are tokens of the prompt that were not computed again."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -57,7 +57,7 @@ class Usage(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """Draft tokens: how many were proposed, and how many accepted; each of those saved a step."""
+    """How many draft tokens were proposed and accepted; each accepted one saved a step."""
 
     proposed: int = 0
     accepted: int = 0
@@ -85,11 +85,11 @@ class Started(NamedTuple):
 class Scored(NamedTuple):
     """How likely the model's own logits make the prompt's tokens that one step scores.
 
-    position  of the first scored token
+    position  the position of the first scored token
     rows      for each token: its log-probability, its rank, and the likeliest token there
     logits    float32 (n, vocab) where the request wants them: row i, at position
               ``position - 1 + i``, predicts the token at the next position. Where attention is
-              not causal: those that the decoder wants, from number ``position - 1`` on
+              not causal, they are rows that the decoder wants, from number ``position - 1`` on
     """
 
     id: int
@@ -127,7 +127,7 @@ class Step(NamedTuple):
                     the request has the ledger; None where the constraint forbade nothing
     refused_by      names of the checks that refused tokens which the other constraints allowed;
                     thinking_budget where a thought's budget allowed this token only
-    pass_index      of a canvas: the pass that revealed the token
+    pass_index      the pass over a canvas that revealed the token
     """
 
     id: int
@@ -158,11 +158,11 @@ class PassCell(NamedTuple):
     """A cell that a pass looked at.
 
     token_id     the token that was drawn for it, whether or not the cell was revealed
-    logprob      of that token, natural, under the model's own logits
-    entropy      of the row, in nats
+    logprob      the natural log-probability of that token, under the model's own logits
+    entropy      the entropy of the cell's row, in nats
     figure       the value by which the rule orders cells: the highest goes first
     was, now     the token there before and after the pass; None where it is masked
-    logits_hash  of the bits of the row
+    logits_hash  hash of the bits of the row's logits
     likely       the two likeliest tokens but the mask, under the model's own logits, with the
                  natural log-probability of each
     observed     the values that the request's ``Observe`` names
@@ -190,8 +190,8 @@ class Pass(NamedTuple):
     masked_again  positions of cells that go back to being masked
     bound         the most that revealing the pass's cells together can lose, in nats; see
                   ``canvas.bound``
-    redraw        which noise of its positions it used: 0 the first, n the n-th redrawn
-    fingerprint   of the logits of all cells that passes up to this one looked at
+    redraw        which noise its cells had: 0 for the first, n for the noise of the n-th redraw
+    fingerprint   hash of the logits of all cells that passes up to this one looked at
     """
 
     id: int
@@ -207,12 +207,12 @@ class Pass(NamedTuple):
 
     @property
     def tokens_after(self) -> dict[int, int | None]:
-        """The token after the pass, by position, of the cells it computed; None: masked (again)."""
+        """The token of each computed cell after the pass, by position; None for a masked cell."""
         return {cell.position: cell.now for cell in self.cells} | dict.fromkeys(self.masked_again)
 
     @property
     def revealed(self) -> list[PassCell]:
-        """The cells that were masked, and are not any more."""
+        """The cells that were masked before the pass, and are not masked after it."""
         return [cell for cell in self.cells if cell.was is None and cell.now is not None]
 
 
@@ -289,7 +289,7 @@ class Emission(NamedTuple):
 class Outbox:
     """The events of one sequence, in order.
 
-    emissions  all of them; no other list ever takes its place
+    emissions  all events; this list is never replaced by another
     """
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ class Outbox:
         return last if isinstance(last, Ended) else None
 
     def drop_logits(self, place: int) -> None:
-        """Replace logits that a reader has taken with empty rows: restoring counts the rows."""
+        """Replace the logits, once a reader has them, by empty rows, which restoring counts."""
         emission = self.emissions[place]
         if isinstance(event := emission.event, Scored) and event.logits is not None:
             rows = np.empty((len(event.logits), 0), np.float32)

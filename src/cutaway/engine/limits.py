@@ -8,7 +8,7 @@ from cutaway.errors import InputError, Name, TooLongError
 
 
 def last_seen(attention: str | int, position: int, length: int) -> int:
-    """Return the last position, below ``length``, that a token attends to: its row of the mask."""
+    """Return the last position, below ``length``, that the token at a position attends to."""
     if attention == "causal":
         return position
     if isinstance(attention, str):
@@ -28,14 +28,14 @@ _INSTEAD = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with den
 class Limits:
     """The limits that the model itself imposes.
 
-    model      its name, for errors
+    model      the model's name, for errors
     attention  which tokens a token attends to: "causal", itself and those before it;
                "bidirectional", the whole text; a number n, block-causal: all up to the end of its
                own block of n tokens
     shift      whether a row predicts the next position, where attention is not causal
     mask_id    the mask token
     has_head   whether the model predicts tokens
-    padding_ids  rows of the output matrix without a token: never drawn
+    padding_ids  rows of the output matrix that stand for no token, and are never drawn
     """
 
     context_length: int
@@ -65,11 +65,12 @@ class Limits:
     def too_long(
         self, tokens: object, field: str = "prompt", predicate: str = " has"
     ) -> TooLongError:
-        """Return the error for a prompt of so many tokens: a number, or words ("at least 9000").
+        """Return the error for a prompt of too many tokens.
 
         LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
         length is". They can then shorten a conversation or ask another model.
 
+        tokens: how many, as a number or in words ("at least 9000")
         predicate: follows the field's name, as in "prompt has", "suffix and prompt have"
         """
         return TooLongError(
@@ -80,14 +81,14 @@ class Limits:
         )
 
     def check_head(self) -> None:
-        """InputError where the model predicts no tokens."""
+        """Raise InputError where the model predicts no tokens."""
         if not self.has_head:
             raise InputError(
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
             )
 
     def check_causal(self, instead: str = _INSTEAD) -> None:
-        """InputError where attention is not causal: the model cannot continue a text.
+        """Raise InputError where attention is not causal: the model cannot continue a text.
 
         instead: what to use such a model for
         """
@@ -98,14 +99,14 @@ class Limits:
             )
 
     def check_bidirectional(self, ids: tuple[int, ...]) -> None:
-        """InputError where attention is causal, or the model cannot read these tokens."""
+        """Raise InputError where attention is causal, or the model cannot read these tokens."""
         if self.is_causal:
             raise InputError("this model's attention is causal: no row of it reads a whole text")
         self.check_head()
         self.check_read(ids)
 
     def check_read(self, ids: tuple[int, ...]) -> None:
-        """InputError where the model cannot read these tokens."""
+        """Raise InputError where the model cannot read these tokens."""
         if len(ids) > self.context_length:
             raise InputError(
                 f"the text has {len(ids)} tokens, and {self.context_length} can be read: shorten it"
@@ -113,7 +114,7 @@ class Limits:
         self.check_scored(ids)
 
     def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
-        """InputError where the model cannot reveal a canvas.
+        """Raise InputError where the model cannot reveal a canvas.
 
         total: tokens of the text, its prompt included
         block: the rule's block size, where it has one
@@ -144,7 +145,7 @@ class Limits:
             )
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot continue this prompt."""
+        """Raise InputError where the model cannot continue this prompt."""
         if not prompt:
             raise InputError(
                 "prompt", " is empty and this model has no begin token: write something"
@@ -154,7 +155,7 @@ class Limits:
         self.check_ids("prompt", prompt)
 
     def check_scored(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot score these tokens."""
+        """Raise InputError where the model cannot score these tokens."""
         if not 0 < len(prompt) <= self.context_length:
             raise InputError(
                 "token_ids", f" must hold 1 to {self.context_length} ids, not {len(prompt)}"
@@ -162,7 +163,7 @@ class Limits:
         self.check_ids("token_ids", prompt)
 
     def check_ids(self, name: str, ids: Iterable[int]) -> None:
-        """InputError naming an id that is not in the vocabulary."""
+        """Raise InputError naming an id that is not in the vocabulary."""
         for token_id in ids:
             if not 0 <= token_id < self.vocab_size:
                 last = self.vocab_size - 1

@@ -83,7 +83,7 @@ def new_salt() -> str:
 
 
 def _check_salt(salt: Any) -> None:
-    """InputError unless the salt is None or a str of a bounded length; it never shows the salt."""
+    """Raise InputError unless the salt is None or a bounded str; no error shows the salt."""
     if salt is None or (isinstance(salt, str) and 0 < len(salt) <= _LONGEST_SALT):
         return
     actual = f"of {len(salt)}" if isinstance(salt, str) else type(salt).__name__
@@ -135,7 +135,7 @@ class Request:
     def salt(self) -> tuple[int, str] | None:
         """Return (position, name): from there on, only texts of the same name share KV blocks.
 
-        None: the text shares them with all others whose salt is None.
+        None: the text shares KV blocks with all other texts whose salt is None.
         """
         changed = self.interventions.salt if self.interventions else None
         if not self.adapter and self.run.cache_salt is None:
@@ -178,7 +178,7 @@ _REPLAY_ADVICE = (
 class PrescribedTokens:
     """The prescribed tokens of one sequence; see ``RunParams`` for forced tokens and replays.
 
-    diverged  the output differs from the replay; after tokens are taken back, it may agree again
+    diverged  whether the output differs from the replay; it may agree again after a rewind
     """
 
     def __init__(self, forced: tuple[int, ...], replay: tuple[int, ...]) -> None:
@@ -212,7 +212,7 @@ class PrescribedTokens:
         self, steps: Items[Step], length: int, finish_reason: FinishReason | None,
         describe_token: Callable[[int], str],
     ) -> ReplayError | None:  # fmt: skip
-        """Return the error where final steps differ from the replay, or the replay has more.
+        """Return the error where final steps differ from the replay, or the replay is longer.
 
         length  tokens of the output
         """

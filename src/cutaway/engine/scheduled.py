@@ -24,7 +24,7 @@ class Scheduled:
     """A sequence's rows in one step: pending tokens, then draft tokens.
 
     start            position of the first row
-    first_logit_row  the first row whose logits are wanted; all later rows' are wanted, too
+    first_logit_row  the first row whose logits are wanted; those of all later rows are, too
     logit_rows       the rows whose logits are wanted, where they are not the last ones
     limits           for each row, the last position that it attends to; None: its own position
     drafted_by       what made the draft tokens: "draft" (speculation), "grammar" (which allows no
@@ -172,9 +172,9 @@ class HiddenReader(Protocol):
 def run_scheduled(
     backends: Mapping[str, Backend], scheduled: list[Scheduled], reader: HiddenReader
 ) -> tuple[list[Logits], Logits]:
-    """Run the model; return each entry's logits, and all in one array if one run computed them.
+    """Run the model; return each entry's logits, and one array of all if one run computed them.
 
-    backends  by adapter
+    backends  the backend of each adapter
     reader    reads the hidden states of some rows
 
     A run is of one adapter and of one kind: plain rows, those with hidden states, rows with

@@ -41,8 +41,8 @@ class SequenceMemory:
     blocks         KV block ids by position // block size; the first ``published`` of them are in
                    the prefix cache, and the first ``num_out_of_window`` lie outside the sliding
                    windows of all rows to come
-    stored         positions that are written in the blocks, rejected draft tokens included;
-                   counted where layers have sliding windows
+    stored         how many positions are written in the blocks, rejected draft tokens included;
+                   they are counted where layers have sliding windows
     read_states    where layers have a recurrent state: the blocks with the states from which the
                    sequence may continue, by the number of tokens before each
     stored_states  the slots in which a step stores states, by the number of tokens before each
@@ -73,7 +73,7 @@ class Sequence:
     logits_emitted     rows whose logits ``Scored`` events have emitted: a sequence that is
                        preempted and computed again emits each row once
     expected           tokens that the constraint forces next, used as draft tokens
-    rewound            tokens were taken back, so that computed rows no longer fit
+    rewound            whether tokens were taken back, so that computed rows no longer fit
     outbox             the events that were emitted
     guest_code         calls code that the request brought
     decoding           its decoder's state (``Decoder.begin``)
@@ -181,7 +181,7 @@ class Sequence:
         return self._prescribed.is_forced(len(self.output_token_ids))
 
     def next_forced(self, count: int) -> list[int]:
-        """The forced ones of the next ``count`` tokens."""
+        """The tokens among the next ``count`` that are forced."""
         return self._prescribed.get_forced(len(self.output_token_ids), count)
 
     def describe_token(self, token_id: int) -> str:
@@ -209,7 +209,7 @@ class Sequence:
             return [None]
 
     def take_scores(self) -> None:
-        """Copy the prompt's scores from the sample that this one forked from, if it has more."""
+        """Copy the prompt's scores from the sample that this one forked from, if that has more."""
         if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
             self.prompt_scores = list(self.fork_of.prompt_scores)
 
@@ -291,7 +291,7 @@ class Sequence:
         self._prescribed.follow(token_ids, 0)
 
     def _follow_constraint(self, token_id: int, *, forced: bool) -> tuple[str, ...]:
-        """Advance the constraint by the output's last token; return the checks that refused others.
+        """Advance the constraint by the output's last token; return the checks that refused tokens.
 
         Sets the finish reason where the token ends the sequence.
         """
@@ -331,7 +331,7 @@ class Sequence:
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 
     def _check_end(self, token_id: int) -> None:
-        """Set the finish reason: the first in this order whose condition is met."""
+        """Set the finish reason: of all whose condition is met, the first in the order below."""
         stopping, limits = self.request.stopping, self.vocabulary.limits
         if self._text.stop is not None:
             self.finish_reason, self.matched = FinishReason.STOP_STRING, self._text.stop

@@ -51,8 +51,8 @@ def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[S
 
     constrained: draws may have a mask of allowed tokens.
 
-    A stage that would change nothing is left out. So are temperature and filters at temperature 0,
-    where the draw takes the likeliest of the tokens that the other stages leave.
+    A stage that would change nothing is left out. Temperature and filters are left out at
+    temperature 0, too: the draw takes the likeliest of the tokens that the other stages leave.
     """
     if constrained and "constraint" not in params.order:
         raise InputError("chain", " has no 'constraint', which this request needs: add it")
@@ -102,7 +102,7 @@ def apply(
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:
-    """Return the id of the drawn survivor: argmax of processed logit + luck, or greedy."""
+    """Return the drawn survivor's id: argmax of processed logit + luck, without luck if greedy."""
     score = c.logits.astype(np.float64)
     if params.temperature > 0:
         score = score + gumbel(seed, place, c.ids)

@@ -1,4 +1,4 @@
-"""Definitions of the stages of the chain (temperature, top-k, top-p, …): one function a stage.
+"""Definitions of the stages of the chain (temperature, top-k, top-p, …), a function for each.
 
 Candidates are ids and their processed logits, on the way from a row of logits to a token. This
 NumPy code is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md has
@@ -66,7 +66,7 @@ class Candidates:
         return np.argsort(-self.logits, kind="stable")
 
     def find(self, token_id: int) -> int | None:
-        """Return the index of a candidate; None if the token is none."""
+        """Return the index of the candidate with this id; None if there is none."""
         at = int(np.searchsorted(self.ids, token_id))
         return at if at < len(self.ids) and self.ids[at] == token_id else None
 
@@ -90,7 +90,7 @@ class Candidates:
 Rule = Mapping[str, Any]
 
 MAX_REPEAT = 1e30
-"""The most that DRY subtracts, before its multiplier: below every logit, within float32."""
+"""The most that DRY subtracts, before its multiplier: it outweighs any logit, and fits float32."""
 
 
 def logit_bias(c: Candidates, rule: Rule, _: Context) -> Candidates:
@@ -211,7 +211,7 @@ def top_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep the fewest tokens, by distance of surprise from the entropy, that together reach p."""
+    """Keep the fewest tokens that reach p, those whose surprise is nearest the entropy first."""
     weights, depths = c.weights(), c.depths()
     # -log p = depth + log Σ weights, and the entropy is their mean: the logarithm cancels.
     mean = ordered_sum(weights * depths) / ordered_sum(weights)
@@ -227,7 +227,7 @@ def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
 
 
 def min_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
-    """Keep tokens at least this many times as likely as the likeliest."""
+    """Keep the tokens that are at least p times as likely as the likeliest token."""
     return c.keep(-c.depths() >= scalar_log(rule["p"]))
 
 
@@ -240,7 +240,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
-    """Remove, with this probability, the tokens that reach the threshold but the least likely."""
+    """Remove, if a coin says so, all tokens that reach the threshold except the least likely."""
     if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()

@@ -1,10 +1,10 @@
 """Luck: random numbers as a pure function of (seed, absolute position, redraw, token id).
 
-Gumbel noise from Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers:
-as easy as 1, 2, 3", SC 2011). It has no state, so a token's luck stays the same when a filter
-removes its neighbours, when the temperature changes or when the text is forked. Where a position is
-drawn more than once, as for cells of a canvas, each redraw may have its own luck; the first draw
-has number 0.
+Luck is Gumbel noise from Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011). It has no state, so a token's luck stays the same when a
+filter removes its neighbours, when the temperature changes or when the text is forked. Where a
+position is drawn more than once, as for cells of a canvas, each redraw may have its own luck; the
+first draw has number 0.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ chain.py and observe.py, defines all results. It takes over where ``cutaway.base
 missing, and for single rows: those with a user's processors, which are Python, and those whose
 logits a stage might carry beyond float32.
 
-Rows are also read without drawing: how likely the model makes known tokens.
+It also reads rows without a draw, to say how likely the model makes known tokens.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ class Sampled(NamedTuple):
 
     sampled_id   the token that the sampler draws; ``token_id`` differs only if it was forced
     survivors    how many tokens the chain left to draw from
-    logprob      of the token, natural, under the model's own logits
-    logits_hash  of the row: equal hashes mean equal bits
+    logprob      the token's natural log-probability under the model's own logits
+    logits_hash  the hash of the row: equal hashes mean equal bits
     observed     the row's figures, if the draw asks for them
     unconstrained_id  the token that the same luck draws without the mask, if the draw asks for the
                  ledger; None without a mask, or with a processor after it
@@ -302,7 +302,7 @@ def read_rows(
     """Return the probability and rank of a given next token in each row, and the likeliest tokens.
 
     logits: (rows, vocab), not changed. next_ids: one per row, None if no token is given. top: how
-    many of the likeliest, at most the vocabulary. tier, pool: as for ``sample``.
+    many of the likeliest tokens to return, at most the vocabulary. tier, pool: as for ``sample``.
 
     A row that is not finite gives a CutawayError in its place. Raises InputError for an id outside
     the vocabulary.

@@ -89,7 +89,7 @@ def likeliest(c: Candidates, count: int) -> Likeliest:
 
 
 def rank(logits: LogitsRow, index: int) -> int:
-    """Return the rank of a logit: 1 for the highest; ties: the lowest index first."""
+    """Return the rank of a logit: 1 for the highest; of equal logits, the first ranks higher."""
     logit = logits[index]
     ahead = np.count_nonzero(logits > logit) + np.count_nonzero(logits[:index] == logit)
     return 1 + int(ahead)
@@ -145,8 +145,8 @@ class Candidate(NamedTuple):
     """One token: its logit, and the effect of the chain on it.
 
     logit           the model's own, a float32
-    delta           what bias, penalties and processors together added, a float32: the logit
-                    before the temperature, at its removal or at the end, minus the model's own
+    delta           what bias, penalties and processors together added to the logit before the
+                    temperature and before the token's removal, a float32
     removed_by      index of the stage that removed it; None if it survived
     final_logprob   natural log-probability among the survivors; None if it was removed
     luck            its Gumbel noise at this seed and position; None if the draw is greedy
@@ -192,9 +192,9 @@ class Observation(NamedTuple):
 
     @property
     def neg_log_z(self) -> float | None:
-        """-ln Z in nats, where Z is the share of the mass before the constraint that it kept.
+        """-ln Z in nats, where the constraint kept a share of Z of the mass before it.
 
-        A difference of two normalisers, so that it is exact even if almost all was removed.
+        It is a difference of two normalisers, and exact even if almost all mass was removed.
         None if the ledger has no constraint.
         """
         before = self.log_sum_exp
@@ -223,9 +223,9 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 class NumberTable(Sequence[Row]):
     """Rows of numbers that are kept as one array, and become tuples when they are read.
 
-    The steps of an answer may have a million candidates, and are kept until it is written. As
-    tuples each took 300 bytes, and together a third of a second of the garbage collector, during
-    which no thread of the process runs.
+    The steps of an answer may have a million candidates, and are kept until the answer is
+    written. As tuples, each candidate took 300 bytes, and all together took the garbage collector
+    a third of a second, during which no thread of the process runs.
 
     data: the bytes of rows of ``DTYPE``
     """
@@ -273,7 +273,7 @@ class NumberTable(Sequence[Row]):
 
 
 class CandidateTable(NumberTable[Candidate]):
-    """Candidates, with -1 or NaN for None."""
+    """A table of candidates, in which -1 or NaN stands for None."""
 
     DTYPE = np.dtype(
         [
@@ -301,7 +301,7 @@ class CandidateTable(NumberTable[Candidate]):
 
 
 class LikelyTable(NumberTable[tuple[int, float]]):
-    """The pairs of a ``Likeliest``."""
+    """A table of the pairs of a ``Likeliest``."""
 
     DTYPE = np.dtype([("id", "u4"), ("logprob", "f8")], align=True)
     __slots__ = ()
@@ -362,7 +362,7 @@ def _candidates(
 def _trace_token(
     chain: Sequence[Stage], states: Sequence[Candidates], token_id: int
 ) -> tuple[int | None, float]:
-    """Find the stage that removed a token, and what was added to its logit before it.
+    """Find the stage that removed a token, and what was added to its logit before that stage.
 
     What is added after the temperature is not counted.
     """

@@ -27,7 +27,7 @@ class Param(NamedTuple):
     above, below whether the range excludes low, or high
     zero         the meaning of 0, if 0 is allowed besides the range
     off          the value at which the setting does nothing
-    slider       low, high and step of a slider that shows the useful part
+    slider       low, high and step of a slider that shows the useful part of the range
     """
 
     type: type

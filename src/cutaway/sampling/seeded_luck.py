@@ -15,7 +15,7 @@ _ODD = [1.0 / n for n in range(1, 24, 2)]
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return Philox4x32-10 (Salmon et al., SC 2011): four words of 32 bits from four and a key."""
+    """Return Philox4x32-10 (Salmon et al., SC 2011): 4 words of 32 bits from 4 words and a key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -55,8 +55,8 @@ def gumbel(seed: int, position: int, token_id: int) -> float:
 
 
 def draw(logits: Mapping[int, float], seed: int, position: int) -> int:
-    """Draw one of the surviving tokens, {token id: processed logit}; ties to the lowest id.
+    """Draw one of the surviving tokens, {token id: processed logit}; ties go to the lowest id.
 
-    position: of the drawn token in the text, prompt included
+    position: the position of the drawn token in the text, prompt included
     """
     return min(logits, key=lambda t: (-(logits[t] + gumbel(seed, position, t)), t))

@@ -214,5 +214,5 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The order of the stages in each engine, by which the same settings mean different things.
 
-Stages that an engine lacks come after its own, but before a temperature that is last.
+Stages that an engine lacks come after its own, but before the temperature if that is its last.
 """

@@ -1,8 +1,8 @@
 """A canvas of masked cells, and how a rule decides which of them a pass reveals.
 
 This module has the cells of one text, the current block, and the rule's arithmetic: pure functions
-of the cells' figures order the cells, count those to reveal and choose those to mask again. Between
-equal cells the lowest position comes first.
+of the cells' figures order the cells, count those to reveal and choose those to mask again. Of
+cells with equal values, the one at the lowest position comes first.
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,11 @@ _FLOAT_ONE = np.float32(1)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of n cells, in the order of their positions; probabilities and nats, (n,) each.
+    """The figures of n cells, in the order of their positions; each is an array (n,).
 
-    p_drawn            probability of the token that was drawn
-    p_best, p_second   probabilities of the two likeliest tokens
-    entropy            of the distribution of tokens
+    p_drawn            the probability of the token that was drawn
+    p_best, p_second   the probabilities of the two likeliest tokens
+    entropy            the entropy of the distribution of tokens, in nats
     """
 
     positions: Positions
@@ -159,7 +159,7 @@ def _share_revealed(rule: Rule, index: int, progress: BlockProgress) -> np.float
 
 
 def _sigma(rule: Rule, progress: BlockProgress) -> float:
-    """The probability that a revealed cell is masked again in this pass (ReMDM, capped)."""
+    """The probability that a revealed cell is masked again in this pass: ReMDM's, with a cap."""
     now, then = (float(_share_revealed(rule, progress.index + n, progress)) for n in (0, 1))
     if rule.remask != "sigma" or now <= 0:
         return 0.0
@@ -171,7 +171,8 @@ def choose_masked_again(
 ) -> list[int]:
     """Return the positions of revealed cells that are masked again.
 
-    positions, p_drawn: of the block's revealed cells; p_drawn is from the pass that revealed each
+    positions: the positions of the block's revealed cells
+    p_drawn: the probability of each one's token in the pass that revealed the cell
     """
     if rule.remask == "lowest":
         number = progress.cells * (progress.passes - progress.index - 1) // progress.passes
@@ -192,7 +193,10 @@ def find_edits(rule: Rule, figures: Figures, other: NDArray[np.bool_]) -> NDArra
 
 
 def bound(entropies: Floats) -> float:
-    """Return the most nats lost by revealing cells together: all entropies but the largest."""
+    """Return the most nats that revealing cells together can lose.
+
+    This is the sum of all entropies but the largest.
+    """
     return ordered_sum(entropies) - float(np.max(entropies)) if len(entropies) else 0.0
 
 
@@ -362,8 +366,8 @@ class Canvas:
 def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = None) -> Canvas:
     """Return an empty canvas at a position.
 
-    model_block: the block size of a block-causal model. Its blocks count from position 0, and the
-    canvas's blocks end where they do
+    model_block: the block size of a block-causal model. The model's blocks are counted from
+    position 0, and each block of the canvas ends where one of them ends, or with the canvas
     """
     if model_block is None:
         size = rule.block or length
@@ -379,7 +383,7 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
 
 
 def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[int]:
-    """Return each block's number of passes; at most its cells if each pass must reveal one."""
+    """Return each block's number of passes: at most one per cell if every pass must reveal one."""
     sizes, steps = [end - start for start, end in blocks], rule.steps
     if steps is None:
         return sizes
@@ -393,7 +397,7 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
 def most_computed(rule: Rule, cells: int, attention: str | int) -> int:
     """The most cells that all passes over a canvas compute.
 
-    attention: of the model, see ``Limits``; a number is the size of its blocks
+    attention: the model's ``Limits.attention``
     """
     block = min(rule.block or cells, cells) if isinstance(attention, str) else min(attention, cells)
     passes = cells if rule.steps is None else min(rule.steps, cells)

@@ -1,6 +1,6 @@
 """Rules as data: in which order cells are revealed, how many in a pass, and what may be undone.
 
-Each setting is one of a published sampler: LLaDA (arXiv 2502.09992), Dream (2508.15487), Fast-dLLM
+Each setting comes from a published sampler: LLaDA (arXiv 2502.09992), Dream (2508.15487), Fast-dLLM
 (2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM (2503.00307), LLaDA 2.1
 (2602.08676). Flags, fields and docs take their words from this module.
 """
@@ -30,7 +30,7 @@ _MAX_COUNT = 2**20
 
 
 class ForcedCell(NamedTuple):
-    """A token that a cell gets in a pass, whatever is drawn; all are counted from 0."""
+    """A token that a cell gets in a pass, whatever is drawn. Passes and cells count from 0."""
 
     pass_index: int
     cell: int
@@ -44,8 +44,8 @@ class Rule:
     block          how many cells are finished before later ones are begun; None: all of them, or
                    the model's blocks
     order          which cells go first: those with the highest "confidence" (probability), the
-                   largest "margin" between the two likeliest tokens, the lowest "entropy", at
-                   "random", or from the "left"
+                   largest "margin" between the two likeliest tokens, the lowest "entropy",
+                   cells at "random", or those further to the "left"
     steps          passes for the whole canvas, by ``schedule``; None: one cell in each pass, unless
                    another setting says how many
     schedule       how many cells each of the ``steps`` reveals: "even" (LLaDA), "dream", or a
@@ -56,17 +56,20 @@ class Rule:
     entropy_bound  reveal the most cells whose entropies, except the largest, add up to at most
                    this many nats (EB)
     draws_first    true: a cell's confidence is the probability of its drawn token, so that lucky
-                   draws go first. False: that of its likeliest token, whatever is drawn
+                   draws go first. False: it is the probability of the cell's likeliest token
     after_chain    compute figures from the distribution after the sampling stages (Dream)
-    order_temperature  the order is drawn, in proportion to exp(figure / this); 0: the best first
+    order_temperature  the order of cells is drawn, in proportion to
+                   exp(figure / order_temperature); 0: the best cells go first
     remask         "lowest": mask the least likely of all revealed cells again, fewer in each pass
                    (Mask-Predict). "sigma": mask each again at random, with a probability of at most
                    ``remask_rate`` (ReMDM). "edit": replace the token of a revealed cell by another
                    with a probability above ``edit_threshold`` (LLaDA 2.1)
-    cache          "exact": each pass computes all rows that can have changed. The others compute
-                   fewer rows and other bits: with "prefix", keys and values before the block are
-                   those of the block's first pass (Fast-dLLM); with "dual", also those after it
-    noise          "reuse": a cell has the same Gumbel noise in each pass; "fresh": new noise
+    cache          "exact": each pass computes all rows that can have changed. The other two
+                   compute fewer rows, and change bits: with "prefix", keys and values before the
+                   block are those of the block's first pass (Fast-dLLM); with "dual", keys and
+                   values after the block are, too
+    noise          "reuse": a cell has the same Gumbel noise in each pass; "fresh": it has new noise
+                   in each pass
     forced_cells   (pass, cell, token id): the cell gets this token in that pass, whatever the draw
                    and the other settings say; all counted from 0
     """

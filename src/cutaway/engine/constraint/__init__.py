@@ -20,7 +20,7 @@ from cutaway.engine.limits import Limits
 from cutaway.errors import CutawayError
 
 Mask = NDArray[np.uint32]
-"""(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
+"""Words (ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
 Allowed = NDArray[np.bool_]
 
 _MOST_KEPT = 64
@@ -36,7 +36,7 @@ LONGEST_CHARACTER = 4
 
 
 class Constraint(Protocol):
-    """Which tokens may come next, as a mask over the vocabulary. One per sequence, with state.
+    """Says which tokens may come next, by masks. Each sequence has a constraint of its own.
 
     An exception in a method ends only its own sequence (guest_code.py). The default methods suit a
     constraint that forces no token, ends no sequence and has no checks.
@@ -47,11 +47,11 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token_id: int) -> None:
-        """Advance by a token. A forced token may lie outside the mask, except a grammar's."""
+        """Advance by a token. A forced token may lie outside a mask, but not a grammar's."""
         ...
 
     def fork(self) -> Self:
-        """Return an independent copy in the same state; a constraint of parts forks them, too."""
+        """Return an independent copy in the same state; one with parts forks these, too."""
         return copy(self)
 
     def find_forced_tokens(self) -> Sequence[int]:
@@ -65,19 +65,19 @@ class Constraint(Protocol):
 
     @property
     def checks(self) -> Sequence[str]:
-        """Names of its checks. Only checks lead into dead ends, from which a text backtracks."""
+        """The names of its checks. Only checks lead to dead ends, from which a text backtracks."""
         return ()
 
     @property
     def refused_by(self) -> tuple[str, ...]:
-        """Names of the checks, or the thinking budget, that refused tokens at the last mask."""
+        """The names of the checks, or the thinking budget, that refused tokens at the last mask."""
         return ()
 
 
 def masks_along(
     constraint: Constraint, token_ids: Sequence[int], *, forced: bool = False
 ) -> list[Mask | None]:
-    """Return the mask before each of these tokens and after the last, up to a forbidden token.
+    """Return the masks before each of these tokens and after the last; stop at a forbidden one.
 
     forced: accept the tokens even where a mask forbids them
     """
@@ -186,7 +186,7 @@ class ConstraintVocabulary:
 
     @cached_property
     def alike(self) -> dict[bytes, list[int]]:
-        """Tokens that differ only in white space at their ends, by their bytes without it."""
+        """Tokens that differ only in white space at their ends, by their bytes between these."""
         groups: dict[bytes, list[int]] = {}
         for i, data in enumerate(self.data):
             if data:
@@ -194,7 +194,7 @@ class ConstraintVocabulary:
         return groups
 
     def heads(self, length: int) -> NDArray[np.int64]:
-        """Return the first bytes of each token as a number, (vocab,); -1 if it has no more."""
+        """Return each token's first bytes as a number, (vocab,); -1 for a token without more."""
         if length not in self._heads:
             heads = [
                 int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
@@ -203,7 +203,7 @@ class ConstraintVocabulary:
         return self._heads[length]
 
     def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
-        """Return which tokens' bytes match a pattern anywhere; None: which tokens have bytes."""
+        """Return which tokens' bytes match a pattern anywhere; for None, which have bytes."""
         if pattern not in self._holding:
             while len(self._holding) >= _MOST_KEPT:
                 del self._holding[next(iter(self._holding))]

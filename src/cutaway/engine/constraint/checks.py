@@ -26,7 +26,7 @@ from cutaway.sampling.observe import START
 from cutaway.text.grammar.checks import Check
 
 _FEW = 64
-"""The most tokens that are judged one by one; of more, the first bytes are judged before."""
+"""The most tokens that are judged one by one; if there are more, their first bytes go first."""
 
 
 class CheckConstraint(Constraint):
@@ -130,7 +130,7 @@ class CheckConstraint(Constraint):
         allowed[refused_ids] = False
 
     def _allows(self, check: Check, text: bytes, token: bytes) -> bool:
-        """Ask a check; InputError past its time limit, since all sequences of the step wait."""
+        """Ask a check; InputError past its time limit, since the step's other sequences wait."""
         if check.limit_s is not None and thread_time() - self._began > check.limit_s:
             raise InputError(
                 check.name,
@@ -149,7 +149,7 @@ MAX_REWINDS = 64
 
 
 class Rewind(NamedTuple):
-    """The point to which the output goes back: its length in tokens, its fingerprint there."""
+    """The point to which the output goes back: its length in tokens, and its fingerprint there."""
 
     length: int
     fingerprint: int
@@ -224,7 +224,7 @@ class Backtracker:
         return None
 
     def _tokens_like(self, token_id: int) -> set[int]:
-        """Return the token and those that differ only in white space: they would fail as well."""
+        """Return the token and all that differ only in white space, which would fail as well."""
         vocabulary = self._vocabulary
         return {token_id, *vocabulary.alike.get(vocabulary.data[token_id].strip(), ())}
 

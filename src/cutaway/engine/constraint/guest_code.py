@@ -1,9 +1,10 @@
 """Guest code: the constraints, checks and processors that a request brings.
 
-An Exception from guest code becomes the error of its request, and ends no other. Any other
-BaseException, such as a KeyboardInterrupt, may have been thrown into the thread: it is raised as it
-is, and the interrupted step is undone (``Engine.begin_change``). If one comes again before the text
-has more events, it is the code's own, like the panic of a native library: a CutawayError.
+An Exception from guest code becomes the error of its request, and ends no other request. Any
+other BaseException, such as a KeyboardInterrupt, may have been thrown into the thread: it is raised
+as it is, and the interrupted step is undone (``Engine.begin_change``). If a second one comes before
+the text has new events, the code itself raised it, as the panic of a native library does, and it
+becomes a CutawayError.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ class GuestCode:
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what the function returns, or raise the Exception that it raises.
 
-        Any other BaseException passes through; a second one at the same event is a CutawayError.
+        Any other BaseException passes through; a second one without progress is a CutawayError.
         """
         try:
             return function(*args, **kwargs)
@@ -65,7 +66,7 @@ class GuestCode:
 
 
 class GuestConstraint(Constraint):
-    """A constraint whose methods raise only CutawayError; the loop calls no other."""
+    """A constraint whose methods raise only CutawayError; the loop calls no other constraint."""
 
     def __init__(self, inner: Constraint, code: GuestCode) -> None:
         self._inner, self._code = inner, code

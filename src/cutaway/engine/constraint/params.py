@@ -43,19 +43,19 @@ class ConstraintParams:
     json_schema        the text is JSON that this schema describes: a dict, true for any JSON, JSON
                        text, a path, or a class with ``model_json_schema()``; kept as JSON text
     regex              the text matches this regular expression
-    grammar            the text is one of a grammar in Lark's notation or in GBNF
+    grammar            the text matches a grammar in Lark's notation or in GBNF
     choice             the text is one of these
-    json_compact       JSON without white space between its parts
-    thought            Lark of what may precede a text of a grammar, which is its ``answer``; set by
-                       chats with models that think first
+    json_compact       whether JSON has no white space between its parts
+    thought            a grammar in Lark's notation of a thought that may precede the text, which is
+                       its rule ``answer``; set by chats with models that think first
     thinking_budget    ends a thought that begins the text, see ``ThinkingBudget``; set by chats
-    calls              Lark of calls of tools that may be written in place of a text of json_schema;
-                       set by chats with tools
+    calls              a grammar in Lark's notation of tool calls, which may be written in place of
+                       the JSON of json_schema; set by chats with tools
     check              "arithmetic": after a sum such as 12*13= comes its value, in the text and
                        at the end of the prompt; or the user's own object, see ``OwnCheck``
     heal               true: the prompt's last token is taken back, and the text begins with its
-                       bytes, however they are cut into tokens; they are not part of what is
-                       written. A token id: this one was taken back already
+                       bytes, however they are cut into tokens; the bytes are no part of what
+                       is written. A token id: that token was taken back already
 
     At most one of json_schema, regex, grammar and choice. Raises InputError naming the field.
     """

@@ -12,7 +12,7 @@ from cutaway.errors import CutawayError
 class TokenHealing(Constraint):
     """Spells the bytes taken back, then follows another constraint, which sees only new bytes.
 
-    The other constraint sees what a token adds beyond the bytes taken back as byte tokens.
+    Where a token has more bytes than these, the other constraint sees the rest as byte tokens.
 
     healed  the bytes that were taken back
     """

@@ -40,7 +40,7 @@ class AllowedTokens(Constraint):
 
 
 class MinTokens(Constraint):
-    """Forbids tokens that end the sequence until it has a number of tokens."""
+    """Forbids tokens that end the sequence until the sequence has enough tokens."""
 
     def __init__(self, mask: Mask, left: int) -> None:
         self._mask, self._left = mask, left
@@ -55,7 +55,7 @@ class MinTokens(Constraint):
 
 
 class BadWords(Constraint):
-    """Forbids tokens that would complete one of some strings."""
+    """Forbids tokens that would complete one of its strings."""
 
     def __init__(self, words: WordAutomaton, state: int = 0) -> None:
         self._words, self._state = words, state
@@ -180,12 +180,12 @@ class BudgetedThought(Constraint):
         self._ids = self._ids[-len(self._budget.closing) :]
 
     def _rest_of_mark(self, mark: tuple[int, ...]) -> tuple[int, ...]:
-        """The mark's tokens that the text does not end with yet."""
+        """The tokens that must follow the text to complete the mark."""
         sizes = range(min(len(mark) - 1, len(self._ids)), 0, -1)
         return mark[next((n for n in sizes if self._ids[-n:] == mark[:n]), 0) :]
 
     def _spell(self, token_ids: Sequence[int]) -> bytes:
-        """Return the tokens' bytes; for a mark of one token or without bytes, bytes of no text."""
+        """Return tokens' bytes; invented ones for a token that has none, or is a whole mark."""
         return b"".join(map(self._spell_token, token_ids))
 
     def _spell_token(self, token_id: int) -> bytes:

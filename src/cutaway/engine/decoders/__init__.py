@@ -27,7 +27,8 @@ Outcome = Sampled | Exception
 class Computed(NamedTuple):
     """The results of a step for one sequence.
 
-    logits    of the wanted rows, (rows, vocab), or final hidden states; valid until the next run
+    logits    the wanted rows' logits, (rows, vocab), or final hidden states; valid until the next
+              run
     outcomes  the result of each draw
     read      ``Backend.read``
     finish    ``Backend.finish``
@@ -97,14 +98,14 @@ class Decoder(Protocol):
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """Advance the sequence; return its new events. To end it, set finish_reason or error.
 
-        Called once for each step in which it had rows.
+        Called once for each step in which the sequence had rows.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Autoregressive(Decoder):
-    """Left to right, a token at a time; draft tokens are verified in the same step."""
+    """Writes from left to right, a token at a time; draft tokens are verified in the same step."""
 
     drafts = True
 
@@ -129,7 +130,7 @@ class Autoregressive(Decoder):
         return sequence.num_pending == 1 and not sequence.num_prescribed
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Pending tokens; after the last one, prescribed tokens as draft tokens."""
+        """The pending tokens; after the last one, prescribed tokens as draft tokens."""
         start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
         tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
         first = 0 if scores else len(tokens)
@@ -142,7 +143,7 @@ class Autoregressive(Decoder):
         return scheduled
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
-        """The token after the last one, then the one after each draft token."""
+        """The draws of the token after the last one, and of the token after each draft token."""
         s, drafts = scheduled.sequence, scheduled.draft_token_ids
         if scheduled.start + len(scheduled.token_ids) < len(s):
             return []

@@ -5,8 +5,8 @@ token is drawn for each masked cell of the current block, and the rule (canvas/)
 them are revealed. A finished block's tokens become steps, from left to right. With blocks of one
 cell, left to right, on a causal model, this is the autoregressive loop, bit for bit.
 
-The figures of cells (confidences for the rule, each cell's record) come from what the sampler noted
-of their rows.
+The figures of cells, by which the rule decides and which each cell's record has, come from what the
+sampler noted of the cells' rows.
 """
 
 from collections.abc import Sequence as Items
@@ -75,7 +75,7 @@ class Denoise:
     # -- which rows ------------------------------------------------------------------------------
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """Prompt, canvas and suffix."""
+        """The length of prompt, canvas and suffix together."""
         _check_plain(request)
         prompt, cells = len(request.prompt_token_ids), request.stopping.max_tokens
         total = prompt + cells + len(self.suffix_ids)
@@ -113,7 +113,7 @@ class Denoise:
         return self._end(sequence, self._canvas(sequence))
 
     def reusable(self, sequence: "Sequence") -> int:
-        """Whole blocks of the model before the first masked cell; none if it is bidirectional."""
+        """The tokens of the model's whole blocks before the first masked cell; 0 without blocks."""
         block = _model_block(sequence)
         if block is None or not self.shares(sequence):
             return 0
@@ -127,7 +127,7 @@ class Denoise:
         )
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """The rows that can have changed; where room is too small for all, some of the prompt."""
+        """The rows that can have changed; if there is no room for all, some rows of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
         start, end = self._stale(sequence, canvas)
         if end - start > room:
@@ -297,7 +297,7 @@ def _model_block(sequence: "Sequence") -> int | None:
 
 
 def _shift(sequence: "Sequence") -> int:
-    """How many positions before a cell the row is that predicts it."""
+    """How many positions the row that predicts a cell is before the cell."""
     limits = sequence.vocabulary.limits
     return int(limits.shift or limits.is_causal)
 
@@ -307,7 +307,7 @@ def _limits(
 ) -> list[int] | None:
     """The last position that each row start … end - 1 attends to; None: its own.
 
-    length: of the text, where it is longer than the rows
+    length: the text's length, where the text goes on after the rows
     """
     attention = sequence.vocabulary.limits.attention
     if _model_block(sequence) == 1:
@@ -316,7 +316,7 @@ def _limits(
 
 
 def _check_plain(request: "Request") -> None:
-    """InputError for settings that only a text written from left to right can have."""
+    """Raise InputError for settings that only a text written from left to right can have."""
     constraint = request.constraint
     for name, is_set in (
         ("a constraint", replace(constraint, allowed_token_ids=None).is_set),
@@ -335,7 +335,7 @@ def _check_plain(request: "Request") -> None:
 # -- the cells of a pass, in figures ---------------------------------------------------------------
 
 CANDIDATES = 3
-"""How many of each row's likeliest tokens are needed: two besides the mask, which is left out."""
+"""How many of each row's likeliest tokens are needed: two besides the mask token."""
 
 
 def figures_of(
@@ -346,8 +346,8 @@ def figures_of(
 ) -> Figures:
     """Return the figures of cells by which a rule decides.
 
-    after_chain: entropies after the sampling stages; the other figures are then of the distribution
-    after the stages, too. None: all are of the model's own distribution
+    after_chain: the cells' entropies after the sampling stages; the other figures then describe the
+    distribution after the stages, too. None: all figures describe the model's own distribution
     """
     best, logprobs, entropies = [], [], []
     for cell_draw in sampled:
@@ -388,7 +388,7 @@ def cells_of(
     tokens: Items[tuple[int | None, int | None]],
     mask_id: int | None,
 ) -> tuple[PassCell, ...]:
-    """Return the record of each cell. tokens: its token before and after the pass."""
+    """Return the record of each cell. tokens: each cell's token before and after the pass."""
     positions, order_figures, entropies = figures.positions, revealed.figures, figures.entropy
     columns = zip(
         positions.tolist(), sampled, entropies.tolist(), order_figures.tolist(), tokens, strict=True

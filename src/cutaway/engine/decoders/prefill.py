@@ -38,9 +38,9 @@ class PrefillOnly(Decoder):
 def schedule_whole(
     sequence: "Sequence", room: int, logit_rows: Iterable[int], seen: int = 0
 ) -> Scheduled:
-    """Schedule all rows of a text whose attention is not causal; none without room for all.
+    """Schedule all rows of a text whose attention is not causal; no row without room for all.
 
-    seen: no row attends to a position from this one on; 0: all rows attend to all
+    seen: no row attends to this position or to a later one; 0: no position is hidden
     """
     length = len(sequence)
     if length > room:
@@ -54,7 +54,7 @@ def schedule_whole(
 class Score(PrefillOnly):
     """Scores each token of the prompt, by the model's own logits.
 
-    logits_from  the first position whose logits are emitted; None: none are
+    logits_from  the first position whose logits are emitted; None: no logits are emitted
     """
 
     logits_from: int | None = None
@@ -97,7 +97,8 @@ class ScoreAnswers(PrefillOnly):
     """Scores the tokens of an answer after a prompt, by the model's own logits.
 
     The text is a prompt and an answer without its last token, which no row has to read. ``Scored``
-    events have the answer's tokens in order, then each of ``ends`` as if it were the last token.
+    events have the scores of the answer's tokens in order, then of each of ``ends`` as if it were
+    the last token.
     Blocks in the prefix cache are not computed again.
 
     first  position of the answer's first token, which may be one of the ends; 1 or more
@@ -176,7 +177,7 @@ class PinPrefix(PrefillOnly):
 
 @dataclass(frozen=True)
 class ScoreBidirectional(PrefillOnly):
-    """Logits at some positions of a model whose attention is bidirectional or block-causal.
+    """Reads logits at some positions, where attention is bidirectional or block-causal.
 
     One step computes all rows, and no other text can use their KV blocks. The events have the
     logits in the order of ``logit_positions``, as many per step as fit.
@@ -185,7 +186,7 @@ class ScoreBidirectional(PrefillOnly):
     logit_positions: tuple[int, ...]
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Never."""
+        """Never: no other text can use the KV blocks."""
         return False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
@@ -194,11 +195,11 @@ class ScoreBidirectional(PrefillOnly):
         return len(request.prompt_token_ids)
 
     def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
-        """No tokens."""
+        """The prefix cache supplies no tokens."""
         return 0
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """All rows, or none where there is no room for all."""
+        """All rows, or no row if there is no room for all."""
         done = sequence.logits_emitted
         return schedule_whole(sequence, room, self.logit_positions[done : done + logit_room])
 
@@ -233,7 +234,7 @@ class Embed(PrefillOnly):
     first        the first row that is pooled
     second_from  the first position of the second of two texts; 0: there is one text
     finishes     whether to apply the model's layers after pooling to the result
-    seen         no token attends to a position from this one on; 0: all attend to all
+    seen         no token attends to this position or to a later one; 0: no position is hidden
     """
 
     pooling: str
@@ -262,7 +263,7 @@ class Embed(PrefillOnly):
         return 0 if _reads_whole(sequence) else self._positions_to_pool(sequence).start
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """The next rows; where attention is not causal all rows, or none without room for all."""
+        """The next rows; if attention is not causal, all rows, or no row without room for all."""
         to_pool, start = self._positions_to_pool(sequence), sequence.num_computed_tokens
         if _reads_whole(sequence):
             whole = schedule_whole(sequence, room, to_pool, self.seen)
@@ -332,14 +333,14 @@ class Embed(PrefillOnly):
 
 @dataclass(frozen=True)
 class PinWhole(Embed):
-    """Keeps the KV blocks of a text until it is aborted; one step computes all rows."""
+    """Keeps the KV blocks of a text until the sequence is aborted; one step computes all rows."""
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never: all rows are computed again over these blocks."""
         return False
 
     def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
-        """No tokens."""
+        """The prefix cache supplies no tokens."""
         return 0
 
     def whole(self, sequence: "Sequence") -> Scheduled:
@@ -349,7 +350,7 @@ class PinWhole(Embed):
         return scheduled
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
-        """All rows, or none without room for all; none once they are computed."""
+        """All rows, or no row if there is no room for all; no row once all are computed."""
         if sequence.num_computed_tokens or len(sequence) > room:
             return Scheduled(sequence, 0, [], first_logit_row=0)
         return self.whole(sequence)

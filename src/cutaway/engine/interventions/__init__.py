@@ -4,8 +4,8 @@
 in the model and the change of its activations.
 
 ``bind`` finds the places in a graph and the rows in a prompt: which columns of which tensor change
-in which rows. ``PlacedIntervention.apply`` defines each change for every backend: NumPy, float32,
-number by number, so that a row's result depends on that row alone.
+in which rows. ``PlacedIntervention.apply`` defines each change for every backend, in NumPy and in
+float32. It works number by number, so that a row's result depends on that row alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 _ALL: Spans = ((0, LAST),)
 NEVER = np.float32(np.inf)
-"""``hidden_from`` of a position that every later row attends to."""
+"""The value of ``hidden_from`` for a position that every later row attends to."""
 STATE = "state"
 """The tensor that ``find`` returns for a recurrent state: all layers, as in ``state_layout``."""
 
@@ -123,7 +123,7 @@ class BoundInterventions:
         ]
 
     def hidden_from(self, positions: int) -> Floats:
-        """Return for each position the first later row that does not attend to it; else NEVER."""
+        """Return for each position the first later row that does not attend to it, or NEVER."""
         hidden_from = np.full(positions, NEVER)
         for first, last, start in self.knocked_out:
             here = np.arange(first, min(last + 1, positions))
@@ -131,7 +131,7 @@ class BoundInterventions:
         return hidden_from
 
     def rows_to_state_change(self, start: int) -> int:
-        """Return how many rows from ``start`` on end with the next change of the state."""
+        """Return how many rows there are from ``start`` to the next one that changes the state."""
         spans = (span for change in self.states for span in change.spans)
         return min((max(a, start) - start + 1 for a, b in spans if b >= start), default=LAST)
 
@@ -156,7 +156,7 @@ class BoundInterventions:
 
     @plainly
     def state_affine(self, position: int, place: slice) -> Affine | None:
-        """Return the change of a part of the state after a row, or None, as an affine map."""
+        """Return the affine change of a part of the state after a row; None if there is none."""
         affine: Affine | None = None
         for change in self.states:
             here = slice(max(change.first, place.start), min(change.last, place.stop))
@@ -186,7 +186,7 @@ class BoundInterventions:
 def bind(
     interventions: Iterable[Intervention], graph: Graph, prompt_tokens: int
 ) -> BoundInterventions:
-    """Bind interventions to places; InputError where one is missing, or a vector does not fit."""
+    """Bind interventions to places; InputError if a place is missing, or a vector does not fit."""
     anatomy = Anatomy(graph)
     activations: list[PlacedIntervention] = []
     states: list[PlacedIntervention] = []
@@ -220,7 +220,8 @@ def _compose(
 ) -> None:
     """Apply an intervention after an affine map, in place.
 
-    here: the numbers that it changes; read: the numbers of its vector that they get
+    here: the numbers that the intervention changes
+    read: the numbers of its vector that it uses for them
     """
     if intervention.kind != "add":
         factor = float(np.float32(intervention.number)) if intervention.kind == "scale" else 0.0
@@ -271,7 +272,7 @@ def find(anatomy: Anatomy, place: str) -> tuple[str, int, int]:
 
 
 def _find_in_state(anatomy: Anatomy, layer: int, part: str, place: str) -> tuple[int, int]:
-    """Return the first number and the end of a layer's recurrent state, or of one head's."""
+    """Return the first number and the end of a layer's recurrent state, or of one head's part."""
     from cutaway.compute.backends.layout import state_layout  # here: a trace needs no backend
 
     places, _ = state_layout(anatomy.graph)

@@ -39,7 +39,7 @@ _PART = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
 
 def check_spans(name: str, value: Any) -> Spans:
-    """Return the spans of "3-7, 9", a number or several; InputError where there is no position."""
+    """Return the spans that "3-7, 9" or numbers stand for; InputError if there is no position."""
     if isinstance(value, str):
         return _join(_parse_span(name, value, part) for part in value.split(","))
     numbers = value if isinstance(value, Iterable) else [value]
@@ -122,7 +122,7 @@ class Intervention:
                recurrent state once the row's token is in it, and "L9.S1" the part of head 1. Empty
                for knock_out
     number     the factor, or the strength
-    vector     float32 in little-endian order, of add and patch
+    vector     of add and patch: float32 numbers in little-endian order
     positions  of the rows that it changes, or the positions that are hidden; None: all
     from_step  the first row changed is that of this step's logits; None: the first row
     """
@@ -180,7 +180,7 @@ class Intervention:
         return sha256(self.vector).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that a trace's head has, the vector included."""
+        """Return the object that a trace's head has of it, the vector included."""
         line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
         line["number"] = self.number
         line["positions"] = None if self.positions is None else spans_text(self.positions)
@@ -191,7 +191,7 @@ class Intervention:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Intervention":
-        """Return the intervention of an object from ``to_json``; InputError for any other."""
+        """Return the intervention of an object that ``to_json`` made; InputError for any other."""
         settings = {"kind", "where", "number", "positions", "from_step"}
         keys = settings | {"text", "sha256", "vector"}
         if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= keys:
@@ -241,7 +241,7 @@ def patch(
 ) -> Intervention:
     """Replace the activations of a place by a vector, or by the activations of a look at it.
 
-    positions: of the rows that get them; None, of a look: the position of its row
+    positions: the rows that get the values; None with a look means the position of its row
     """
     if isinstance(values, Looked):
         positions = values.position if positions is None else positions
@@ -293,7 +293,7 @@ def _finite(value: Any) -> float:
 
 
 def as_bytes(vector: Any) -> bytes:
-    """Return numbers as little-endian float32 bytes; InputError unless it is a list of numbers."""
+    """Return numbers as little-endian float32 bytes; InputError if they are no list of numbers."""
     try:
         with np.errstate(over="ignore"):
             numbers = np.asarray(vector, "<f4")
@@ -354,7 +354,10 @@ def parse_intervention(text: Any) -> Intervention:
 
 
 def check_interventions(value: Any) -> tuple[Intervention, ...]:
-    """Return interventions given as such, as texts or as a trace's objects; else InputError."""
+    """Return a list's interventions; InputError if there is a mistake.
+
+    Each entry is an Intervention, a text that describes one, or an object of a trace.
+    """
     if isinstance(value, (str, Intervention)) or not isinstance(value, Iterable):
         raise InputError(
             "interventions", f' must be a list, such as ["L25.H2 x 0"], not {shown(value)}'

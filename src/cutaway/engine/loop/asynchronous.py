@@ -79,7 +79,7 @@ class Inbox:
     """Where the events of one sequence wait for their reader.
 
     loop, sequence, reader  used by the engine's thread
-    the others              used by the event loop's thread; inboxes may share one ``news``
+    the other fields        used by the event loop's thread; inboxes may share one ``news``
     """
 
     loop: asyncio.AbstractEventLoop
@@ -247,7 +247,7 @@ class AsyncEngine:
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
 
-        Returns whether all have ended in time; aborts the others, as ``aclose`` does.
+        Returns whether all have ended in time; aborts those that have not, as ``aclose`` does.
         """
         self._close(abort=False)
         try:
@@ -308,11 +308,11 @@ class AsyncEngine:
 
     @property
     def _max_interrupted(self) -> int:
-        """How many steps in a row may be interrupted: each request's code may do so once."""
+        """How many steps in a row may be interrupted: each request's code may interrupt one."""
         return 1 + len(self.engine.running) + len(self.engine.waiting)
 
     def _undo(self) -> None:
-        """Undo an interrupted step now: later, sequences queued in between would be forgotten."""
+        """Undo an interrupted step now; to do it later would forget sequences queued in between."""
         for left in reversed(range(1 + self._max_interrupted)):
             try:
                 self.engine.begin_change()

@@ -36,7 +36,7 @@ class Engine:
     steps     how many steps have begun
     grammars  makes the compiler for a request whose grammar is not compiled (``Request.grammar``)
     early     is called with the events so far, such as ``Started``, before the model runs. None:
-              ``step`` returns them with the others
+              ``step`` returns them with the other events
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Engine:
         self._events += sequence.emit(events)
 
     def settle_blocks(self) -> None:
-        """Make the pending copies of windows and states, and free others, before memory is used."""
+        """Copy or free the windows and states that are to be, before their memory is used."""
         if self.blocks.windows:
             self.blocks.windows.settle(self.backend.copy_windows)
         if self.blocks.states:
@@ -178,9 +178,10 @@ class Engine:
     def begin_change(self) -> None:
         """Begin a change of the engine, after undoing one that an exception interrupted.
 
-        A step is a change, and so is an owner's call: sequences that an interrupted call added
-        have no reader, and are forgotten. All others are restored from the events that they
-        emitted. What the prefix cache has lost of them is computed again, which changes no bit.
+        A step is a change, and so is a call of the engine's owner. Sequences that an interrupted
+        call added have no reader, and are forgotten. All other sequences are restored from the
+        events that they emitted. What the prefix cache has lost of them is computed again, which
+        changes no bit.
         """
         if self._changing is not None:
             self._restore(self._changing)
@@ -315,7 +316,7 @@ class Engine:
         return longest
 
     def _check_blocks(self, longest: int) -> None:
-        """InputError where this many tokens need more KV blocks than there are."""
+        """Raise InputError where this many tokens need more KV blocks than there are."""
         num_blocks = self._sequence_blocks.count_for(longest)
         if num_blocks > self.blocks.count:
             raise InputError(
@@ -329,7 +330,7 @@ class Engine:
 
 
 def _check_with_state(request: Request) -> None:
-    """InputError for settings that a model with recurrent states does not support."""
+    """Raise InputError for settings that a model with recurrent states does not support."""
     if request.decoder.goes_back:
         raise InputError(
             "denoise",
@@ -370,7 +371,8 @@ class EngineState:
     preemptions   sequences that were sent back to the queue, since the start
     kv_blocks     all KV blocks of the engine
     kv_held       KV blocks of running sequences; the others are free or in the prefix cache
-    window_blocks KV blocks that take memory in layers with a sliding window; None without such
+    window_blocks KV blocks that take memory in layers with a sliding window; None if there is no
+                  such layer
     states        recurrent states of KV blocks in memory; None where no layer has one
     """
 

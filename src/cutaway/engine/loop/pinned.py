@@ -1,8 +1,8 @@
 """Pinned texts, read between two steps: the row of a text's last token, and its KV blocks.
 
 The last token's row is computed by itself, and read in full. A sequence of ``PinPrefix`` has the KV
-blocks of the tokens before it, and room for the row. Where the rows of a text attend to each other
-(``PinWhole``), all of them are computed again together.
+blocks of the tokens before the last one, and room for its row. Where the rows of a text attend to
+each other (``PinWhole``), all of them are computed again together.
 
 Whole KV blocks of a text are copied out of an engine or into one, a few at a time. Where layers
 have a recurrent state, the last block includes the state at the text's end. A block is published
@@ -94,7 +94,7 @@ def read_row(
 def read_text(
     engine: Engine, sequence: EngineSequence, names: Sequence[str]
 ) -> Mapping[str, Floats]:
-    """Return tensors of all rows of a sequence that is ready, (tokens, width), between two steps.
+    """Return tensors, (tokens, width), of all rows of a ready sequence, between two steps.
 
     All rows are computed again and overwrite their keys and values with the same bits. Where an
     intervention changes the state, one batch ends and the next begins.
@@ -135,7 +135,7 @@ def read_whole(
 
 
 def read_state(engine: Engine, sequence: EngineSequence) -> Floats:
-    """The recurrent state before the last token of a sequence that is ready, of all layers."""
+    """All layers' recurrent states as they are before the last token of a ready sequence."""
     engine.settle_blocks()
     slot = sequence.memory.read_states[sequence.num_computed_tokens]
     memory = _copy(engine.backends[sequence.request.adapter].read_state(slot))
@@ -157,7 +157,7 @@ def _put_back(backend: Backend, slot: int, before: Bytes | None) -> None:
 # -- whole KV blocks -------------------------------------------------------------------------------
 
 OnBlock = Callable[[int, list[Bytes]], object]
-"""Called with a block's index in the text and its bytes, in pieces."""
+"""It is called with a block's index in the text, and with the block's bytes in pieces."""
 
 
 def read_blocks(
@@ -166,7 +166,7 @@ def read_blocks(
 ) -> int:  # fmt: skip
     """Call ``read`` with up to ``max_blocks`` blocks of a text; return the index after the last.
 
-    first: the index of the first block; returned where the prefix cache lacks that block
+    first: the index of the first block; it is returned where the prefix cache lacks that block
     salt: see ``Request``
     """
     blocks = engine.blocks

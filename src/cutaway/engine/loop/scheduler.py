@@ -1,9 +1,9 @@
 """Which rows of which sequences the next step computes: admission, KV blocks, rows, preemption.
 
-Continuous batching with chunked prefill. A preempted sequence is computed again (recompute).
-``StepTime`` limits a prompt's rows in a step in which other sequences decode: these wait for the
-prompt's rows, each of which costs more the further it is from the prompt's beginning. It learns
-both costs from the times of steps. No token depends on it.
+This is continuous batching with chunked prefill. A preempted sequence is computed again.
+``StepTime`` limits a prompt's rows in a step in which other sequences decode, since these wait for
+the prompt's rows. A row costs more the further it is from the prompt's beginning. ``StepTime``
+learns the costs of decoding and of rows from the times of steps. No token depends on it.
 """
 
 from bisect import insort
@@ -26,9 +26,9 @@ from cutaway.engine.speculation import Speculator
 LEAST_ROWS = 4
 """The fewest rows of a prompt in a step: a step of two takes 1.4 times as long as one of eight."""
 LEAST_STEPS = 2
-"""The smallest target, in decode-only steps: the prompt then has half of the time."""
+"""The smallest target, in times of a step that only decodes: a prompt then has half of it."""
 ALONE_EVERY = 16
-"""How many steps with prompts' rows come between two without, which measure decoding alone."""
+"""How many steps with prompts' rows come between two that only decode, and measure decoding."""
 _RECENT = 3  # the median of so many steps counts, so that one slow step changes nothing
 _NEAR = 256  # tokens; beyond, rows are grouped by the power of two of their position
 
@@ -83,7 +83,7 @@ class StepTime:
         return max(LEAST_ROWS, int((target - alone) / median_low(self._row_times_near(position))))
 
     def _row_times_near(self, position: int) -> deque[float]:
-        """Return the row times of positions in this group; of the nearest group if it has none."""
+        """Return the row times of a position's group; if it has none, the nearest group's."""
         distance = (position // _NEAR).bit_length()
         if distance not in self._row:
             nearest_first = sorted(self._row, key=lambda other: abs(other - distance))
@@ -99,15 +99,16 @@ class StepTime:
 class Policy:
     """Limits of a step and of the queue; none changes a token. InputError for a bad value.
 
-    max_rows       rows of one step: bounds the memory of a long prompt's activations; exceeded only
-                   by a longer text of bidirectional attention, and then no other prompt is read
+    max_rows       rows of one step, which bound the memory of a long prompt's activations. Only a
+                   longer text of bidirectional attention has more, in a step that reads no other
+                   prompt
     max_prefill_rows_while_decoding  rows of a step in which a sequence decodes: its next token
                    should not wait long
-    step_ms        milliseconds that such a step should take at most, of which a prompt has half or
-                   more; 0: no target
+    step_ms        milliseconds that a step in which a sequence decodes should take at most; a
+                   prompt has half of the step or more; 0: no target
     max_logit_rows rows of a text that needs the logits of every row: of a prompt that is scored,
                    or of prescribed tokens
-    max_draft_rows rows of decoding and draft tokens together: beyond, a step is compute-bound
+    max_draft_rows rows of decoding and draft tokens together: with more, a step is compute-bound
     max_num_seqs   sequences in one step
     max_waiting    sequences in the queue; None: no limit
     prefix_cache   keep computed keys and values for later texts that begin alike
@@ -131,7 +132,7 @@ class Policy:
 
 
 class Scheduler:
-    """The queue and the running sequences. The oldest of the highest priority always advances."""
+    """The queue and the running sequences. Of the highest priority, the oldest always advances."""
 
     def __init__(self, blocks: SequenceBlocks, policy: Policy, speculator: Speculator) -> None:
         self._blocks, self.policy, self._speculator = blocks, policy, speculator
@@ -220,7 +221,7 @@ class Scheduler:
             self.started.append(first)
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
-        """The running sample of the prompt whose blocks can be shared; None once it has output."""
+        """The running sample that shares its prompt's blocks with ``sequence``; else None."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
         begins = shares and not sequence.output_token_ids
         return sequence.fork_of if begins and sequence.fork_of in self.running else None
@@ -265,8 +266,9 @@ class Scheduler:
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
         """The next rows of sequences that do not decode, most of which read their prompts.
 
-        Sequences with fewer rows left go before the oldest, which has at least half of the room. A
-        sequence whose next block this step computes for another one waits, and finds it afterwards.
+        Sequences with fewer rows left than the oldest one go first, and leave it at least half of
+        the room. A sequence waits while the step computes its next block for another sequence: the
+        block is there afterwards.
         """
         policy, decoding_ids = self.policy, {s.sequence.id for s in decoding}
         reading = [sequence for sequence in self.running if sequence.id not in decoding_ids]
@@ -302,10 +304,10 @@ class Scheduler:
         return [*prefill.values()]
 
     def _shorter_than_oldest(self, reading: list[Sequence], room: int) -> list[Sequence]:
-        """The sequences of the oldest's priority with fewer rows left than it, the fewest first.
+        """Sequences of the oldest one's priority that have fewer rows left, the fewest first.
 
-        Empty where half of the room is enough for the oldest, or where one step must read it whole
-        and half of the room is too small.
+        There are none if half of the room is enough for the oldest sequence, or if one step must
+        read it whole and half of the room is too small.
         """
         if len(reading) == 1:
             return []
@@ -319,7 +321,7 @@ class Scheduler:
         return sorted([s for s in alike if _unread(s) < left], key=_unread)
 
     def _room_beside(self, decoding: list[Scheduled], reading: Sequence) -> int:
-        """How many rows of prompts, ``reading`` first, fit into the step beside decoding."""
+        """How many rows of prompts fit into the step beside decoding; ``reading`` is the first."""
         policy = self.policy
         decoded = sum(s.num_rows for s in decoding)
         room = max(policy.max_prefill_rows_while_decoding - decoded, LEAST_ROWS)
@@ -379,7 +381,7 @@ def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
 
 
 def _watermark(running: int) -> int:
-    """Blocks to leave free: one per running sequence, lest admission cause preemption."""
+    """How many blocks to leave free, one per running sequence, so that admission preempts none."""
     return running + 1 if running else 0
 
 

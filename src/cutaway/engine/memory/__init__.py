@@ -1,4 +1,4 @@
-"""The memory of sequences: the KV blocks of each one, shared with others or its own.
+"""The memory of sequences: the KV blocks of each one, its own or shared with other sequences.
 
 It also has the copies that a fork needs before it writes into a block, and the sliding windows and
 recurrent states of the blocks.
@@ -166,7 +166,7 @@ class SequenceBlocks:
             self._states.begin(sequence, memory.num_shared)
 
     def next_block(self, sequence: Sequence) -> Hashable:
-        """Return a key of the sequence's next whole block; None where others cannot use it."""
+        """Return a key of the sequence's next whole block; None if no other sequence can use it."""
         start, block = sequence.num_computed_tokens, self._blocks.block
         text = tuple(sequence.tokens(start, start + block))
         if len(text) < block or not self._finds(sequence):
@@ -177,8 +177,8 @@ class SequenceBlocks:
     def _finds(self, sequence: Sequence) -> bool:
         """Whether the sequence can use its next block if another sequence computes it.
 
-        Not where layers have sliding windows: a look-up keeps the windows of what it finds, and
-        there is room for few.
+        It cannot where layers have sliding windows: a look-up keeps the windows of the blocks that
+        it finds, and there is room for few windows.
         """
         if self._blocks.windows or not self._is_cached(sequence):
             return False
@@ -203,7 +203,7 @@ class SequenceBlocks:
         return self._states is not None and self._states.is_lost(sequence)
 
     def note_partings(self, running: list[Sequence], new: Sequence) -> None:
-        """Note where running texts and a new one begin to differ: a state is kept there for it."""
+        """Note where running texts begin to differ from a new one: a state will be kept there."""
         if not self._states or not self._is_cached(new):
             return
         last = new.decoder.reusable(new)

@@ -4,8 +4,8 @@ A published block is a node of a tree of texts: its key is its parent's number, 
 the salt's name where the salt begins. Python's dict compares the tokens themselves, so two texts
 are never mistaken for each other, as they could be by a chained hash alone; only one block's tokens
 are compared, since the parent's number identifies all that comes before. A number is never used
-twice: the child of an evicted parent is not found again, even when the parent's text is published
-again, and is evicted in its turn.
+twice: once a parent is evicted, its children are not found any more, even when the parent's text is
+published again, and they are evicted in their turn.
 
 The window of a block is the part that layers with sliding-window attention stored in it. It is
 freed when no sequence reads it, unless a later text is likely to continue there: the windows before
@@ -60,10 +60,10 @@ class Windows:
         return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._unread, ids))
 
     def usable(self, ids: Sequence[int]) -> int:
-        """Return how many of a text's first blocks have the windows for a continuation.
+        """Return after how many of a text's first blocks it can continue with the stored windows.
 
-        If some lack them, two texts differ after the last block: windows before that place are kept
-        from now on, so that a third such text finds them.
+        If blocks remain, two texts differ after the last one: windows before its end are kept from
+        now on, so that a third such text finds them.
         """
         best = there = 0  # there: stored windows in a row, up to this block
         for count, i in enumerate(ids, 1):
@@ -219,7 +219,7 @@ class BlockManager:
         return ids
 
     def release(self, ids: Sequence[int], outside: int = 0) -> None:
-        """Release one hold of each; a block without holds is cached if published, else free.
+        """Release one hold of each block; one without holds is cached if published, else free.
 
         The last block of a text counts as used first, so that leaves are evicted before parents.
         RuntimeError, and no hold released, if an id is named more often than it is held.
@@ -290,13 +290,13 @@ class BlockManager:
         return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
 
     def num_known(self, tokens: Sequence[int], salt: Salt | None = None) -> int:
-        """Return how many published blocks these tokens begin with, windows and states aside."""
+        """Return how many published blocks the tokens begin with, even without window or state."""
         return len(self._chain(tokens, salt))
 
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
-        """Look up the longest chain whose windows are stored from block ``outside`` on."""
+        """Look up the longest chain of blocks that has its windows from block ``outside`` on."""
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.count_stored(ids[outside:])]

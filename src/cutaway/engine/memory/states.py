@@ -43,7 +43,7 @@ class States:
         return len(self._stored)
 
     def usable(self, ids: Items[int]) -> int:
-        """Return how many of a text's blocks end before the last place with a usable state."""
+        """Return how many blocks a text has up to the last one that has a usable state."""
         for count in range(len(ids), 0, -1):
             if ids[count - 1] in self._whole:
                 self._whole.move_to_end(ids[count - 1])
@@ -71,7 +71,7 @@ class States:
         self._readers[block_id] += 1
 
     def end(self, block_id: int, *, keep: bool) -> None:
-        """Note that a text no longer reads it. keep: keep a whole block's state for later texts."""
+        """Note that a text no longer reads a state. keep: keep a whole block's for later texts."""
         self._readers[block_id] -= 1
         if self._readers[block_id]:
             return
@@ -173,7 +173,7 @@ class SequenceStates:
         return sequence.memory.blocks[(tokens - 1) // self._block]
 
     def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether the state after so many tokens is kept once the text no longer reads it."""
+        """Whether the state after this many tokens is kept once the text no longer reads it."""
         before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
         return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.num_shared)
 

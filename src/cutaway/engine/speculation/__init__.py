@@ -10,7 +10,7 @@ N-gram speculation (prompt lookup) drafts the tokens that followed the same toke
 Jacobi decoding, a form of lookahead, drafts tokens that the model itself drew in earlier steps. A
 token is argmax(logit + luck(seed, position, token)). So a text, sampled or greedy, is the fixed
 point of drawing all of its positions at once from one another. Each step does so for the positions
-of its draft tokens; the draws after the first wrong one are the next guesses for their positions.
+of its draft tokens; draws after the first wrong draft token are the next guesses there.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 
 Drafts by a model or a head are in draft_models.py.
@@ -71,7 +71,8 @@ class _Bucket:
 class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
-    cost    of verifying one draft token, in steps without drafts: with k a step costs 1 + cost·k
+    cost    the cost of verifying one draft token, in steps without drafts: a step with k draft
+            tokens costs 1 + cost·k
     priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
 
     A right draft token makes the match one token longer. So the j-th draft token after a match of
@@ -88,7 +89,7 @@ class DraftLength:
     def propose(self, match_length: int, room: int) -> int:
         """Return how many draft tokens to verify now, 0 … min(room, MAX_DRAFT).
 
-        match_length: of the draft; 0 for a draft model
+        match_length: the draft's; 0 for a draft model
         room: how many draft tokens exist, or how many the text has room for
         """
         if room < 1:
@@ -226,7 +227,7 @@ class SuffixAutomaton:
 # -- Jacobi ----------------------------------------------------------------------------------------
 
 CONTEXT = 2
-"""A drawn token is stored under this many tokens before it; with three, fewer are found."""
+"""Each drawn token is stored under this many tokens before it; with three, fewer are found."""
 
 
 class JacobiDrafts:

@@ -1,7 +1,7 @@
 """Drafts by a model: a smaller one with the same vocabulary, or a head after the model.
 
 Draft tokens are drawn with the target's own chain, constraint and luck. So where both models agree
-on the likely tokens they draw the same one. A draft model has its own KV blocks.
+on the likely tokens, they draw the same token. A draft model has its own KV blocks.
 
 A draft head is a layer after the model that drafts from the model's hidden states (MTP). Its row at
 position p reads the token there and the hidden state of p - 1, from which the model's head drew
@@ -96,8 +96,8 @@ class _Copy:
     """The draft model's state for a sequence.
 
     num_out_of_window  how many of its first blocks lie outside the windows of all later rows
-    length             of the sequence at the last step
-    drafts             the draft tokens after that
+    length             the length of the sequence at the last step
+    drafts             the draft tokens after these tokens of the sequence
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -126,7 +126,7 @@ class DraftModel:
     """Drafts the next tokens of several sequences at once.
 
     context  the most tokens of a sequence that this model reads
-    cost     of one of its steps, in steps of the target
+    cost     the cost of one of its steps, in steps of the target
     name     as in a request: "draft:MODEL"
     """
 
@@ -157,7 +157,7 @@ class DraftModel:
         self.blocks.reset()
 
     def _begin(self, sequence: Sequence, count: int) -> tuple[GrowingDraft, _Copy]:
-        """Begin a draft of ``count`` tokens; of none where there is no room for them."""
+        """Begin a draft of ``count`` tokens; of no tokens where there is no room for them."""
         copy = self._copies.setdefault(sequence.id, _Copy())
         copy.follow(sequence)
         outside = self.blocks.num_out_of_window(copy.num_computed_tokens)
@@ -367,7 +367,7 @@ class EagleTensors(NamedTuple):
 
     reads       the model's tensors that are its inputs, side by side
     own_hidden  its own tensor that is the input after its own drafts, and the tensor's width
-    ids         for each of its tokens the model's id, below ``tokens``; None: it has all of them
+    ids         the model's ids of the head's tokens, below ``tokens``; None: the head has all ids
     """
 
     reads: tuple[str, ...]
@@ -377,7 +377,7 @@ class EagleTensors(NamedTuple):
 
 
 class EagleHead(DraftHead):
-    """See ``DraftHead``. name: as in a request, "eagle:PATH"."""
+    """A ``DraftHead`` of EAGLE. name: its name in a request, "eagle:PATH"."""
 
     kind = "eagle"
 
