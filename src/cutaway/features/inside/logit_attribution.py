@@ -105,7 +105,10 @@ class Decomposition:
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
     def reach(self, part: StreamPart) -> Floats | float:
-        """Return the factor of a part's output in the last stream, after later interventions."""
+        """Return the factor of a part's output in the last stream.
+
+        The factor includes that of later interventions.
+        """
         factor: Floats | float = part.factor / self.anatomy.factor_within(part)
         first = 0 if part.layer is None else part.layer + 1
         for name in self.anatomy.stream[first:]:

@@ -271,7 +271,7 @@ def to_bytes(
 def page_arrays(
     look: Look, attribution: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
 ) -> Arrays:
-    """Return a page's arrays by name (docs/inside.md); without maps only the largest weights."""
+    """Return a page's arrays by name (docs/inside.md); without maps, only the largest weights."""
     figures = np.zeros((len(FIGURES), *attribution.heads.shape))
     for head in heads(look, attribution):
         head_figures = asdict(head)

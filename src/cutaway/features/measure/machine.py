@@ -28,7 +28,7 @@ from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.files.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
-"""Numbers of streams that a thread reads at once; the fastest counts."""
+"""The numbers of streams that a thread may read at once; the fastest number is taken."""
 
 
 class Probe:

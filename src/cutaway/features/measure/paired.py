@@ -83,8 +83,8 @@ class Paired:
     a, b        the mean score of each way: the share of right answers
     difference  b - a, with a 95 % interval over questions
     saved       how many times as many samples independent luck would need: the variance of b - a
-                between different seeds of a question, divided by that under equal seeds; None
-                where the latter is 0
+                between different seeds of a question, divided by the variance under equal seeds;
+                None where the variance under equal seeds is 0
     """
 
     answers: tuple[Answers, ...]

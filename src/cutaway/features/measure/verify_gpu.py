@@ -1,4 +1,7 @@
-"""``cutaway verify --backend gpu``: compares a GPU's arithmetic and kernels with the CPU's."""
+"""``cutaway verify --backend gpu``: compares a GPU's arithmetic and kernels with the CPU's.
+
+A user whose GPU computes other bits is asked to send the printed table.
+"""
 
 from argparse import Namespace
 from collections.abc import Iterator

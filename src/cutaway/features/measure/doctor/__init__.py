@@ -218,8 +218,8 @@ class Doctor:
     ) -> Diagnosis:
         """Measure a whole change: its damage, and how many of ``draws`` pairs of texts differ.
 
-        BASE and the changed model draw each pair with one luck. draw_tokens: the length of each
-        text. InputError where the other model has another vocabulary.
+        BASE and the changed model draw each pair with the same luck. draw_tokens: the length of
+        each text. InputError where the other model has another vocabulary.
         """
         check_draws(draws, draw_tokens, self.window)
         path = self._path if change.quant is None else hub.resolve(str(change.quant))

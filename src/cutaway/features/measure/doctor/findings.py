@@ -132,7 +132,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Pairs of texts; BASE and the changed model drew each pair with one luck.
+    """Pairs of texts; BASE and the changed model drew each pair with the same luck.
 
     texts, tokens  how many pairs there are, and how many tokens each text has
     differ     the share of pairs whose two texts differ

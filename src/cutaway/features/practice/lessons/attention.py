@@ -26,7 +26,7 @@ _BEST = 3  # the highest tokens by each of three figures
 
 
 def attention_lesson(scene: Scene) -> list[Exercise]:
-    """Ask which token has the most weight, and which token's ablation loses the most."""
+    """Ask which token has the most weight, and without which one the step's token loses most."""
     scene.need("attention", 2)
     best = [
         part
